@@ -18,12 +18,12 @@ from typing import Any
 from agentest.domain.repeat import Repeat
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredConversation, MeasuredRun, MeasuredScenario
-from agentest.history.comparison import compared
+from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_result import Change, Comparison
 from agentest.runner.thresholds import tests_of
 from agentest.support.statistics.mean_difference import Stratum, mean_difference
 from agentest.support.statistics.paired import newcombe
-from agentest.support.statistics.sequential import Standing
+from agentest.support.statistics.sequential import SequentialDecision
 
 _SEED = 15
 _RATES = (0.5, 0.7, 0.9, 1.0)
@@ -90,7 +90,7 @@ def _same(
         _run([_scenario(random, f"s{i}", rate, n, level, **more) for i, rate in enumerate(rates)])
         for _ in range(2)
     )
-    return compared(base, new)
+    return compare_measured_runs(base, new)
 
 
 def _alarms(samples: int, sizes: Sequence[int], **more: bool) -> list[dict[str, Any]]:
@@ -130,13 +130,15 @@ def _repeat_alarms(samples: int) -> list[dict[str, Any]]:
     def held(random: Random, rate: float, wanted: float) -> MeasuredScenario:
         test, conversations = tests_of(_REPEAT, {"pass_rate": wanted})["pass_rate"], []
         path = test.begin()
-        while len(conversations) < _REPEAT.max and path.standing is Standing.OPEN:
+        while len(conversations) < _REPEAT.max and path.standing is SequentialDecision.OPEN:
             conversations.append(_conversation(random, rate, None))
             path = test.add(path, float(bool(conversations[-1].passed)))
         return _of("s", tuple(conversations), repeated=True)
 
     def told(random: Random, rate: float, wanted: float) -> bool:
-        return compared(_run([held(random, rate, wanted)]), _run([held(random, rate, wanted)])).regressed
+        return compare_measured_runs(
+            _run([held(random, rate, wanted)]), _run([held(random, rate, wanted)])
+        ).regressed
 
     return [
         {
@@ -204,7 +206,7 @@ def _found(samples: int) -> list[dict[str, Any]]:
             _run([_scenario(random, f"s{i}", rate, n, None) for i, rate in enumerate((first, *others))])
             for first in drop
         )
-        return compared(base, new).scenarios[0].change is Change.REGRESSED
+        return compare_measured_runs(base, new).scenarios[0].change is Change.REGRESSED
 
     return [
         {
@@ -225,7 +227,7 @@ def _found_overall(samples: int) -> list[dict[str, Any]]:
             _run([_scenario(random, f"s{i}", rate, n, level) for i in range(family)])
             for rate, level in zip(drop, (4.2, 4.2 - _SCORE_DROP), strict=True)
         )
-        return compared(base, new).regressed
+        return compare_measured_runs(base, new).regressed
 
     return [
         {

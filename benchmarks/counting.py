@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 from agentest.cli.main import main as agentest
-from agentest.workers.coordinator import Crew
-from agentest.workers.worker_pool import Fleet
+from agentest.workers.coordinator import WorkerPool
+from agentest.workers.worker_pool import WorkerSource
 from benchmarks.echoes import CountedFleet, EchoHolding, EchoWorker
 
 
@@ -24,12 +24,12 @@ def main() -> None:
     sys.argv = ["agentest", *rest]
     fleets: list[CountedFleet] = []
 
-    def crew(fleet: Fleet, *more: Any) -> Crew:
+    def crew(fleet: WorkerSource, *more: Any) -> WorkerPool:
         fleets.append(CountedFleet(fleet))
-        return Crew(fleets[-1], *more)
+        return WorkerPool(fleets[-1], *more)
 
     with ExitStack() as patches:
-        patches.enter_context(patch("agentest.workers.coordinator.Crew", crew))
+        patches.enter_context(patch("agentest.workers.coordinator.WorkerPool", crew))
         if mode == "echo":
             patches.enter_context(patch("agentest.workers.processes.Worker", EchoWorker))
             patches.enter_context(patch("agentest.workers.ray.engine.Holding", EchoHolding))

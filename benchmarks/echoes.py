@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from agentest.runner.conversation_run import Finished
+from agentest.runner.conversation_run import JudgedConversation
 from agentest.runner.plan import Unit
-from agentest.workers.channel import ConversationDone, ConversationIsHeld, Hold, TurnClosed
-from agentest.workers.ray.channel import Called
-from agentest.workers.ray.worker_process import Holding, RedactedOutput
+from agentest.workers.channel import ConversationDone, ConversationRan, RunConversation, TurnClosed
+from agentest.workers.ray.channel import WorkerEnd
+from agentest.workers.ray.worker_process import RedactedOutput, RunWorker
 from agentest.workers.worker import Worker
-from agentest.workers.worker_pool import Connection, Fleet, OnDisconnect
+from agentest.workers.worker_pool import Connection, OnDisconnect, WorkerSource
 
 
 class EchoWorker(Worker):
@@ -21,35 +21,35 @@ class EchoWorker(Worker):
 
     _first: tuple[str, int, ConversationDone] | None = None
 
-    async def _hold(self, order: Hold) -> None:
+    async def _hold(self, order: RunConversation) -> None:
         if self._first is None:
             await super()._hold(order)
             return
         conversation_id, turns, done = self._first
         for turn in range(turns):
             self._line.send(TurnClosed(order.hold, conversation_id, turn))
-        self._line.send(ConversationIsHeld(order.hold))
+        self._line.send(ConversationRan(order.hold))
         self._line.send(replace(done, hold=order.hold))
 
-    def _told(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+    def _told(self, order: RunConversation, unit: Unit, finished: JudgedConversation) -> ConversationDone:
         told = super()._told(order, unit, finished)
         conversation = finished.result.conversation
         self._first = conversation.conversation_id, len(conversation.turns), told
         return told
 
 
-class EchoHolding(Holding):
+class EchoHolding(RunWorker):
     """The life of such a worker on a cluster."""
 
-    async def __call__(self, line: Called, output: RedactedOutput) -> None:
+    async def __call__(self, line: WorkerEnd, output: RedactedOutput) -> None:
         with patch("agentest.workers.ray.worker_process.Worker", EchoWorker):
-            await Holding.__call__(self, line, output)
+            await RunWorker.__call__(self, line, output)
 
 
 class CountedFleet:
     """A fleet whose messages are counted."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: WorkerSource) -> None:
         self._fleet = fleet
         self.size, self.needed, self.called = fleet.size, fleet.needed, fleet.called
         self.sent = self.received = 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentest.models.port import ChatRequest
-from agentest.scenarios.definition import collecting, scenario
+from agentest.scenarios.definition import collect_scenarios, scenario
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from benchmarks.answers import REPLY
@@ -41,7 +41,7 @@ def _conversation(turns: int, batch: str) -> list[ChatRequest]:
 
 
 def _scenario() -> Scenario:
-    with collecting():
+    with collect_scenarios():
         return scenario(
             "books a morning slot",
             profile=PROFILE,

@@ -14,7 +14,7 @@ from random import Random
 from agentest.domain.repeat import Repeat
 from agentest.runner.thresholds import tests_of
 from agentest.support.statistics.intervals import wilson
-from agentest.support.statistics.sequential import Path, Question, Standing
+from agentest.support.statistics.sequential import Path, SequentialDecision, SequentialTest
 from benchmarks.options import Options
 from benchmarks.page import table
 from benchmarks.targets import Found, Target
@@ -84,7 +84,7 @@ def _of_rate(repeat: Repeat, rate: float) -> dict[float, Outcome]:
 
 def _exactly_wrong(repeat: Repeat, rate: float, truth: float) -> float:
     """The probability that what is decided is wrong."""
-    wrong = Standing.MISSED if truth >= rate else Standing.HOLDS
+    wrong = SequentialDecision.MISSED if truth >= rate else SequentialDecision.HOLDS
     return sum(chance for path, chance in _ends(repeat, rate, truth).items() if path.standing is wrong)
 
 
@@ -132,29 +132,33 @@ def _scoring(chances: dict[int, float]) -> Callable[[Random], float]:
 
 
 def _outcome(
-    question: Question,
+    question: SequentialTest,
     repeat: Repeat,
     least: float,
     holds: bool,
     draw: Callable[[Random], float],
     agents: int,
 ) -> Outcome:
-    random, seen, held, wrong_verdicts = Random(1), Counter[Standing](), 0, 0
+    random, seen, held, wrong_verdicts = Random(1), Counter[SequentialDecision](), 0, 0
     for _ in range(agents):
         values, standing = _held(question, repeat, draw, random)
         seen[standing] += 1
         held += len(values)
         wrong_verdicts += (sum(values) / len(values) >= least - 1e-9) is not holds
-    right, wrong = (Standing.HOLDS, Standing.MISSED) if holds else (Standing.MISSED, Standing.HOLDS)
+    right, wrong = (
+        (SequentialDecision.HOLDS, SequentialDecision.MISSED)
+        if holds
+        else (SequentialDecision.MISSED, SequentialDecision.HOLDS)
+    )
     return Outcome(seen[right] / agents, seen[wrong] / agents, wrong_verdicts / agents, held / agents)
 
 
 def _held(
-    question: Question, repeat: Repeat, draw: Callable[[Random], float], random: Random
-) -> tuple[Sequence[float], Standing]:
+    question: SequentialTest, repeat: Repeat, draw: Callable[[Random], float], random: Random
+) -> tuple[Sequence[float], SequentialDecision]:
     """The values of one agent's conversations, until they are enough."""
     path, values = question.begin(), list[float]()
-    while len(values) < repeat.max and path.standing is Standing.OPEN:
+    while len(values) < repeat.max and path.standing is SequentialDecision.OPEN:
         values.append(draw(random))
         path = question.add(path, values[-1])
     return values, path.standing

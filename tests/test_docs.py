@@ -19,7 +19,7 @@ from agentest.adk.formats.reader import read_eval_set
 from agentest.cli.main import cli
 from agentest.config.config import Config
 from agentest.config.file import load
-from agentest.scenarios.definition import collecting
+from agentest.scenarios.definition import collect_scenarios
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -51,7 +51,7 @@ def _blocks(*languages: str) -> Iterator[Any]:
 def test_python_blocks_run(code: str) -> None:
     """A Python block runs as it stands; the scenarios and configurations in it are valid."""
     names: dict[str, Any] = {"__name__": "documentation"}
-    with collecting():
+    with collect_scenarios():
         exec(compile(code, "<documentation>", "exec", dont_inherit=True), names)
     if "config" in names:
         Config.model_validate(names["config"])

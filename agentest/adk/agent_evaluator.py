@@ -8,33 +8,33 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentest.adk.cases import CaseSet, unchecked
+from agentest.adk.cases import CaseSet, unchecked_notes
 from agentest.adk.formats.eval_set import EvalSet
 from agentest.adk.in_process_evaluation import (
     AgentLike,
     CriteriaLike,
     Evaluators,
+    agent_to_evaluate,
     as_eval_set,
     configuration,
-    criteria_of,
     mocks,
+    parse_given_criteria,
     read_set,
     run_result,
-    wanted_agent,
     warn,
 )
-from agentest.adk.metrics.custom_metrics import about_experimental
+from agentest.adk.metrics.custom_metrics import experimental_notes
 from agentest.adk.migration import migrate
 from agentest.adk.plan import EvalRequest, eval_plan, prepare_eval
 from agentest.domain.results import RunResult, ScenarioResult
 from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import Look
-from agentest.report.registry import Broadcast, NotesReporter, Setting, make_reporters
+from agentest.report.console.text import DisplayOptions
+from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
 from agentest.runner.environment import check_can_be_written, output_dir
-from agentest.runner.prepare import Prepared, Request, prepared_for
+from agentest.runner.prepare import Prepared, RunRequest, prepared_for
 from agentest.support.errors import AgentestError, UsageError
 from agentest.support.json_text import safe_repr
-from agentest.support.terminal import clean, in_log
+from agentest.support.terminal import clean, clean_for_log
 
 _MAX_SHOWN_CASES = 20
 """Maximum number of cases that a failure lists."""
@@ -95,10 +95,10 @@ class AgentEvaluator:
         if eval_dataset_file_path_or_dir is None:
             raise UsageError("eval_dataset_file_path_or_dir is missing: the file or folder to evaluate")
         name, session = _name_and_session(agent_name, initial_session_file)
-        agent = wanted_agent(agent, agent_module, name)
+        agent = agent_to_evaluate(agent, agent_module, name)
         root = Path.cwd()
         eval_request = EvalRequest(
-            Request(root, detailed=print_detailed_results),
+            RunRequest(root, detailed=print_detailed_results),
             (str(eval_dataset_file_path_or_dir),),
             _path(config_file_path),
             num_runs,
@@ -143,12 +143,12 @@ class AgentEvaluator:
         if eval_set is None:
             raise UsageError("eval_set is missing: the set to evaluate")
         root = Path.cwd()
-        loaded, name = configuration(wanted_agent(agent, agent_module, agent_name), root)
-        parsed, codes = criteria_of(_given_criteria(criteria, eval_config), evaluators, root)
+        loaded, name = configuration(agent_to_evaluate(agent, agent_module, agent_name), root)
+        parsed, codes = parse_given_criteria(_given_criteria(criteria, eval_config), evaluators, root)
         chosen = CaseSet(read_set(as_eval_set(eval_set)), parsed, mocks(tools), codes)
         plan = eval_plan([chosen], loaded.config, name, num_runs, root, loaded.redact)
-        request = Request(root, detailed=print_detailed_results)
-        notes = [*unchecked(chosen), *about_experimental(codes)]
+        request = RunRequest(root, detailed=print_detailed_results)
+        notes = [*unchecked_notes(chosen), *experimental_notes(codes)]
         await _run_and_check(prepared_for(request, loaded, plan, notes), timeout_s)
 
     @staticmethod
@@ -243,7 +243,7 @@ async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
     reports = [report for report in prepared.reports if report.name != "console" or report.path or detailed]
     check_can_be_written(reports)
     folder = output_dir(prepared)
-    setting = Setting(
+    setting = ReporterContext(
         root=prepared.request.root,
         folder=folder,
         environ=os.environ,
@@ -256,7 +256,7 @@ async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
     short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
     if short or result.unclaimed:
         failure_lines = [_failure_text(short, len(result.scenarios))] if short else []
-        unclaimed = [in_log(warning.message) for warning in result.unclaimed]
+        unclaimed = [clean_for_log(warning.message) for warning in result.unclaimed]
         raise EvaluationFailed("\n".join([*unclaimed, *failure_lines]), result)
 
 
@@ -264,7 +264,7 @@ def _failure_text(short: Sequence[ScenarioResult], of: int) -> str:
     rows = [
         clean(line.plain)
         for scenario in short[:_MAX_SHOWN_CASES]
-        for line in scenario_lines(scenario, Look())
+        for line in scenario_lines(scenario, DisplayOptions())
     ]
     more = [f"… {len(short) - _MAX_SHOWN_CASES} more"] if len(short) > _MAX_SHOWN_CASES else []
-    return in_log("\n".join([f"{len(short)} of {of} cases did not pass", *rows, *more]).rstrip())
+    return clean_for_log("\n".join([f"{len(short)} of {of} cases did not pass", *rows, *more]).rstrip())

@@ -11,24 +11,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from agentest.adk.formats.criteria import Criteria, Criterion
+from agentest.adk.formats.criteria import Criteria, MetricCriterion
 from agentest.adk.formats.eval_set import (
+    AgentestKeys,
     ConversationScenario,
     EvalCase,
     Invocation,
-    OwnKeys,
     answered_calls,
     invocation_json,
     text_of,
     tool_calls,
     user_message,
 )
-from agentest.adk.formats.expectations import OwnExpectations
+from agentest.adk.formats.expectations import CaseExpectations
 from agentest.adk.formats.personas import persona_text
 from agentest.adk.formats.reader import ReadSet
-from agentest.adk.metrics.custom_metrics import OwnMetric
+from agentest.adk.metrics.custom_metrics import CustomMetricCode
 from agentest.adk.metrics.deterministic import expects_responses, expects_state
-from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, asks_a_judge, facts_of
+from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts_of, uses_judge
 from agentest.adk.metrics.graders import make_grader
 from agentest.conversation.plan_user import check_instructions
 from agentest.domain.messages import Session
@@ -63,7 +63,7 @@ class CaseSet:
     read: ReadSet
     criteria: Criteria
     tools: Mapping[str, Mock] = field(default_factory=dict)
-    evaluators: Mapping[str, OwnMetric] = field(default_factory=dict)
+    evaluators: Mapping[str, CustomMetricCode] = field(default_factory=dict)
     """Metric → custom evaluator."""
     graded: bool = True
     """If False, run the conversations without grading them."""
@@ -134,7 +134,7 @@ def _entries(
     try:
         scenario = _scenario(case, chosen, name, line)
         scenario = replace(scenario, date=scenario.date or date)
-        criteria = applicable(case, chosen.criteria) if chosen.graded else ()
+        criteria = applicable_criteria(case, chosen.criteria) if chosen.graded else ()
     except NothingToEvaluate as problem:
         reason = Reason(Status.ERRORED, ReasonKind.UNSCORED, str(problem))
         verdict = Verdict(Status.ERRORED, (reason,))
@@ -160,19 +160,19 @@ def _entries(
 
 
 def _graders(
-    case: EvalCase, chosen: CaseSet, criteria: Sequence[Criterion], facts: AgentFacts
+    case: EvalCase, chosen: CaseSet, criteria: Sequence[MetricCriterion], facts: AgentFacts
 ) -> tuple[Grader, ...]:
     return tuple(
         make_grader(case, _criterion_for_case(one, case), chosen.evaluators, facts) for one in criteria
     )
 
 
-def _criterion_for_case(criterion: Criterion, case: EvalCase) -> Criterion:
-    own = case.agentest or OwnKeys()
+def _criterion_for_case(criterion: MetricCriterion, case: EvalCase) -> MetricCriterion:
+    own = case.agentest or AgentestKeys()
     return replace(criterion, any_args_where_absent=True) if own.any_args_where_absent else criterion
 
 
-def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
+def applicable_criteria(case: EvalCase, criteria: Criteria) -> tuple[MetricCriterion, ...]:
     """Return the criteria that apply to a case, in addition to its own expectations.
 
     Raises NothingToEvaluate if the case has neither.
@@ -220,7 +220,7 @@ def _default_metrics_with_data(case: EvalCase) -> dict[str, bool]:
     }
 
 
-def unchecked(chosen: CaseSet) -> Iterator[str]:
+def unchecked_notes(chosen: CaseSet) -> Iterator[str]:
     """Yield a note for each expectation, judge, and setting that no criterion uses."""
     yield from chosen.criteria.notes
     metrics = {criterion.metric for criterion in chosen.criteria.criteria}
@@ -232,7 +232,7 @@ def unchecked(chosen: CaseSet) -> Iterator[str]:
         if cases and metric not in metrics and chosen.graded:
             yield _unchecked_note(chosen, metric, what, cases)
     for criterion in chosen.criteria.criteria:
-        if criterion.judge and not asks_a_judge(criterion.metric):
+        if criterion.judge and not uses_judge(criterion.metric):
             yield f"{criterion.judge.place}: names a judge or its settings, and this metric asks no judge"
 
 
@@ -298,13 +298,13 @@ def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPla
     )
 
 
-def expectations_of(case: EvalCase) -> OwnExpectations:
+def expectations_of(case: EvalCase) -> CaseExpectations:
     """Return what the case expects under its `agentest` key."""
-    return case.agentest.expectations if case.agentest else OwnExpectations()
+    return case.agentest.expectations if case.agentest else CaseExpectations()
 
 
 def tags_of(case: EvalCase) -> tuple[str, ...]:
-    return (case.agentest or OwnKeys()).tags or ()
+    return (case.agentest or AgentestKeys()).tags or ()
 
 
 def _session(case: EvalCase) -> Session | None:

@@ -15,35 +15,40 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentest.adk.formats.criteria import Criteria, parse_criteria
 from agentest.adk.formats.eval_set import EVAL_SET, EvalSet
-from agentest.adk.formats.problems import Names, problems
-from agentest.adk.formats.reader import MAX_PROBLEMS, Form, ReadSet
+from agentest.adk.formats.problems import FormatNames, problems
+from agentest.adk.formats.reader import MAX_PROBLEMS, FileFormat, ReadSet
 from agentest.adk.metrics.custom_evaluators import Code
-from agentest.adk.metrics.custom_metrics import OwnMetric, check_code, metric_name, own_metrics
+from agentest.adk.metrics.custom_metrics import (
+    CustomMetricCode,
+    check_code,
+    metric_name,
+    prepare_custom_metrics,
+)
 from agentest.adk.plan import agent_at, loaded_with
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.adk import AdkModuleAgent, is_adk_object
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.custom import CustomAgent
-from agentest.config.file import LoadedConfig, find, load
+from agentest.config.file import LoadedConfig, find_config, load
 from agentest.config.frameworks import framework_of
 from agentest.domain.events import Emit, Event, ScenarioFinished
 from agentest.domain.results import RunResult, ScenarioResult
 from agentest.domain.transcript import Conversation
 from agentest.mocks.binding import Mock
 from agentest.runner.prepare import Prepared
-from agentest.runner.run import Mode, execute
+from agentest.runner.run import RunMode, execute
 from agentest.runner.sources import EarlierRun, LiveAgents
 from agentest.scenarios.options import parse_tools
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import has_module
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import snake_keys
-from agentest.support.terminal import clean_rows, in_log
+from agentest.support.terminal import clean_for_log, clean_rows
 
 _ResultQueue = asyncio.Queue[ScenarioResult | BaseException | None]
 
 
-async def results_as_they_come(
+async def stream_results(
     prepared: Prepared, finished: Mapping[str, Sequence[Conversation]] | None = None
 ) -> AsyncGenerator[ScenarioResult]:
     """Yield each scenario's result as it finishes. Closing the generator early cancels the run.
@@ -121,11 +126,11 @@ def as_eval_set(value: EvalSet | Mapping[str, Any]) -> EvalSet:
         return value
     if callable(dump := getattr(value, "model_dump", None)):  # google-adk's EvalSet
         value = dump(mode="json", exclude_none=True)
-    names = Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
-    return validated(EVAL_SET, EvalSet, value, names)
+    names = FormatNames("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
+    return validate_document(EVAL_SET, EvalSet, value, names)
 
 
-def validated(adapter: TypeAdapter[T], shape: type[T], document: Any, names: Names) -> T:
+def validate_document(adapter: TypeAdapter[T], shape: type[T], document: Any, names: FormatNames) -> T:
     """Validate a JSON document. Raises UsageError, which lists up to five problems."""
     try:
         return adapter.validate_python(document)
@@ -142,12 +147,12 @@ def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:
     for eval_id, times in Counter(case.eval_id for case in eval_set.eval_cases).items():
         if times > 1:
             raise UsageError(f"the evaluation set `{name}`: {times} cases have the id `{eval_id}`")
-    return ReadSet(eval_set, path or Path(name), Form.EVAL_SET, {})
+    return ReadSet(eval_set, path or Path(name), FileFormat.EVAL_SET, {})
 
 
-def criteria_of(
+def parse_given_criteria(
     criteria: CriteriaLike, evaluators: Evaluators, root: Path
-) -> tuple[Criteria, dict[str, OwnMetric]]:
+) -> tuple[Criteria, dict[str, CustomMetricCode]]:
     """Return criteria given as values, and the code of custom metrics. Raises UsageError."""
     if not isinstance(criteria, Mapping):
         raise UsageError(f"criteria: expected a mapping of metrics, found {safe_repr(criteria)}")
@@ -159,7 +164,7 @@ def criteria_of(
     content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **given}
     parsed = parse_criteria(content, "criteria", root)
     _warn_about_unused_evaluators(parsed, codes)
-    return own_metrics(parsed, root, codes)
+    return prepare_custom_metrics(parsed, root, codes)
 
 
 def _evaluators_by_metric(evaluators: Evaluators) -> dict[str, Code]:
@@ -195,7 +200,7 @@ def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
         raise UsageError(str(error)) from None
 
 
-def wanted_agent(agent: AgentLike, agent_module: str | None, agent_name: str | None) -> AgentLike:
+def agent_to_evaluate(agent: AgentLike, agent_module: str | None, agent_name: str | None) -> AgentLike:
     """Return the agent to evaluate, also if it is given in google-adk's form. Raises UsageError."""
     if (agent is None) == (agent_module is None):
         raise UsageError("give one of `agent` and `agent_module`: what is to be evaluated")
@@ -230,7 +235,7 @@ def _configuration_by_name(name: str, root: Path) -> tuple[LoadedConfig, str | N
     """Look the name up in the configuration, else as a module or folder of a google-adk agent."""
     is_module = Path(root, name).is_dir() or has_module(name, root)
     try:
-        path = find(root)
+        path = find_config(root)
     except ConfigError as error:
         if not is_module:
             raise ConfigError(
@@ -276,7 +281,7 @@ async def run_result(
     """
     warn(prepared.notes)
     source = LiveAgents() if finished is None else EarlierRun(finished)
-    outcome = await execute(prepared, emit, Mode(source=source, limit_s=limit_s))
+    outcome = await execute(prepared, emit, RunMode(source=source, limit_s=limit_s))
     warn(map(prepared.loaded.redact, outcome.notes))
     if outcome.result is None or outcome.interrupted:
         raise KeyboardInterrupt
@@ -288,4 +293,4 @@ async def run_result(
 def warn(notes: Iterable[str]) -> None:
     """Issue each note as a warning, which test runners collect."""
     for note in notes:
-        warnings.warn(in_log(clean_rows(note)), stacklevel=2)
+        warnings.warn(clean_for_log(clean_rows(note)), stacklevel=2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentest.adk.cases import CaseSet, unchecked
+from agentest.adk.cases import CaseSet, unchecked_notes
 from agentest.adk.eval_result import (
     EvalCaseResult,
     EvalMetricResult,
@@ -22,19 +22,19 @@ from agentest.adk.eval_result import (
 )
 from agentest.adk.formats.criteria import Criteria
 from agentest.adk.formats.eval_set import EVAL_CASE, EvalCase, EvalSet, Invocation
-from agentest.adk.formats.problems import Names
+from agentest.adk.formats.problems import FormatNames
 from agentest.adk.in_process_evaluation import (
     AgentLike,
     CriteriaLike,
     Evaluators,
     as_eval_set,
     configuration,
-    criteria_of,
     mocks,
+    parse_given_criteria,
     plain_name,
     read_set,
-    results_as_they_come,
-    validated,
+    stream_results,
+    validate_document,
 )
 from agentest.adk.metrics.custom_evaluators import EvalMetric
 from agentest.adk.metrics.custom_grader import actual_invocations
@@ -42,7 +42,7 @@ from agentest.adk.plan import eval_plan
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, MetricResult, ScenarioResult
 from agentest.domain.transcript import Blame, Conversation, Failure
-from agentest.runner.prepare import Request, prepared_for
+from agentest.runner.prepare import RunRequest, prepared_for
 from agentest.support.errors import UsageError
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import did_you_mean, snake_keys
@@ -77,7 +77,7 @@ class LocalEvalService:
     async def evaluate(self, request: EvaluateRequest | Mapping[str, Any]) -> AsyncIterator[EvalCaseResult]:
         """Evaluate finished conversations, and yield each result as it is ready."""
         parsed_request = evaluate_request(request)
-        criteria, codes = criteria_of(parsed_request.criteria, parsed_request.evaluators, self._root)
+        criteria, codes = parse_given_criteria(parsed_request.criteria, parsed_request.evaluators, self._root)
         # A case that ran several times has the same id each time: a unique path keeps them apart.
         places = {f"inference-{n}": one for n, one in enumerate(parsed_request.inference_results, start=1)}
         sets = [
@@ -99,8 +99,8 @@ class LocalEvalService:
             if finished_by_place is None
             else {unit.scope: [finished_by_place[unit.file]] for unit in plan.units}
         )
-        prepared = prepared_for(Request(self._root), self._loaded, plan, _notes(sets))
-        return results_as_they_come(prepared, finished)
+        prepared = prepared_for(RunRequest(self._root), self._loaded, plan, _notes(sets))
+        return stream_results(prepared, finished)
 
 
 def _notes(sets: Sequence[CaseSet]) -> list[str]:
@@ -109,7 +109,7 @@ def _notes(sets: Sequence[CaseSet]) -> list[str]:
         return []
     cases = {case.eval_id: case for chosen in sets for case in chosen.read.eval_set.eval_cases}
     whole = EvalSet(sets[0].read.eval_set.eval_set_id, tuple(cases.values()))
-    return list(unchecked(replace(sets[0], read=read_set(whole))))
+    return list(unchecked_notes(replace(sets[0], read=read_set(whole))))
 
 
 def _finished_conversation(one: InferenceResult) -> Conversation:
@@ -279,7 +279,7 @@ def _cases(item: Any) -> Sequence[EvalCase]:
         return (item,)
     if isinstance(item, Mapping) and item.keys() & {"eval_cases", "evalCases"}:
         return as_eval_set(item).eval_cases
-    return (validated(EVAL_CASE, EvalCase, item, Names()),)
+    return (validate_document(EVAL_CASE, EvalCase, item, FormatNames()),)
 
 
 def _criteria(metrics: Sequence[Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from agentest.adk.formats.criteria import CRITERIA_FILE, parse_criteria
 from agentest.adk.formats.eval_set import CAMEL_CASE, eval_set_json, tool_calls
 from agentest.adk.formats.reader import (
     SUFFIXES,
-    Form,
+    FileFormat,
     ReadSet,
     parse_json,
     read_bytes,
@@ -40,7 +40,7 @@ def migrate(
     """
     _refuse_target(old, new)
     read = read_eval_set(old, read_session(initial_session) if initial_session else None)
-    criteria = criteria_of(read, new, config_out)
+    criteria = migrated_criteria(read, new, config_out)
     try:
         document = eval_set_json(read.eval_set, camel_case=camel_case)
     except ValueError as error:
@@ -72,7 +72,7 @@ def _summary(read: ReadSet, new: Path) -> str:
 
 def _notes(read: ReadSet, new: Path) -> list[str]:
     notes = []
-    if read.form is Form.EVAL_SET:
+    if read.form is FileFormat.EVAL_SET:
         notes.append(f"{read.path} was an EvalSet already; keys that are not read were left out")
     if loose := _calls_with_any_arguments(read):
         notes.append(
@@ -114,7 +114,7 @@ class MigratedCriteria:
     notes: tuple[str, ...] = ()
 
 
-def criteria_of(read: ReadSet, new: Path, config_out: Path | None) -> MigratedCriteria:
+def migrated_criteria(read: ReadSet, new: Path, config_out: Path | None) -> MigratedCriteria:
     """Return the criteria file that the set needs at `new`. Writes nothing.
 
     Raises UsageError if a criteria file with other content already exists.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agentest.adk.cases import CaseSet, case_entries, unchecked
+from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
 from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
 from agentest.adk.formats.reader import (
     EVAL_SET_SUFFIX,
@@ -24,23 +24,23 @@ from agentest.adk.formats.reader import (
     read_session,
     select,
 )
-from agentest.adk.metrics.custom_metrics import OwnMetric, about_experimental, own_metrics
+from agentest.adk.metrics.custom_metrics import CustomMetricCode, experimental_notes, prepare_custom_metrics
 from agentest.adk.metrics.grader import AgentFacts
-from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
-from agentest.config.file import LoadedConfig, find, load, secrets_of, with_instructions
-from agentest.config.visibility_advice import ways_to_see
+from agentest.config.file import LoadedConfig, find_config, load, secrets_of, with_instructions
+from agentest.config.visibility_advice import advice_for_unseen_calls
 from agentest.domain.tool_visibility import Sight
 from agentest.mocks.binding import Mock
-from agentest.runner.plan import Plan, Unit, agents_under_test, placed
-from agentest.runner.prepare import Prepared, Request, asked_reports, prepared_for
-from agentest.runner.tools import ServedBeside, known_tools, told_instructions, tools_of
+from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
+from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
+from agentest.runner.tools import MockServerTools, instructions_of, known_tools, tools_of
 from agentest.scenarios.options import parse_tools
 from agentest.support.errors import ConfigError, ScenarioError, UsageError
-from agentest.support.files import user_bytes
+from agentest.support.files import read_user_bytes
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.redaction import HIDDEN, Redactor, environment_secrets
 from agentest.support.spelling import nearest
@@ -53,7 +53,7 @@ _NO_AGENT = ChatCompletionsAgent(endpoint="http://localhost")
 class EvalRequest:
     """The options of `agentest eval`."""
 
-    request: Request
+    request: RunRequest
     targets: tuple[str, ...]
     """Files and folders. A file may be followed by `:case1,case2`. The first word may be the agent."""
     criteria: Path | None = None
@@ -78,9 +78,9 @@ def prepare_eval(
         configured: the configuration and the name of its agent, if the caller has loaded them already.
     """
     request = eval_request.request
-    asked_reports(request)
+    requested_reports(request)
     if configured is None:
-        configured, targets = load_for(eval_request, environ)
+        configured, targets = load_configuration(eval_request, environ)
         eval_request = replace(eval_request, targets=targets)
     loaded, agent = configured
     requested = _requested_files(eval_request)
@@ -89,8 +89,8 @@ def prepare_eval(
     sets = case_sets(reads, eval_request.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, eval_request.num_runs, request.root, loaded.redact)
     notes = [*requested.notes, *(note for read in reads for note in _notes(read, eval_request.criteria))]
-    notes += dict.fromkeys(note for chosen in sets for note in unchecked(chosen))
-    notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
+    notes += dict.fromkeys(note for chosen in sets for note in unchecked_notes(chosen))
+    notes += experimental_notes({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
 
 
@@ -99,7 +99,7 @@ def _notes(read: ReadSet, criteria: Path | None) -> tuple[str, ...]:
     return (*read.warnings, *read.criteria_notes) if criteria is None else read.warnings
 
 
-def load_for(
+def load_configuration(
     eval_request: EvalRequest, environ: MutableMapping[str, str] = os.environ
 ) -> tuple[tuple[LoadedConfig, str | None], tuple[str, ...]]:
     """Load the configuration, and tell the agent apart from the targets.
@@ -114,7 +114,7 @@ def load_for(
     file = _configuration_file(request)
     loaded = load(file, environ) if isinstance(file, Path) else None
     names = agents_under_test(loaded.config, None)[1] if loaded else {}
-    words = read_words(eval_request.targets, request.options.agent, names)
+    words = parse_eval_words(eval_request.targets, request.options.agent, names)
     agent: str | AnyAgent | None = words.agent
     if agent is None and loaded is None and eval_request.without_agent:
         agent = _NO_AGENT
@@ -127,10 +127,10 @@ def load_for(
     return (loaded, agent), words.targets
 
 
-def _configuration_file(request: Request) -> Path | ConfigError:
+def _configuration_file(request: RunRequest) -> Path | ConfigError:
     """Find the configuration file, or return the error if there is none: an agent given by URL needs none."""
     try:
-        return request.config or find(request.root)
+        return request.config or find_config(request.root)
     except ConfigError as error:
         return error
 
@@ -157,7 +157,7 @@ def loaded_with(
         loaded: the configuration, if it has been read already.
     """
     try:
-        path = config or find(root)
+        path = config or find_config(root)
     except ConfigError:
         alone = with_instructions(Config(agent=agent), root)
         return LoadedConfig(alone, root, Redactor([*environment_secrets(environ), *secrets_of(alone)]))
@@ -213,10 +213,10 @@ def case_sets(
     """
 
     @cache
-    def in_file(path: Path) -> tuple[Criteria, dict[str, OwnMetric]]:
-        return own_metrics(read_criteria(path), root)
+    def in_file(path: Path) -> tuple[Criteria, dict[str, CustomMetricCode]]:
+        return prepare_custom_metrics(read_criteria(path), root)
 
-    def of(read: ReadSet) -> tuple[Criteria, dict[str, OwnMetric]]:
+    def of(read: ReadSet) -> tuple[Criteria, dict[str, CustomMetricCode]]:
         beside = read.path.parent / CRITERIA_FILE
         if criteria_file is not None:
             return in_file(criteria_file)
@@ -242,7 +242,9 @@ def eval_plan(
     """
     names, known = agents_under_test(config, agent)
     facts = {name: _facts(name, known[name], sets, root, redact) for name in names}
-    entries = placed(case_entries(sets, names, num_runs, root, facts, redact, config.date), known, root)
+    entries = finalized_entries(
+        case_entries(sets, names, num_runs, root, facts, redact, config.date), known, root
+    )
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)
@@ -253,14 +255,14 @@ def _facts(
 ) -> AgentFacts:
     """Collect the facts about an agent from its settings, and about its tools from mock servers and mocks."""
     mocks = {name: mock for chosen in sets for name, mock in chosen.tools.items()}
-    beside = ServedBeside(servers=agent.mock_servers, root=root, mocked=frozenset(mocks))
+    beside = MockServerTools(servers=agent.mock_servers, root=root, mocked=frozenset(mocks))
     tools = redact(known_tools(tools_of(agent, beside), mocks).text)
     can_call_tools = agent.tools is not None or agent.sent_tools
     return AgentFacts(
-        instructions=redact(told_instructions(agent)),
+        instructions=redact(instructions_of(agent)),
         tools=tools if can_call_tools else "",
         tools_beside="" if can_call_tools else tools,
-        unseen=ways_to_see(name, agent) if sight_of(agent) is Sight.UNSEEN else "",
+        unseen=advice_for_unseen_calls(name, agent) if visibility_of_agent(agent) is Sight.UNSEEN else "",
     )
 
 
@@ -289,7 +291,7 @@ _IN_JAVASCRIPT = ("agent.ts", "agent.js", "agent.mjs", "agent.cjs")
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class EvalWords:
     """The agent and the targets of a command line."""
 
     agent: str | AdkModuleAgent | None
@@ -298,7 +300,7 @@ class Words:
     """Files, folders, and `FILE:CASE,…`."""
 
 
-def read_words(words: Sequence[str], option: str | None, names: Collection[str]) -> Words:
+def parse_eval_words(words: Sequence[str], option: str | None, names: Collection[str]) -> EvalWords:
     """Tell the agent apart from the targets. Raises UsageError for an unknown word, or for two agents.
 
     Args:
@@ -310,7 +312,7 @@ def read_words(words: Sequence[str], option: str | None, names: Collection[str])
     leading = _leading_agent(first, rest, names)
     if leading is None:
         _refuse_late_agent(rest, names)
-        return Words(_agent_of_option(option, names), _resolve_set_ids(words, Path()))
+        return EvalWords(_agent_of_option(option, names), _resolve_set_ids(words, Path()))
     if option is not None:
         named = f"{without_password(first)}, and --agent {without_password(option)}"
         raise UsageError(f"two agents are named: {named}; leave one of them out")
@@ -319,7 +321,7 @@ def read_words(words: Sequence[str], option: str | None, names: Collection[str])
             f"{without_password(first)} is an agent; name the files or folders of evaluation sets after it: "
             "agentest eval AGENT FILE_OR_DIR"
         )
-    return Words(leading, _resolve_set_ids(rest, agent_folder(first) or Path()))
+    return EvalWords(leading, _resolve_set_ids(rest, agent_folder(first) or Path()))
 
 
 def agent_folder(word: str) -> Path | None:
@@ -357,7 +359,7 @@ def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
 
 def _mentions_agent(file: Path) -> bool:
     try:
-        return bool(_SPEAKS_OF_AGENT.search(user_bytes(file)))
+        return bool(_SPEAKS_OF_AGENT.search(read_user_bytes(file)))
     except (OSError, ValueError):  # ValueError: the path contains a null character
         return False
 

@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from agentest.adk.eval_result import eval_status, sentences, turn_result
-from agentest.adk.formats.criteria import Criterion, parse_criteria
+from agentest.adk.formats.criteria import MetricCriterion, parse_criteria
 from agentest.adk.formats.eval_set import EvalCase, Invocation
 from agentest.adk.formats.metric_info import Interval, MetricInfo, MetricValueInfo
-from agentest.adk.formats.problems import Names
-from agentest.adk.in_process_evaluation import validated, warn
+from agentest.adk.formats.problems import FormatNames
+from agentest.adk.in_process_evaluation import validate_document, warn
 from agentest.adk.metrics.custom_evaluators import (
     EvalMetric,
     EvaluationResult,
@@ -33,15 +33,15 @@ from agentest.adk.metrics.grader import facts_of
 from agentest.adk.metrics.graders import conversation_of, make_grader
 from agentest.adk.plan import loaded_with
 from agentest.config.agents.custom import CustomAgent
-from agentest.config.models import ModelWish
+from agentest.config.models import RequestedModel
 from agentest.domain.results import ConversationResult, Deduplication, Severity, TurnEvaluation
 from agentest.domain.verdict import averages, decide
-from agentest.judging.grader import Graded, graded
-from agentest.models.caller import Patience
+from agentest.judging.grader import GraderResult, graded
+from agentest.models.caller import RetryPolicy
 from agentest.models.factory import ModelTerms, open_models, scripted
 from agentest.models.port import CallKey, ChatModel, Ledger, Model
 from agentest.models.providers import MissingAccess, ModelSpec, litellm_name, resolve, sampled
-from agentest.runner.judge_models import Configured, named_models
+from agentest.runner.judge_models import ConfiguredModels, named_models
 from agentest.runner.prepare import MODEL_VARIABLE
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.json_text import safe_repr
@@ -122,7 +122,7 @@ class PrebuiltEvaluator(Evaluator):
         return expected
 
     async def _graded(
-        self, criterion: Criterion, actual: Sequence[Invocation], reference: Sequence[Invocation]
+        self, criterion: MetricCriterion, actual: Sequence[Invocation], reference: Sequence[Invocation]
     ) -> ConversationResult:
         conversation = conversation_of(actual)
         case = EvalCase(eval_id=type(self).__name__, conversation=tuple(reference))
@@ -176,7 +176,7 @@ def _keys_of_first_argument(threshold: float | Mapping[str, Any] | EvalMetric | 
     return dict(threshold) if isinstance(threshold, Mapping) else {"threshold": threshold}
 
 
-def _criterion(evaluator: type[PrebuiltEvaluator], given: Mapping[str, Any]) -> Criterion:
+def _criterion(evaluator: type[PrebuiltEvaluator], given: Mapping[str, Any]) -> MetricCriterion:
     """Parse the evaluator's criterion. Raises UsageError."""
     name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
     try:
@@ -205,13 +205,13 @@ def _invocation(given: Any, what: str) -> Invocation:
     # google-adk's invocations are pydantic models with the keys of its files.
     document = given.model_dump(mode="json", exclude_none=True) if hasattr(given, "model_dump") else given
     try:
-        return validated(_INVOCATION, Invocation, document, Names())
+        return validate_document(_INVOCATION, Invocation, document, FormatNames())
     except UsageError as error:
         raise UsageError(f"{what}: {error}") from None
 
 
 def _conversation_result(
-    metric: str, found: Graded, conversation_result: ConversationResult
+    metric: str, found: GraderResult, conversation_result: ConversationResult
 ) -> ConversationResult:
     turns = tuple(
         TurnEvaluation(turn.turn_index, {metric: found.turns[turn.turn_index]})
@@ -223,7 +223,7 @@ def _conversation_result(
 
 
 def _result(
-    criterion: Criterion,
+    criterion: MetricCriterion,
     actual: Sequence[Invocation],
     expected: Sequence[Invocation] | None,
     found: ConversationResult,
@@ -252,7 +252,9 @@ def _result(
 
 
 @asynccontextmanager
-async def judge_for(criterion: Criterion, given: Model | ChatModel | None) -> AsyncIterator[Model | None]:
+async def judge_for(
+    criterion: MetricCriterion, given: Model | ChatModel | None
+) -> AsyncIterator[Model | None]:
     """Yield the given judge, else the one that the criterion names, else the configured one, if any.
 
     Raises ConfigError for a model that cannot be called.
@@ -267,15 +269,15 @@ async def judge_for(criterion: Criterion, given: Model | ChatModel | None) -> As
 
 def _as_model(given: Any) -> Model:
     """Wrap a model of `agentest.testing`; return an open model as it is."""
-    model: Model = given if hasattr(given, "ask") else scripted(given, Ledger(), Patience(retries=0))
+    model: Model = given if hasattr(given, "ask") else scripted(given, Ledger(), RetryPolicy(retries=0))
     return model
 
 
-def _spec(criterion: Criterion, root: Path, environ: MutableMapping[str, str]) -> ModelSpec | None:
+def _spec(criterion: MetricCriterion, root: Path, environ: MutableMapping[str, str]) -> ModelSpec | None:
     config = loaded_with(CustomAgent(type="custom", handler=str), root, environ=environ).config
     override = environ.get(MODEL_VARIABLE) or None
     judge = resolve(config, config.judge, environ, override)
-    wish, configured = criterion.judge, Configured(config, environ, None, judge, override)
+    wish, configured = criterion.judge, ConfiguredModels(config, environ, None, judge, override)
     if wish is None:
         return judge
     if judge is None and wish.model is not None:
@@ -285,7 +287,7 @@ def _spec(criterion: Criterion, root: Path, environ: MutableMapping[str, str]) -
     return specs.get(wish, judge)
 
 
-def _resolve_named_judge(wish: ModelWish, model: str, configured: Configured) -> ModelSpec:
+def _resolve_named_judge(wish: RequestedModel, model: str, configured: ConfiguredModels) -> ModelSpec:
     """Resolve a judge that a criterion names while none is configured. Naming it is enough outside a run."""
     try:
         return sampled(configured.resolved(wish, litellm_name(model)), wish.sampling)

@@ -13,7 +13,7 @@ from typing import Any
 from agentest.adk.formats.eval_set import ConversationScenario
 from agentest.adk.formats.reader import (
     EVAL_SET_SUFFIX,
-    Form,
+    FileFormat,
     parse_json,
     read_bytes,
     read_eval_set,
@@ -144,7 +144,7 @@ def _ids(file: Path, cases: list[Any]) -> set[str]:
 def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each scenario of a file with the id that google-adk gives it. Raises UsageError."""
     read = read_eval_set(file)
-    if read.form is not Form.SCENARIOS:
+    if read.form is not FileFormat.SCENARIOS:
         form = '{"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}'
         raise UsageError(f"{file}: is an evaluation set already; expected conversation scenarios: {form}")
     written = parse_json(file, read_bytes(file))["scenarios"]

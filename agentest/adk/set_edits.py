@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from agentest.adk.cases import CaseSet, case_entries, unchecked
+from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
 from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria
 from agentest.adk.formats.eval_set import EvalCase, eval_set_json, user_message
-from agentest.adk.formats.problems import EvalSetError, Location, Problem
+from agentest.adk.formats.problems import EvalSetError, FileProblem, Location
 from agentest.adk.formats.reader import ReadSet, parse_eval_set, parse_json, read_bytes, select, set_name
-from agentest.adk.set_files import Content, Project, check_version, read, write
+from agentest.adk.set_files import EvalSetProject, SetContent, check_version, read, write
 from agentest.adk.set_text import SetFile, open_set
 from agentest.domain.results import ScenarioResult
 from agentest.support.errors import UsageError
@@ -26,17 +26,17 @@ _NO_AGENT = "agent"
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class EditProblem:
     """A problem in words. `keys` is the path from the case to the value; None if it is outside the case."""
 
     message: str
     keys: Location | None = None
 
 
-class NotAccepted(UsageError):
+class EditRejected(UsageError):
     """`agentest eval` would reject the file, so it was not written."""
 
-    def __init__(self, troubles: Sequence[Trouble]) -> None:
+    def __init__(self, troubles: Sequence[EditProblem]) -> None:
         super().__init__("\n".join(each.message for each in troubles))
         self.troubles = tuple(troubles)
 
@@ -45,7 +45,7 @@ class NotAccepted(UsageError):
 _parsed = lru_cache(maxsize=2)(parse_eval_set)
 
 
-def checked_set(new: Content, place: int | None = None) -> ReadSet:
+def check_set(new: SetContent, place: int | None = None) -> ReadSet:
     """Parse the set. Raises NotAccepted.
 
     Args:
@@ -55,35 +55,35 @@ def checked_set(new: Content, place: int | None = None) -> ReadSet:
         return _parsed(new.path, new.data.removeprefix(_BOM))
     except EvalSetError as error:
         ids = _ids(new)
-        raise NotAccepted([_trouble(each, new, ids, place) for each in error.problems]) from None
+        raise EditRejected([_trouble(each, new, ids, place) for each in error.problems]) from None
     except UsageError as error:
-        raise NotAccepted([Trouble(_with_short_paths(str(error), new))]) from None
+        raise EditRejected([EditProblem(_with_short_paths(str(error), new))]) from None
 
 
-def checked_case(new: Content, place: int, root: Path) -> tuple[Trouble, ...]:
+def check_case(new: SetContent, place: int, root: Path) -> tuple[EditProblem, ...]:
     """Return the problems of a readable case: why it would not be evaluated.
 
     Raises NotAccepted, also if the set's own criteria contradict the case.
     """
-    whole = checked_set(new, place)
+    whole = check_set(new, place)
     read = select(whole, (whole.eval_set.eval_cases[place].eval_id,))
     try:
-        criteria = criteria_of(read)
+        criteria = criteria_of_set(read)
     except UsageError as error:
-        return (Trouble(_with_short_paths(str(error), new)),)
+        return (EditProblem(_with_short_paths(str(error), new)),)
     return tuple(_run_troubles(new, read, criteria, root))
 
 
-def checked_criteria(new: Content) -> None:
+def check_criteria_file(new: SetContent) -> None:
     """Raise NotAccepted if a text is not a valid criteria file."""
     try:
         document = parse_json(new.path, new.data.removeprefix(_BOM))
         parse_criteria(document, str(new.path), new.path.parent)
     except UsageError as error:
-        raise NotAccepted([Trouble(_with_short_paths(str(error), new))]) from None
+        raise EditRejected([EditProblem(_with_short_paths(str(error), new))]) from None
 
 
-def criteria_of(read: ReadSet) -> Criteria:
+def criteria_of_set(read: ReadSet) -> Criteria:
     """Find the criteria of a set as `agentest eval` does. Raises UsageError."""
     if read.criteria is not None:
         return parse_criteria(read.criteria, str(read.path), read.path.parent)
@@ -94,7 +94,7 @@ def criteria_of(read: ReadSet) -> Criteria:
     return parse_criteria(document, str(beside), beside.parent)
 
 
-def _run_troubles(new: Content, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[Trouble]:
+def _run_troubles(new: SetContent, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[EditProblem]:
     # Custom metrics are code, which is imported when a run starts, never because of an edit.
     chosen = CaseSet(read, criteria, graded=not criteria.custom)
     case = read.eval_set.eval_cases[0]
@@ -103,33 +103,35 @@ def _run_troubles(new: Content, read: ReadSet, criteria: Criteria, root: Path) -
     try:
         entries = case_entries([chosen], [_NO_AGENT], 1, root)
     except UsageError as error:
-        raise NotAccepted([Trouble(_with_short_paths(str(error), new), ())]) from None
+        raise EditRejected([EditProblem(_with_short_paths(str(error), new), ())]) from None
     for entry in entries if not unsent else ():
         if isinstance(entry, ScenarioResult):
-            yield from (Trouble(reason.message, ()) for reason in entry.verdict.reasons)
-    yield from (Trouble(_with_short_paths(note, new), ()) for note in (*unchecked(chosen), *read.warnings))
+            yield from (EditProblem(reason.message, ()) for reason in entry.verdict.reasons)
+    yield from (
+        EditProblem(_with_short_paths(note, new), ()) for note in (*unchecked_notes(chosen), *read.warnings)
+    )
     if "," in case.eval_id or not case.eval_id.strip():
-        yield Trouble("no command can name a case whose id is empty or has a comma", ("eval_id",))
+        yield EditProblem("no command can name a case whose id is empty or has a comma", ("eval_id",))
 
 
-def _unsendable_messages(case: EvalCase) -> Iterator[Trouble]:
+def _unsendable_messages(case: EvalCase) -> Iterator[EditProblem]:
     for number, turn in enumerate(case.conversation or ()):
         try:
             user_message(turn.user_content, turn.invocation_id or str(number + 1))
         except ValueError as problem:
-            yield Trouble(f"not evaluated: {problem}", ("conversation", number, "user_content"))
+            yield EditProblem(f"not evaluated: {problem}", ("conversation", number, "user_content"))
 
 
-def _trouble(problem: Problem, new: Content, ids: Sequence[Any], place: int | None) -> Trouble:
+def _trouble(problem: FileProblem, new: SetContent, ids: Sequence[Any], place: int | None) -> EditProblem:
     if problem.case is not None and place is not None:
         # For a duplicate id, the reader names the first of the cases.
         twin = problem.keys == ("eval_id",) and ids[problem.case] == ids[place]
         if problem.case == place or twin:
-            return Trouble(problem.said or problem.message, problem.keys)
-    return Trouble(f"{new.name}: {_with_short_paths(problem.message, new)}")
+            return EditProblem(problem.said or problem.message, problem.keys)
+    return EditProblem(f"{new.name}: {_with_short_paths(problem.message, new)}")
 
 
-def _ids(new: Content) -> list[Any]:
+def _ids(new: SetContent) -> list[Any]:
     """Return the id of each case; None for a case without one."""
     document = json.loads(new.text)
     if isinstance(document, Mapping):
@@ -140,7 +142,7 @@ def _ids(new: Content) -> list[Any]:
     ]
 
 
-def _with_short_paths(message: str, new: Content) -> str:
+def _with_short_paths(message: str, new: SetContent) -> str:
     """Replace absolute paths in a message with the names that the user knows."""
     folder = str(new.path).removesuffix(new.name)
     return message.replace(str(new.path), new.name).replace(folder, "") if folder else message
@@ -150,7 +152,7 @@ _Change = Callable[[SetFile], tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CaseDraft:
     """The new content of a case: a value, or JSON text."""
 
     value: Any = None
@@ -163,20 +165,20 @@ class Draft:
         try:
             return from_json(self.text, allow_inf_nan=False)
         except ValueError as error:
-            raise NotAccepted([Trouble(f"is not JSON: {error}", ())]) from None
+            raise EditRejected([EditProblem(f"is not JSON: {error}", ())]) from None
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class EditedSet:
     """A set after an edit. `place` is the index of the edited case."""
 
     file: SetFile
     place: int
-    notes: tuple[Trouble, ...] = ()
+    notes: tuple[EditProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedCase:
     """A removed case: its text and its index, so that it can be restored."""
 
     file: SetFile
@@ -185,48 +187,48 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Editor:
+class EvalSetEditor:
     """Edit the evaluation sets of a project.
 
     Every edit names the version of the file on which it is based. It raises `ChangedOnDisk` if the file has
-    changed since, `NotAccepted` if `agentest eval` would reject the result, and UsageError if there is
+    changed since, `EditRejected` if `agentest eval` would reject the result, and UsageError if there is
     nothing to edit. The file is written only if none of them is raised.
     """
 
-    project: Project
+    project: EvalSetProject
 
     def open(self, name: str) -> SetFile:
         return open_set(self.read(name))
 
-    def read(self, name: str) -> Content:
+    def read(self, name: str) -> SetContent:
         return read(self.project.file(name), name)
 
     def converted(self, name: str, eval_id: str) -> Any:
         """Return a case of a set in any format, converted to EvalSet form for display. Raises UsageError."""
-        whole = checked_set(self.read(name))
+        whole = check_set(self.read(name))
         chosen = select(whole, (eval_id,)).eval_set
         return json.loads(eval_set_json(chosen))["eval_cases"][0]
 
-    def check(self, name: str, eval_id: str | None, draft: Draft) -> Done:
+    def check(self, name: str, eval_id: str | None, draft: CaseDraft) -> EditedSet:
         """Return the result of an edit without writing it. `eval_id` is None for a new case."""
         file = self.open(name)
         text, place = _saved(file, eval_id, draft) if eval_id is not None else _added(file, draft, None)
         new = file.content.with_text(text)
-        return Done(file, place, self._checked(new, place))
+        return EditedSet(file, place, self._checked(new, place))
 
-    def save(self, name: str, version: str, eval_id: str, draft: Draft) -> Done:
+    def save(self, name: str, version: str, eval_id: str, draft: CaseDraft) -> EditedSet:
         """Write an edited case. Text that was not edited is preserved."""
         return self._write(name, version, lambda file: _saved(file, eval_id, draft))
 
-    def add(self, name: str, version: str, draft: Draft, place: int | None = None) -> Done:
+    def add(self, name: str, version: str, draft: CaseDraft, place: int | None = None) -> EditedSet:
         """Write a new case before the one with index `place`, or at the end."""
         return self._write(name, version, lambda file: _added(file, draft, place))
 
-    def copy(self, name: str, version: str, eval_id: str, new_id: str) -> Done:
+    def copy(self, name: str, version: str, eval_id: str, new_id: str) -> EditedSet:
         """Write a copy of a case under another id, directly after the original."""
         return self._write(name, version, lambda file: _copy_with_id(file, eval_id, new_id))
 
-    def remove(self, name: str, version: str, eval_id: str) -> Removed:
+    def remove(self, name: str, version: str, eval_id: str) -> RemovedCase:
         """Remove a case from its set, unless it is the last: `agentest eval` rejects a set without cases."""
         old = self._open(name, version)
         place = old.place_of(eval_id)
@@ -236,10 +238,10 @@ class Editor:
                 "another one first, or delete the file"
             )
         new = old.content.with_text(old.without(place))
-        checked_set(new)
-        return Removed(open_set(write(new, version)), old.shown(place), place)
+        check_set(new)
+        return RemovedCase(open_set(write(new, version)), old.shown(place), place)
 
-    def create(self, name: str, draft: Draft, now: float) -> Done:
+    def create(self, name: str, draft: CaseDraft, now: float) -> EditedSet:
         """Write a new set with one case. `now` is in seconds since 1970."""
         path = self.project.file(name)
         if path.name == CRITERIA_FILE:
@@ -248,45 +250,45 @@ class Editor:
         called = set_name(path)
         document = {"eval_set_id": called, "name": called, "eval_cases": [draft.parsed()]}
         text = json.dumps({**document, "creation_timestamp": now}, indent=2, ensure_ascii=False) + "\n"
-        new = Content(path, name, b"").with_text(text)
+        new = SetContent(path, name, b"").with_text(text)
         notes = self._checked(new, 0)
-        return Done(open_set(write(new, None)), 0, notes)
+        return EditedSet(open_set(write(new, None)), 0, notes)
 
-    def save_text(self, name: str, version: str | None, text: str) -> Content:
+    def save_text(self, name: str, version: str | None, text: str) -> SetContent:
         """Write a whole set or criteria file. `version` is None for a new file."""
         path = self.project.file(name)
         check_version(path, name, version)
-        old = Content(path, name, b"") if version is None else self.read(name)
+        old = SetContent(path, name, b"") if version is None else self.read(name)
         new = old.with_text(_with_line_ends(text, old))
         if path.name == CRITERIA_FILE:
-            checked_criteria(new)
+            check_criteria_file(new)
         else:
-            checked_set(new)
+            check_set(new)
         return write(new, version)
 
     def _open(self, name: str, version: str) -> SetFile:
         check_version(self.project.file(name), name, version)
         return self.open(name)
 
-    def _write(self, name: str, version: str, change: _Change) -> Done:
+    def _write(self, name: str, version: str, change: _Change) -> EditedSet:
         old = self._open(name, version)
         text, place = change(old)
         new = old.content.with_text(text)
         notes = self._checked(new, place)
         if new.data != old.content.data:
             write(new, version)
-        return Done(open_set(new), place, notes)
+        return EditedSet(open_set(new), place, notes)
 
-    def _checked(self, new: Content, place: int) -> tuple[Trouble, ...]:
-        return checked_case(new, place, self.project.root)
+    def _checked(self, new: SetContent, place: int) -> tuple[EditProblem, ...]:
+        return check_case(new, place, self.project.root)
 
 
-def _saved(file: SetFile, eval_id: str, draft: Draft) -> tuple[str, int]:
+def _saved(file: SetFile, eval_id: str, draft: CaseDraft) -> tuple[str, int]:
     place, value = file.place_of(eval_id), draft.parsed()
     return (file.with_value(place, value) if draft.text is None else file.with_text(place, draft.text)), place
 
 
-def _added(file: SetFile, draft: Draft, place: int | None) -> tuple[str, int]:
+def _added(file: SetFile, draft: CaseDraft, place: int | None) -> tuple[str, int]:
     value = draft.parsed()
     at = len(file.cases) if place is None else max(0, min(place, len(file.cases)))
     return file.with_added(value if draft.text is None else draft.text, at), at
@@ -301,7 +303,7 @@ def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
     return again.with_value(place + 1, {**value, key: new_id}), place + 1
 
 
-def _with_line_ends(text: str, old: Content) -> str:
+def _with_line_ends(text: str, old: SetContent) -> str:
     """Convert a text from a browser to the line endings of its file."""
     plain = text.replace("\r\n", "\n")
     if old.data and plain == old.text.replace("\r\n", "\n"):
@@ -328,7 +330,7 @@ class ListedCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedSet:
+class ListedEvalSet:
     """An evaluation set in the listing.
 
     Attributes:
@@ -352,41 +354,41 @@ class ListedSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class EvalSetListing:
     """All sets of a project. `notes` names what was skipped."""
 
-    sets: tuple[ListedSet, ...]
+    sets: tuple[ListedEvalSet, ...]
     notes: tuple[str, ...] = ()
 
 
-def listing(project: Project) -> Listing:
+def listing(project: EvalSetProject) -> EvalSetListing:
     """List all evaluation sets below a project's folder."""
     found = project.find()
-    return Listing(sets=tuple(_listed(project, path) for path in found.files), notes=found.notes)
+    return EvalSetListing(sets=tuple(_listed(project, path) for path in found.files), notes=found.notes)
 
 
-def _listed(project: Project, path: Path) -> ListedSet:
+def _listed(project: EvalSetProject, path: Path) -> ListedEvalSet:
     name = project.name(path)
     try:
         project.file(name)
         at = path.stat()
     except (UsageError, OSError) as error:
-        return ListedSet(name=name, error=str(error), why_not=str(error))
+        return ListedEvalSet(name=name, error=str(error), why_not=str(error))
     return _read_listed_set(path, name, at.st_mtime_ns, at.st_size, (path.parent / CRITERIA_FILE).is_file())
 
 
 @lru_cache(maxsize=1_000)
-def _read_listed_set(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedSet:
+def _read_listed_set(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedEvalSet:
     """Read a set; cached until the file changes."""
     del changed, size
     try:
         content = read(path, name)
     except UsageError as error:
-        return ListedSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
-    listed = _with_cases(ListedSet(name=name, version=content.version, criteria=criteria), content)
+        return ListedEvalSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
+    listed = _with_cases(ListedEvalSet(name=name, version=content.version, criteria=criteria), content)
     try:
-        whole = checked_set(content)
-    except NotAccepted as error:
+        whole = check_set(content)
+    except EditRejected as error:
         return replace(listed, error=str(error))
     cases = tuple(
         ListedCase(
@@ -399,7 +401,7 @@ def _read_listed_set(path: Path, name: str, changed: int, size: int, criteria: b
     return replace(listed, set_id=whole.eval_set.eval_set_id, cases=cases)
 
 
-def _with_cases(listed: ListedSet, content: Content) -> ListedSet:
+def _with_cases(listed: ListedEvalSet, content: SetContent) -> ListedEvalSet:
     """Add the cases found by their text alone, so that a broken one can be opened; else the reason."""
     try:
         file = open_set(content)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from agentest.adk.formats.criteria import CRITERIA_FILE
 from agentest.adk.formats.reader import SUFFIXES
 from agentest.support.errors import UsageError
-from agentest.support.files import atomic_writer, name_problem, shown_path, user_bytes
+from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path
 
 _BOM = b"\xef\xbb\xbf"
 _ONE_AT_A_TIME = threading.Lock()
@@ -24,13 +24,13 @@ MAX_BYTES = 50_000_000
 class ChangedOnDisk(UsageError):
     """The file has changed since the edit began. `found` is its current content; None if it was deleted."""
 
-    def __init__(self, message: str, found: Content | None) -> None:
+    def __init__(self, message: str, found: SetContent | None) -> None:
         super().__init__(message)
         self.found = found
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class SetContent:
     """A UTF-8 text file. `name` is its name in messages."""
 
     path: Path
@@ -52,23 +52,23 @@ class Content:
                 f"{self.name}: is not UTF-8 text ({error.reason} at byte {error.start})"
             ) from None
 
-    def with_text(self, text: str) -> Content:
+    def with_text(self, text: str) -> SetContent:
         """Return the same file with another text. Raises UsageError for unpaired surrogates."""
         mark = _BOM if self.data.startswith(_BOM) else b""
         try:
-            return Content(self.path, self.name, mark + text.encode())
+            return SetContent(self.path, self.name, mark + text.encode())
         except UnicodeEncodeError as error:
             raise UsageError(
                 f"{self.name}: the text has half of a character, {text[error.start]!r}"
             ) from None
 
 
-def read(path: Path, name: str) -> Content:
+def read(path: Path, name: str) -> SetContent:
     """Read a file. Raises UsageError."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{name}: is larger than the {MAX_BYTES:,} bytes that are edited here")
-        return Content(path, name, user_bytes(path))
+        return SetContent(path, name, read_user_bytes(path))
     except FileNotFoundError:
         raise UsageError(f"{name}: does not exist any more; it was moved or deleted") from None
     except OSError as error:
@@ -95,7 +95,7 @@ def check_version(path: Path, name: str, version: str | None) -> None:
         raise ChangedOnDisk(f"{name}: has changed on disk since it was read; nothing was written", found)
 
 
-def write(new: Content, version: str | None) -> Content:
+def write(new: SetContent, version: str | None) -> SetContent:
     """Write a file in place of the version that was read. Raises ChangedOnDisk and UsageError.
 
     The write is atomic, and it preserves the file's permissions.
@@ -109,7 +109,7 @@ def write(new: Content, version: str | None) -> Content:
     return new
 
 
-def _replace(new: Content, version: str | None) -> None:
+def _replace(new: SetContent, version: str | None) -> None:
     mode = None if version is None else stat.S_IMODE(new.path.stat().st_mode)
     if mode is not None and not mode & 0o222:
         raise UsageError(f"{new.name}: is read-only, and was not written")
@@ -128,7 +128,7 @@ _NOT_ENTERED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundEvalSets:
     """The evaluation sets of a project, sorted by path. `notes` names what was skipped."""
 
     files: tuple[Path, ...]
@@ -136,7 +136,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class EvalSetProject:
     """A folder whose evaluation sets can be edited.
 
     Attributes:
@@ -170,7 +170,7 @@ class Project:
         """Return the name of the set's criteria file."""
         return PurePosixPath(name).with_name(CRITERIA_FILE).as_posix()
 
-    def find(self) -> Found:
+    def find(self) -> FoundEvalSets:
         """Find the evaluation sets below the root, except in package, version control, and output folders."""
         files: list[Path] = []
         notes: list[str] = []
@@ -182,7 +182,7 @@ class Project:
                 )
                 break
             files += [folder / name for name in sorted(names) if name.endswith(SUFFIXES)]
-        return Found(tuple(sorted(files)), tuple(notes))
+        return FoundEvalSets(tuple(sorted(files)), tuple(notes))
 
     def _folders(self) -> Iterator[tuple[Path, list[str]]]:
         for at, folders, names in os.walk(self.root):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.adk.formats.reader import parse_json
-from agentest.adk.set_files import Content
+from agentest.adk.set_files import SetContent
 from agentest.support.errors import UsageError
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -22,7 +22,7 @@ _SCAN = json.JSONDecoder(parse_int=len, parse_float=len, strict=False).raw_decod
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """The location of a value: the characters from `start` up to, but excluding, `end`."""
 
     start: int
@@ -30,7 +30,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JsonEntry:
     """An entry of an object or a list.
 
     Attributes:
@@ -39,26 +39,26 @@ class Entry:
     """
 
     start: int
-    span: Span
+    span: TextSpan
     value: Any
     key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonNode:
     """A value with its contents. `entries` has those of an object or a list; None for other values."""
 
-    span: Span
+    span: TextSpan
     value: Any
-    entries: tuple[Member, ...] | None = None
+    entries: tuple[JsonMember, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class JsonMember:
     """An entry of an object or a list, with its parsed value."""
 
     start: int
-    node: Node
+    node: JsonNode
     key: str | None = None
 
     @property
@@ -66,12 +66,12 @@ class Member:
         return self.node.span.end
 
 
-def root(text: str) -> Span:
+def root(text: str) -> TextSpan:
     """Locate the document in its text, without the surrounding white space."""
-    return Span(_after_space(text, 0), len(text.rstrip(" \t\r\n")))
+    return TextSpan(_after_space(text, 0), len(text.rstrip(" \t\r\n")))
 
 
-def entries(text: str, span: Span) -> Iterator[Entry]:
+def entries(text: str, span: TextSpan) -> Iterator[JsonEntry]:
     """Yield the entries of an object or a list; nothing for other values."""
     if text[span.start] not in "[{":
         return
@@ -82,20 +82,20 @@ def entries(text: str, span: Span) -> Iterator[Entry]:
             key, end = _SCAN(text, start)
             place = _after_space(text, _after_space(text, end) + 1)
         value, end = _SCAN(text, place)
-        yield Entry(start, Span(place, end), value, key)
+        yield JsonEntry(start, TextSpan(place, end), value, key)
         place = _after_space(text, end)
         if text[place] == ",":
             place = _after_space(text, place + 1)
 
 
-def read(text: str, span: Span) -> Node:
+def read(text: str, span: TextSpan) -> JsonNode:
     """Parse the value at a location. Raises ValueError for a number with more digits than Python reads."""
     if text[span.start] not in "[{":
-        return Node(span, json.loads(text[span.start : span.end]))
-    members = tuple(Member(each.start, read(text, each.span), each.key) for each in entries(text, span))
+        return JsonNode(span, json.loads(text[span.start : span.end]))
+    members = tuple(JsonMember(each.start, read(text, each.span), each.key) for each in entries(text, span))
     if text[span.start] == "{":
-        return Node(span, {str(each.key): each.node.value for each in members}, members)
-    return Node(span, [each.node.value for each in members], members)
+        return JsonNode(span, {str(each.key): each.node.value for each in members}, members)
+    return JsonNode(span, [each.node.value for each in members], members)
 
 
 def _after_space(text: str, place: int) -> int:
@@ -115,7 +115,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class JsonStyle:
     """The formatting of a JSON file.
 
     Attributes:
@@ -148,11 +148,11 @@ class Style:
         return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
-def style_of(text: str) -> Style:
+def style_of(text: str) -> JsonStyle:
     """Find the formatting of a JSON text from its first entries."""
     bare = _STRING.sub('""', text[:_LOOKED_AT])
     first, colon, comma = _FIRST_ENTRY.search(bare), _COLON.search(bare), _COMMA.search(bare)
-    return Style(
+    return JsonStyle(
         newline=first[1] if first else "",
         indent=first[2] if first else "",
         colon=f":{colon[1]}" if colon else ": ",
@@ -171,7 +171,7 @@ class CaseText:
     """The location of a case in its file. `eval_id` is "" if the case has no text as its id."""
 
     eval_id: str
-    span: Span
+    span: TextSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +184,10 @@ class SetFile:
         camel: True if its keys are in camelCase, such as `evalId`.
     """
 
-    content: Content
+    content: SetContent
     text: str
-    style: Style
-    cases_at: Span | None
+    style: JsonStyle
+    cases_at: TextSpan | None
     cases: tuple[CaseText, ...]
     camel: bool
 
@@ -236,7 +236,7 @@ class SetFile:
         place = len(self.cases) if place is None else min(place, len(self.cases))
         text = self._indented(0, case) if isinstance(case, str) else self._writer().piece(node, case).text
         pieces = [*self._pieces()]
-        pieces.insert(place, Piece(text))
+        pieces.insert(place, NewEntryText(text))
         return self._replaced_at(node.span, self._writer().joined(node, pieces))
 
     def without(self, place: int) -> str:
@@ -245,20 +245,20 @@ class SetFile:
         del pieces[place]
         return self._replaced_at(node.span, self._writer().joined(node, pieces))
 
-    def _list(self) -> Node:
+    def _list(self) -> JsonNode:
         if self.cases_at is None:
             raise UsageError(
                 f"{self.content.name}: is one case alone, without a list to which cases could be added; "
                 "`agentest migrate OLD NEW` makes a set of it"
             )
-        members = (Member(case.span.start, Node(case.span, None)) for case in self.cases)
-        return Node(self.cases_at, [], tuple(members))
+        members = (JsonMember(case.span.start, JsonNode(case.span, None)) for case in self.cases)
+        return JsonNode(self.cases_at, [], tuple(members))
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[NewEntryText]:
         for place in range(len(self.cases)):
-            yield Piece(self._source(place), place)
+            yield NewEntryText(self._source(place), place)
 
-    def _node(self, place: int) -> Node:
+    def _node(self, place: int) -> JsonNode:
         try:
             return read(self.text, self.cases[place].span)
         except (ValueError, RecursionError) as error:
@@ -282,15 +282,15 @@ class SetFile:
     def _with_case_text(self, place: int, case: str) -> str:
         return self._replaced_at(self.cases[place].span, case)
 
-    def _replaced_at(self, span: Span, text: str) -> str:
+    def _replaced_at(self, span: TextSpan, text: str) -> str:
         return self.text[: span.start] + text + self.text[span.end :]
 
-    def _writer(self) -> Rewriter:
-        return Rewriter(self.text, self.style)
+    def _writer(self) -> JsonRewriter:
+        return JsonRewriter(self.text, self.style)
 
 
 @lru_cache(maxsize=2)  # several consecutive calls open the same file, and a large one takes seconds
-def open_set(content: Content) -> SetFile:
+def open_set(content: SetContent) -> SetFile:
     """Parse a file whose cases can be edited. Raises UsageError for invalid JSON and other formats."""
     text = content.text
     form = _form_of_cases(parse_json(Path(content.name), text.encode()))
@@ -331,7 +331,7 @@ _MARGIN = re.compile(r"[ \t]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class NewEntryText:
     """An entry of a list or an object in the new text.
 
     `old` is its index among the previous entries, whose spacing it keeps; None for a new entry.
@@ -342,13 +342,13 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriter:
+class JsonRewriter:
     """Write new values over those of a JSON text, and preserve everything else."""
 
     text: str
-    style: Style
+    style: JsonStyle
 
-    def rewritten(self, node: Node, new: Any, *, flat: bool = False) -> str:
+    def rewritten(self, node: JsonNode, new: Any, *, flat: bool = False) -> str:
         """Return the text of a value that has changed from `node` to `new`.
 
         Args:
@@ -362,7 +362,7 @@ class Rewriter:
             return self.joined(node, list(self._list_pieces(node, new)))
         return self._written(new, flat, self._margin(node.span.start))
 
-    def joined(self, node: Node, pieces: Sequence[Piece]) -> str:
+    def joined(self, node: JsonNode, pieces: Sequence[NewEntryText]) -> str:
         """Return the text of an object or a list with these entries, with their original spacing."""
         opening, closing = self.text[node.span.start], self.text[node.span.end - 1]
         if not pieces:
@@ -377,21 +377,21 @@ class Rewriter:
             parts.append(lead + piece.text + tail)
         return opening + ",".join(parts) + closing
 
-    def piece(self, node: Node, value: Any, key: str | None = None) -> Piece:
+    def piece(self, node: JsonNode, value: Any, key: str | None = None) -> NewEntryText:
         """Return a new entry for a list or an object, formatted like the existing ones."""
         assert node.entries
         head = "" if key is None else self.style.line(key) + self.style.colon
         margin = self._margin(node.entries[0].start)
-        return Piece(head + self._written(value, self.is_flat(node), margin))
+        return NewEntryText(head + self._written(value, self.is_flat(node), margin))
 
-    def is_flat(self, node: Node) -> bool:
+    def is_flat(self, node: JsonNode) -> bool:
         """Return True if a value is on one line."""
         return "\n" not in self.source(node)
 
-    def source(self, node: Node) -> str:
+    def source(self, node: JsonNode) -> str:
         return self.text[node.span.start : node.span.end]
 
-    def _object_pieces(self, node: Node, new: Mapping[str, Any]) -> Iterator[Piece]:
+    def _object_pieces(self, node: JsonNode, new: Mapping[str, Any]) -> Iterator[NewEntryText]:
         """Yield the entries of an object: existing ones in file order, new ones after their predecessor."""
         assert node.entries is not None
         last = {member.key: number for number, member in enumerate(node.entries)}
@@ -407,7 +407,7 @@ class Rewriter:
             for key in following.get(member.key, ()) if last[member.key] == number else ():
                 yield self.piece(node, new[key], key)
 
-    def _list_pieces(self, node: Node, new: Sequence[Any]) -> Iterator[Piece]:
+    def _list_pieces(self, node: JsonNode, new: Sequence[Any]) -> Iterator[NewEntryText]:
         """Yield the entries of a list: unchanged ones as they are, changed ones rewritten in place."""
         assert node.entries is not None
         old_forms, new_forms = (
@@ -423,15 +423,15 @@ class Rewriter:
                 if what == "equal" or (number < old_end and new_forms[at + step] not in known):
                     yield self._kept(node.entries[number], number, new[at + step], flat=flat)
                 elif new_forms[at + step] in known:  # the entry has moved
-                    yield Piece(known[new_forms[at + step]])
+                    yield NewEntryText(known[new_forms[at + step]])
                 else:
                     yield self.piece(node, new[at + step])
 
-    def _kept(self, member: Member, number: int, value: Any, *, flat: bool) -> Piece:
+    def _kept(self, member: JsonMember, number: int, value: Any, *, flat: bool) -> NewEntryText:
         head = self.text[member.start : member.node.span.start]
-        return Piece(head + self.rewritten(member.node, value, flat=flat), number)
+        return NewEntryText(head + self.rewritten(member.node, value, flat=flat), number)
 
-    def _surrounding_spaces(self, node: Node) -> tuple[list[str], list[str]]:
+    def _surrounding_spaces(self, node: JsonNode) -> tuple[list[str], list[str]]:
         """Return the white space before and after each entry, up to commas and brackets."""
         assert node.entries
         before, after, place = [], [], node.span.start + 1
@@ -443,7 +443,7 @@ class Rewriter:
             place += 1
         return before, after
 
-    def _lead(self, piece: Piece, before: Sequence[str]) -> str:
+    def _lead(self, piece: NewEntryText, before: Sequence[str]) -> str:
         if piece.old:
             return before[piece.old]
         if len(before) > 1:

@@ -23,14 +23,14 @@ from typing import Any
 from dotenv import load_dotenv
 
 from agentest.agents.adk_server.events import read_reply, read_run, user_content
-from agentest.agents.adk_server.sessions import holds, other_state
+from agentest.agents.adk_server.sessions import contains_state, state_mismatch_text
 from agentest.agents.json_reader import shown
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.python_calls import answer_in_time
+from agentest.agents.python_calls import call_with_timeout
 from agentest.config.agents.adk import AdkModuleAgent
-from agentest.config.fields import Given
-from agentest.domain.messages import Message, Session, UserText, last_said
-from agentest.support.calling import Steps, words_of
+from agentest.config.fields import GivenObject
+from agentest.domain.messages import Message, Session, UserText, last_user_message
+from agentest.support.calling import BlockingTimer, message_of_error
 from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
 from agentest.support.importing import Imports
 from agentest.support.json_text import NotJson, json_text, safe_repr
@@ -69,7 +69,7 @@ async def _close(client: AdkModuleClient, on_note: Callable[[str], None]) -> Non
     try:
         await client.close()
     except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
-        problem = f"closing it raised {type(error).__name__}: {words_of(error)}"
+        problem = f"closing it raised {type(error).__name__}: {message_of_error(error)}"
         on_note(f"agent {client.name!r}: {_known_secrets()(problem)}")
 
 
@@ -91,7 +91,7 @@ class AdkModuleClient:
 
     takes_attachments = True
 
-    def __init__(self, name: str, config: AdkModuleAgent, found: Found, timeout_s: float) -> None:
+    def __init__(self, name: str, config: AdkModuleAgent, found: AdkAgentSource, timeout_s: float) -> None:
         self.name = name
         self._config = config
         self._found = found
@@ -112,13 +112,13 @@ class AdkModuleClient:
 
     async def _reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         events: list[Any] = []
-        user_text = last_said(messages)
+        user_text = last_user_message(messages)
 
-        def call(steps: Steps) -> Awaitable[_States]:
+        def call(steps: BlockingTimer) -> Awaitable[_States]:
             return steps.of(self._run(user_text, ctx, events))
 
         try:
-            timed = await answer_in_time(call, self._timeout_s, "the google-adk agent", self.name)
+            timed = await call_with_timeout(call, self._timeout_s, "the google-adk agent", self.name)
         except AgentError as error:
             raise NoReply(str(error), 0, _calls_so_far(events, ctx)) from error
         reply = read_reply(events, ctx.turn_index, latency_ms=timed.latency_ms)
@@ -151,9 +151,9 @@ class AdkModuleClient:
         """
         app = {"app_name": runner.app_name}
         session = await runner.session_service.get_session(**app, **place)
-        if session is not None and not holds(session.state, asked):
+        if session is not None and not contains_state(session.state, asked):
             found = f"has the state {shown(_json_state(session.state))}"
-            raise SessionMismatch(other_state(place["session_id"], asked, found))
+            raise SessionMismatch(state_mismatch_text(place["session_id"], asked, found))
         if session is None:
             session = await runner.session_service.create_session(**app, **place, state=dict(asked))
         return _json_state(session.state)
@@ -208,7 +208,7 @@ def _json_value(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class AdkAgentSource:
     """A google-adk agent, and the app that it belongs to."""
 
     agent: Any
@@ -220,13 +220,15 @@ class Found:
     """The exit stack that the agent's module returned together with the agent."""
 
 
-async def find_agent(source: str | Given, agent_name: str | None, root: Path) -> Found:
+async def find_agent(source: str | GivenObject, agent_name: str | None, root: Path) -> AdkAgentSource:
     """Return the agent of a module (`pkg.my_agent`) or folder (`agents/my_agent`), or the given object.
 
     Raises ValueError if there is no such agent or if the module cannot be imported.
     """
     found = (
-        _found_in_object(source.value) if isinstance(source, Given) else await _found_in_module(source, root)
+        _found_in_object(source.value)
+        if isinstance(source, GivenObject)
+        else await _found_in_module(source, root)
     )
     if agent_name is None:
         return found
@@ -234,7 +236,7 @@ async def find_agent(source: str | Given, agent_name: str | None, root: Path) ->
     if chosen is None:
         names = ", ".join(f"`{name}`" for name in _agent_names(found.agent))
         raise ValueError(f"there is no agent {agent_name!r} in it; there are {names}")
-    return Found(agent=chosen, app=found.app, app_name=found.app_name, closes=found.closes)
+    return AdkAgentSource(agent=chosen, app=found.app, app_name=found.app_name, closes=found.closes)
 
 
 def _agent_names(agent: Any) -> Iterator[str]:
@@ -243,17 +245,17 @@ def _agent_names(agent: Any) -> Iterator[str]:
         yield from _agent_names(sub_agent)
 
 
-def _found_in_object(value: Any) -> Found:
+def _found_in_object(value: Any) -> AdkAgentSource:
     if _is_app(value):
-        return Found(agent=value.root_agent, app=value, app_name=value.name)
-    return Found(agent=value, app_name=value.name)
+        return AdkAgentSource(agent=value.root_agent, app=value, app_name=value.name)
+    return AdkAgentSource(agent=value, app_name=value.name)
 
 
 def _is_app(value: Any) -> bool:
     return isinstance(value, importlib.import_module("google.adk.apps.app").App)
 
 
-async def _found_in_module(source: str, root: Path) -> Found:
+async def _found_in_module(source: str, root: Path) -> AdkAgentSource:
     name, modules = _import_source(source, root)
     for module in modules:
         app = getattr(module, "app", None)
@@ -263,7 +265,7 @@ async def _found_in_module(source: str, root: Path) -> Found:
             agent = app.root_agent
         if agent is not None:
             _check_agent(agent, module.__name__)
-            return Found(agent=agent, app=app, app_name=app.name if app else name, closes=closes)
+            return AdkAgentSource(agent=agent, app=app, app_name=app.name if app else name, closes=closes)
     raise ValueError(f"module {modules[0].__name__!r} has no {_EXPECTED_NAMES}, and neither has its `agent`")
 
 
@@ -283,7 +285,9 @@ async def _agent_of(module: Any) -> tuple[Any, Any]:
         made = factory()
         made = await made if isawaitable(made) else made
     except Exception as error:
-        raise ValueError(f"get_agent_async raised {type(error).__name__}: {words_of(error)}") from error
+        raise ValueError(
+            f"get_agent_async raised {type(error).__name__}: {message_of_error(error)}"
+        ) from error
     return made if isinstance(made, tuple) else (made, None)
 
 
@@ -310,7 +314,9 @@ def _import_module(name: str, parent: Path) -> tuple[str, list[Any]]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the user's module may raise anything, even SystemExit
-        raise ValueError(f"importing {name!r} failed: {type(error).__name__}: {words_of(error)}") from error
+        raise ValueError(
+            f"importing {name!r} failed: {type(error).__name__}: {message_of_error(error)}"
+        ) from error
     own = name.removesuffix(".agent").rpartition(".")[2]
     return own, [inner, module] if inner is not None else [module]
 

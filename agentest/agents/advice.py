@@ -11,22 +11,22 @@ import anyio
 
 from agentest.agents.detection import (
     NAMES,
-    Finding,
-    Look,
-    Seen,
-    as_settings,
-    described,
+    DetectedProtocol,
+    EndpointProbe,
+    ProbeResponse,
+    describe_detected,
+    detect_type,
     is_login_page,
+    is_missing_model_error,
     leads_to_login,
     missing_fields,
-    of_fields,
-    of_reply,
-    perhaps,
-    recognised,
-    wants_a_model,
+    possible_type_hint,
+    settings_line,
+    suggest_for_fields,
+    suggest_for_reply,
 )
 from agentest.agents.error_hints import is_page
-from agentest.agents.identification import LONGEST_LOOK_S, ask, is_at, look_around
+from agentest.agents.identification import LONGEST_LOOK_S, detect_within_limit, is_at, run_probe
 from agentest.support.deadlines import TimeLimit
 from agentest.support.redaction import MAX_ERROR_CHARS
 
@@ -40,7 +40,7 @@ _LOG_IN = "send the credentials with `headers`, or log in first by a `setup` req
 class Advisor:
     """Gives advice about one agent. Probes its server once, however many conversations fail."""
 
-    def __init__(self, kind: str, look: Look) -> None:
+    def __init__(self, kind: str, look: EndpointProbe) -> None:
         """Create an advisor.
 
         Args:
@@ -49,13 +49,13 @@ class Advisor:
         """
         self._kind = kind
         self._look = look
-        self._findings: dict[bool, tuple[Finding, ...]] = {}
+        self._findings: dict[bool, tuple[DetectedProtocol, ...]] = {}
         self._one_at_a_time = anyio.Lock()
         self.has_answered = False
         """True once the agent has sent a valid response. The configured type is right then, so later errors
         have another cause."""
 
-    async def advised(self, problem: str, seen: Seen) -> str:
+    async def advised(self, problem: str, seen: ProbeResponse) -> str:
         """Return the problem, followed by the configuration that would fit if it can be determined."""
         advice_text = await self.advice(seen)
         if not advice_text or ("setup" in advice_text and "setup" in problem):
@@ -65,7 +65,7 @@ class Advisor:
             return f"{problem.removesuffix('.')}. {sentence}"
         return f"{sentence}. {problem}"  # long errors are truncated at the end
 
-    async def advice(self, seen: Seen) -> str:
+    async def advice(self, seen: ProbeResponse) -> str:
         """Return advice as a sentence without a full stop, or "" if the answer itself is clear enough."""
         if _SPEAKS_TLS.search(seen.body):
             return "that server speaks TLS: write https:// (or wss://) in the endpoint"
@@ -75,7 +75,7 @@ class Advisor:
             return ""
         if is_login_page(seen.body):
             return f"that is a page where users log in: {_LOG_IN}"
-        found = recognised(seen)
+        found = detect_type(seen)
         if found is None:
             return await self._advice_for_unknown(seen)
         return (
@@ -88,18 +88,22 @@ class Advisor:
         finding = None
         if found in _ROOT_ENDPOINT_TYPES:
             with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-                finding = await ask(found, self._look)
-        settings = f"type: {found}" if finding is None else as_settings(finding.settings)
+                finding = await run_probe(found, self._look)
+        settings = f"type: {found}" if finding is None else settings_line(finding.settings)
         return f"this looks like {NAMES[found]}: `{settings}`"
 
-    async def _advice_for_configured_type(self, seen: Seen) -> str:
-        return await self._first_model_advice() if wants_a_model(seen) else ""
+    async def _advice_for_configured_type(self, seen: ProbeResponse) -> str:
+        return await self._first_model_advice() if is_missing_model_error(seen) else ""
 
-    async def _advice_for_unknown(self, seen: Seen) -> str:
+    async def _advice_for_unknown(self, seen: ProbeResponse) -> str:
         """Return advice about an answer that is not specific to any protocol."""
         if seen.status in _CREDENTIALS:
             return ""
-        if wants_a_model(seen) and self._kind in ("chat_completions", "responses", "anthropic_messages"):
+        if is_missing_model_error(seen) and self._kind in (
+            "chat_completions",
+            "responses",
+            "anthropic_messages",
+        ):
             return await self._first_model_advice()
         is_elsewhere = seen.status in (404, 405, 426) or is_page(seen.body)
         found = await self._probe(only_gets=not is_elsewhere)
@@ -108,7 +112,11 @@ class Advisor:
             return self._advice_for_endpoint(here, seen)
         if found and is_elsewhere:
             ours = next(filter(self._has_configured_type, found), None)
-            return described(ours) if ours else f"elsewhere at this server: {described(found[0])}"
+            return (
+                describe_detected(ours)
+                if ours
+                else f"elsewhere at this server: {describe_detected(found[0])}"
+            )
         advice_text = self._advice_from_response(seen)
         if advice_text or not is_elsewhere:
             return advice_text
@@ -116,27 +124,27 @@ class Advisor:
         empty_post_response = await self._look.post_nothing()
         return self._advice_from_response(empty_post_response) if empty_post_response is not None else ""
 
-    def _advice_from_response(self, seen: Seen) -> str:
+    def _advice_from_response(self, seen: ProbeResponse) -> str:
         missing = missing_fields(seen.json)
         if missing:
-            return of_fields(missing)
-        own = "" if self._kind == "http" else of_reply(seen)
-        return own or perhaps(seen, self._kind, self._look.url)
+            return suggest_for_fields(missing)
+        own = "" if self._kind == "http" else suggest_for_reply(seen)
+        return own or possible_type_hint(seen, self._kind, self._look.url)
 
-    def _has_configured_type(self, finding: Finding) -> bool:
+    def _has_configured_type(self, finding: DetectedProtocol) -> bool:
         return bool(finding.settings["type"] == self._kind)
 
-    def _advice_for_endpoint(self, finding: Finding, seen: Seen) -> str:
+    def _advice_for_endpoint(self, finding: DetectedProtocol, seen: ProbeResponse) -> str:
         """Describe the finding if its type is not the configured one, or if a 422 suggests wrong keys."""
         is_of_form = self._kind == "http" and seen.status == 422
-        return described(finding) if is_of_form or not self._has_configured_type(finding) else ""
+        return describe_detected(finding) if is_of_form or not self._has_configured_type(finding) else ""
 
-    async def _probe(self, *, only_gets: bool) -> tuple[Finding, ...]:
+    async def _probe(self, *, only_gets: bool) -> tuple[DetectedProtocol, ...]:
         """Probe the server once per mode. POST requests are sent only if the endpoint itself is in doubt."""
         async with self._one_at_a_time:
             if only_gets not in self._findings:
                 self._look.only_gets = only_gets
-                self._findings[only_gets] = tuple(await look_around(self._look, self._kind))
+                self._findings[only_gets] = tuple(await detect_within_limit(self._look, self._kind))
                 self._look.only_gets = False
             return self._findings[only_gets]
 

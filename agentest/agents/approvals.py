@@ -52,12 +52,12 @@ class Decision:
         return self.words or (AGREED if self.approved else REFUSED)
 
 
-def decided_by_user(words: str) -> Decision:
+def decision_of_user(words: str) -> Decision:
     """Return the decision that a user's message makes."""
     return Decision(is_approval(words), words)
 
 
-def decided_by(approvals: str) -> Decision | None:
+def decision_of_setting(approvals: str) -> Decision | None:
     """Return the decision that the `approvals` setting makes, or None if the user has to decide."""
     return None if approvals == "ask" else Decision(approvals == "approve")
 
@@ -76,7 +76,7 @@ _APPROVAL_BY_KIND = {
 _ALL_DECISIONS: Container[str] = ("approve", "reject")
 
 
-def question(interrupts: Sequence[Wire]) -> str:
+def question_text(interrupts: Sequence[Wire]) -> str:
     """Return the interrupts' questions as one text, which becomes the agent's reply."""
     return "\n\n".join(_question_of(interrupt.get("value")) for interrupt in interrupts)
 

@@ -1,7 +1,7 @@
 """Run an agent's ASGI application in this process and send requests to it without a socket.
 
 `running_app` starts the application, and the `RunningApp` that it returns sends requests. `Lifespan` drives
-startup and shutdown, and `Exchange` is one request with its response.
+startup and shutdown, and `AsgiExchange` is one request with its response.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from agentest.support.calling import Steps, end_tasks, ends_the_run, words_of
+from agentest.support.calling import BlockingTimer, end_tasks, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES
@@ -79,7 +79,7 @@ async def running_app(name: str, app: App, on_note: Callable[[str], None]) -> As
     lifespan = Lifespan(app)
     try:
         await lifespan.start()
-    except CannotStart as error:
+    except StartupFailed as error:
         raise ConfigError(f"agent {name!r}: the application did not start: {error}") from None
     running = RunningApp(app, lifespan.state)
     try:
@@ -98,7 +98,7 @@ class RunningApp:
     def __init__(self, app: App, state: dict[str, Any]) -> None:
         self._app = app
         self._state = state
-        self._running_requests: dict[asyncio.Task[None], Exchange] = {}
+        self._running_requests: dict[asyncio.Task[None], AsgiExchange] = {}
         self._late_errors: dict[str, int] = {}
         self.left = ""
         """A message about requests that did not end, or ""."""
@@ -108,7 +108,7 @@ class RunningApp:
     ) -> DirectResponse:
         """Send a request. The caller reads the body and closes the response. Raises AppFailed."""
         content = content or b""
-        exchange = Exchange(url, content)
+        exchange = AsgiExchange(url, content)
         scope = _scope(method, url, headers, content) | {"state": dict(self._state)}
         task = asyncio.create_task(exchange.run(self._app, scope))
         self._running_requests[task] = exchange
@@ -123,7 +123,7 @@ class RunningApp:
     def _done(self, task: asyncio.Task[None]) -> None:
         error = self._running_requests.pop(task).late_error
         if error is not None:
-            problem = raised(error)
+            problem = describe_app_error(error)
             self._late_errors[problem] = self._late_errors.get(problem, 0) + 1
 
     async def finish(self) -> None:
@@ -163,7 +163,7 @@ def _scope(method: str, url: str, headers: Headers, content: bytes) -> dict[str,
     }
 
 
-class CannotStart(Exception):
+class StartupFailed(Exception):
     """The application failed to start. The message is one sentence."""
 
 
@@ -191,13 +191,13 @@ class Lifespan:
                 await self._started.wait()
         except TimeoutError:
             await end_tasks([self._task])
-            raise CannotStart(f"its startup did not end within {STARTUP_S:g} s") from None
+            raise StartupFailed(f"its startup did not end within {STARTUP_S:g} s") from None
         except BaseException:
             self._task.cancel()
             raise
         if self._problem is not None:
             await end_tasks([self._task])
-            raise CannotStart(self._problem)
+            raise StartupFailed(self._problem)
 
     async def stop(self) -> str | None:
         """Wait until shutdown is complete. Returns the problem, if any."""
@@ -220,7 +220,7 @@ class Lifespan:
             if ends_the_run(error):
                 raise
             if self._receive_calls and self._problem is None:
-                self._problem = raised(error)
+                self._problem = describe_app_error(error)
         finally:
             self._started.set()
             self._stopped.set()
@@ -248,17 +248,17 @@ class AppFailed(Exception):
     """The application raised or violated ASGI. This is the agent's error; the message is one sentence."""
 
 
-class Hangup(OSError):
+class ClientDisconnected(OSError):
     """Raised in an application that sends after its client has disconnected."""
 
 
-def raised(error: BaseException) -> str:
+def describe_app_error(error: BaseException) -> str:
     """Describe an exception of the application."""
-    return f"the application raised {type(error).__name__}: {words_of(error)}"
+    return f"the application raised {type(error).__name__}: {message_of_error(error)}"
 
 
-class Exchange:
-    """One request and its response (implements `agentest.support.http.bodies.RawAnswer`).
+class AsgiExchange:
+    """One request and its response (implements `agentest.support.http.bodies.RawResponse`).
 
     As behind a real server, the application may keep running after its response or after a disconnect.
     """
@@ -273,7 +273,7 @@ class Exchange:
         self._messages: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)
         self._closed, self._ended = asyncio.Event(), asyncio.Event()
         self._error: BaseException | None = None
-        self._steps = Steps()
+        self._steps = BlockingTimer()
         self._first: list[bytes] = []
         self._complete = False
         self._sent_all = False
@@ -285,7 +285,7 @@ class Exchange:
         )
 
     @property
-    def content(self) -> Exchange:
+    def content(self) -> AsgiExchange:
         return self
 
     @property
@@ -331,7 +331,7 @@ class Exchange:
         await self._ended.wait()
         if self._error is not None:
             self.late_error = None
-            raise AppFailed(raised(self._error))
+            raise AppFailed(describe_app_error(self._error))
 
     async def iter_any(self) -> AsyncIterator[bytes]:
         """Yield the body in pieces. Raises AppFailed."""
@@ -358,7 +358,7 @@ class Exchange:
                 return message
             raise AppFailed(f"the application sent what is no message of ASGI: {message!r:.100}")
         if self._error is not None:
-            raise AppFailed(raised(self._error))
+            raise AppFailed(describe_app_error(self._error))
         raise AppFailed("the application returned before its answer was complete")
 
     def release(self) -> None:
@@ -376,7 +376,7 @@ class Exchange:
 
     async def _send(self, message: Message) -> None:
         if not self._complete and self._closed.is_set():
-            raise Hangup("nobody listens any more")
+            raise ClientDisconnected("nobody listens any more")
         if not self._closed.is_set():  # a server discards messages after the end of the response, too
             self._sent_all = self._sent_all or _is_last(message)
             await self._messages.put(message)

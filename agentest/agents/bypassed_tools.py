@@ -10,7 +10,7 @@ from agentest.domain.transcript import ToolCall
 from agentest.support.errors import CannotSend
 
 
-class OwnTools:
+class BypassDetector:
     """The tools that one agent was seen to run itself, over all its conversations."""
 
     def __init__(self, agent: str, *, handed_over: str, left_out: str = "") -> None:
@@ -37,8 +37,8 @@ class OwnTools:
         if names := self._mocked(self._names, ctx):
             raise CannotSend(
                 f"this conversation was not begun: in another one agent {self._agent!r} ran "
-                f"{named_tools(names)} itself, which the scenario mocks, and the real tool would run again. "
-                "That conversation says what can be done"
+                f"{quote_tool_names(names)} itself, which the scenario mocks, and the real tool would run "
+                "again. That conversation says what can be done"
             )
 
     def check_after(
@@ -61,17 +61,17 @@ class OwnTools:
 
     def _bypass_message(self, names: Sequence[str]) -> str:
         return (
-            f"agent {self._agent!r} ran {named_tools(names)} itself: the scenario's mock was ignored, and "
-            f"the real tool ran. If it may run, remove its mock{self._also_remove}; otherwise "
+            f"agent {self._agent!r} ran {quote_tool_names(names)} itself: the scenario's mock was ignored, "
+            f"and the real tool ran. If it may run, remove its mock{self._also_remove}; otherwise "
             f"{self._how_to_hand_over}"
         )
 
 
-def answered_by_us(messages: Sequence[Message]) -> frozenset[str]:
+def ids_of_mocked_calls(messages: Sequence[Message]) -> frozenset[str]:
     """Return the ids of calls that mocks have answered."""
     return frozenset(message.request_id for message in messages if isinstance(message, ToolResult))
 
 
-def named_tools(names: Sequence[str]) -> str:
+def quote_tool_names(names: Sequence[str]) -> str:
     """Return `tool 'find'`, or `tools 'find', 'book'`."""
     return f"tool{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"

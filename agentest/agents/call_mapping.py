@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentest.agents.json_reader import arguments_text, shown
-from agentest.agents.port import Notes
+from agentest.agents.port import AgentNotes
 from agentest.domain.messages import ToolRequest
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
@@ -38,7 +38,7 @@ _UNIQUE_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldCall:
+class ReportedCall:
     """One tool call as an answer reports it."""
 
     id: str
@@ -48,25 +48,25 @@ class ToldCall:
     result: Any = None
     problem: str | None = None
 
-    def is_same(self, other: ToldCall) -> bool:
+    def is_same(self, other: ReportedCall) -> bool:
         """Return True if both may be one call: equal ids, or without ids equal names and arguments."""
         if self.id or other.id:
             return self.id == other.id
         return (self.name, self.args) == (other.name, other.args)
 
 
-class ToldCalls:
+class ReportedCalls:
     """The calls of one answer, in order. A repeated id adds to the earlier report of that call."""
 
     def __init__(self) -> None:
-        self._calls: list[ToldCall] = []
+        self._calls: list[ReportedCall] = []
         self._latest: dict[str, int] = {}
         """Id → index of the last call with this id."""
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def __iter__(self) -> Iterator[ToldCall]:
+    def __iter__(self) -> Iterator[ReportedCall]:
         return iter(self._calls)
 
     def take(self, found: Any) -> None:
@@ -83,7 +83,7 @@ class ToldCalls:
         else:
             self._calls[known] = _merged(self._calls[known], item)
 
-    def united_with(self, earlier: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
+    def united_with(self, earlier: Sequence[ReportedCall]) -> tuple[ReportedCall, ...]:
         """Return the calls of an earlier answer that are not repeated here, followed by these calls."""
         again, lead = _by_comparison_key(self._calls), []
         for call in earlier:
@@ -102,19 +102,21 @@ def asked_calls(found: Any) -> tuple[ToolRequest, ...]:
     return tuple(ToolRequest(call.id, call.name, arguments_text(call.args)) for call in calls)
 
 
-def _by_comparison_key(calls: Sequence[ToldCall]) -> dict[tuple[str, str], list[ToldCall]]:
-    found: dict[tuple[str, str], list[ToldCall]] = {}
+def _by_comparison_key(calls: Sequence[ReportedCall]) -> dict[tuple[str, str], list[ReportedCall]]:
+    found: dict[tuple[str, str], list[ReportedCall]] = {}
     for call in calls:
         found.setdefault(_comparison_key(call), []).append(call)
     return found
 
 
-def _comparison_key(call: ToldCall) -> tuple[str, str]:
+def _comparison_key(call: ReportedCall) -> tuple[str, str]:
     """Return a key that equal calls share, so that only calls with the same key are compared."""
     return ("id", call.id) if call.id else ("name", call.name)
 
 
-def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
+def without_repeated_calls(
+    calls: Sequence[ReportedCall], before: Sequence[ReportedCall]
+) -> tuple[ReportedCall, ...]:
     """Return the calls without those of earlier turns, if the answer repeats all of them at its start.
 
     Repetitions are recognized only by ids that are long enough to be unique. Short ids such as `1` or
@@ -128,7 +130,7 @@ def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCa
     return tuple(calls[len(before) :] if before and echoed else calls)
 
 
-def note_untold(notes: Notes, answer: Any) -> None:
+def note_unmapped_calls(notes: AgentNotes, answer: Any) -> None:
     """Add a note if an answer seems to contain tool calls, but no path is configured for them."""
     names = _USUAL_KEYS if isinstance(answer, Mapping) else ()
     for name in names:
@@ -145,7 +147,7 @@ def _looks_like_calls(value: Any) -> bool:
     return isinstance(first, Mapping) and any(name in first for name in (*_NAMES, "function"))
 
 
-def as_tool_calls(calls: Iterable[ToldCall], turn_index: int) -> tuple[ToolCall, ...]:
+def as_tool_calls(calls: Iterable[ReportedCall], turn_index: int) -> tuple[ToolCall, ...]:
     """Convert the calls to the transcript's `ToolCall`."""
     return tuple(
         ToolCall(
@@ -177,14 +179,14 @@ def _hint(key: str) -> str:
     return f"write `{key}` so that it gives {_EXAMPLES[key]}"
 
 
-def _read(item: Mapping[str, Any], key: str) -> ToldCall:
+def _read(item: Mapping[str, Any], key: str) -> ReportedCall:
     fields = _flattened(item)
     name = _first_value(fields, (*_NAMES, "function"))
     if not isinstance(name, str) or not name:
         raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_hint(key)}")
     args, problem = _arguments(_raw_arguments(fields, key))
     result = _first_value(fields, _RESULTS)
-    return ToldCall(
+    return ReportedCall(
         id=_identifier(item),
         name=name,
         args=args,
@@ -212,7 +214,7 @@ def _check_no_unknown_arguments(item: Mapping[str, Any], key: str) -> None:
         )
 
 
-def _is_new_call(item: Mapping[str, Any], known: ToldCall) -> bool:
+def _is_new_call(item: Mapping[str, Any], known: ReportedCall) -> bool:
     """Return True if the item is a new call under a used id, as from servers that restart their numbering."""
     fields = _flattened(item)
     name, args = _first_value(fields, (*_NAMES, "function")), _first_value(fields, _ARGS)
@@ -228,7 +230,7 @@ def _flattened(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**item, **function} if isinstance(function, Mapping) else item
 
 
-def _merged(call: ToldCall, told_again: Mapping[str, Any]) -> ToldCall:
+def _merged(call: ReportedCall, told_again: Mapping[str, Any]) -> ReportedCall:
     item = _flattened(told_again)
     args, result = _first_value(item, _ARGS), _first_value(item, _RESULTS)
     if args is not _MISSING and args not in (None, {}, ""):

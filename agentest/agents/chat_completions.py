@@ -10,9 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentest.agents.error_hints import CHAT_PLACE
-from agentest.agents.file_parts import audio_format, data_address, kind_of, name_of, no_form, web_address
+from agentest.agents.file_parts import (
+    audio_format,
+    data_address,
+    kind_of,
+    name_of,
+    unsupported_file,
+    web_address,
+)
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
-from agentest.agents.json_reader import arguments_text, cut_stream, read_any, read_event, read_object, shown
+from agentest.agents.json_reader import (
+    arguments_text,
+    read_any,
+    read_event,
+    read_object,
+    shown,
+    truncated_stream_error,
+)
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
@@ -164,7 +178,7 @@ async def read_stream(events: EventStream) -> AgentReply:
                 events.note_first_token()
     if parts.finished:
         return parts.reply()
-    raise cut_stream("[DONE] and without a finish_reason", parts.received)
+    raise truncated_stream_error("[DONE] and without a finish_reason", parts.received)
 
 
 def _pieces(data: str) -> list[str]:
@@ -361,7 +375,7 @@ def _attachments_part(file: Attachment) -> dict[str, Any]:
     if kind_of(file).startswith("image/"):
         return {"type": "image_url", "image_url": {"url": web_address(file, _WHOM)}}
     if file.uri:
-        raise no_form(file, _WHOM, "only images can be sent to it by their address")
+        raise unsupported_file(file, _WHOM, "only images can be sent to it by their address")
     if form := audio_format(file):
         return {"type": "input_audio", "input_audio": {"data": file.base64, "format": form}}
     return {"type": "file", "file": {"filename": name_of(file), "file_data": data_address(file)}}

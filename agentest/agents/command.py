@@ -20,16 +20,16 @@ from anyio.abc import Process
 from anyio.lowlevel import checkpoint
 
 from agentest.agents.json_reader import read_text
-from agentest.agents.message_mapping import Form, Hearing, last_results
+from agentest.agents.message_mapping import MessagePaths, TurnReader, last_results
 from agentest.agents.placeholders import TurnValues, last_message
-from agentest.agents.port import Agent, AgentReply, NoReply, Notes, Resources, TurnContext
+from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.command import CommandAgent
 from agentest.domain.messages import Message
 from agentest.mock_servers.port import with_own
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES
-from agentest.support.http.retries import shortage_in, shortage_told
+from agentest.support.http.retries import describe_shortage, shortage_in
 from agentest.support.process_groups import Reaper, end_group, search_path
 from agentest.support.templates import Template, as_text
 from agentest.support.terminal import without_colours
@@ -71,11 +71,11 @@ class CommandClient:
         self._body = Template(_BODIES.get(config.input) if config.body is None else config.body)
         self._as_argument = config.input == "argument" and "message" not in self._command_template.names
         self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
-        self._form = Form.of(config)
+        self._form = MessagePaths.of(config)
         self._cwd = cwd
         self._reaper = reaper
         self._timeout_s = resources.timeout_s
-        self._notes = Notes(config.name, resources.on_note)
+        self._notes = AgentNotes(config.name, resources.on_note)
 
     def conversation(self) -> AbstractAsyncContextManager[Agent]:
         """Open a conversation: one process for all of it if `input` is `jsonl`."""
@@ -84,7 +84,7 @@ class CommandClient:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Agent]:
         async with AsyncExitStack() as stack:
-            yield self if self._input != "jsonl" else Conversing(self, stack)
+            yield self if self._input != "jsonl" else CommandConversation(self, stack)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Run the program for one turn and return its reply. Raises AgentError, CannotSend."""
@@ -126,7 +126,7 @@ class CommandClient:
                 return b""
 
     @property
-    def form(self) -> Form:
+    def form(self) -> MessagePaths:
         """The paths that read the program's messages."""
         return self._form
 
@@ -140,9 +140,9 @@ class CommandClient:
         seconds = f"{self._timeout_s:g} s (request_timeout_ms)"
         return f"the agent's command did not answer within {seconds}{program.log}"
 
-    def hearing(self, turn_index: int) -> Hearing:
+    def hearing(self, turn_index: int) -> TurnReader:
         """Return a reader for the messages of a turn."""
-        return Hearing(self._form, turn_index, self._notes)
+        return TurnReader(self._form, turn_index, self._notes)
 
     def _read(self, output: bytes, turn_index: int) -> AgentReply:
         text = output.decode("utf-8", errors="replace").strip()
@@ -160,7 +160,7 @@ class CommandClient:
             raise hearing.no_reply(str(error)) from None
 
 
-class Conversing:
+class CommandConversation:
     """One conversation with one process, over lines of JSON."""
 
     def __init__(self, client: CommandClient, stack: AsyncExitStack) -> None:
@@ -168,7 +168,7 @@ class Conversing:
         self._client = client
         self._stack = stack
         self._program: Program | None = None
-        self._hearing: Hearing | None = None
+        self._hearing: TurnReader | None = None
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the reply to a user message or to tool results. Raises NoReply."""
@@ -201,7 +201,7 @@ class Conversing:
         for result in results:
             program.write(json.dumps(self._client.form.response(result)).encode() + b"\n")
 
-    async def _read_turn(self, program: Program, hearing: Hearing, limit: TimeLimit) -> float | None:
+    async def _read_turn(self, program: Program, hearing: TurnReader, limit: TimeLimit) -> float | None:
         """Read lines until the turn is done or a tool is requested. Returns the ms until the first text."""
         first: float | None = None
         received_bytes = 0
@@ -375,7 +375,7 @@ def _pipes(name: str) -> tuple[Sequence[int], Sequence[int]]:
     except OSError as error:
         for end in chain(*opened):
             os.close(end)
-        raise CannotSend(shortage_told(_cannot_start(name), error)) from None
+        raise CannotSend(describe_shortage(_cannot_start(name), error)) from None
     (stdin, into), (out, stdout), (log, stderr) = opened
     return (stdin, stdout, stderr), (into, out, log)
 
@@ -404,5 +404,5 @@ async def _open_process(invocation: Invocation, pipes: Sequence[int]) -> Process
                 "message: input: stdin"
             ) from None
         if shortage_in([error]):
-            raise CannotSend(shortage_told(_cannot_start(name), error)) from None
+            raise CannotSend(describe_shortage(_cannot_start(name), error)) from None
         raise AgentError(f"{_cannot_start(name)}: {error}") from None

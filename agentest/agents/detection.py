@@ -1,8 +1,9 @@
 """Detect the protocol of an endpoint from its responses.
 
-`recognised` names the type of one response by features of that protocol alone. `Look` sends probe requests,
-whose results the probes of the protocols turn into a `Finding`. Agentest uses both when it cannot read an
-answer, because the configured `type` is then probably wrong.
+`recognised` names the type of one response by features of that protocol alone. `EndpointProbe` sends probe
+requests,
+whose results the probes of the protocols turn into a `DetectedProtocol`. Agentest uses both when it cannot
+read an answer, because the configured `type` is then probably wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import anyio
 
 from agentest.agents.asgi import AppFailed
 from agentest.agents.error_hints import is_page
-from agentest.agents.reply_paths import places_of_text, usual_place
+from agentest.agents.reply_paths import find_reply_path, places_of_text
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.address_guard import RefusedAddress
@@ -70,7 +71,7 @@ _MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "c
 _CUSTOM_FORM = "it has a form of its own"
 
 
-def recognised(seen: Seen) -> str | None:
+def detect_type(seen: ProbeResponse) -> str | None:
     """Return the type that a response belongs to, or None if it is not specific to one."""
     return (
         _by_header(seen)
@@ -80,7 +81,7 @@ def recognised(seen: Seen) -> str | None:
     )
 
 
-def leads_to_login(seen: Seen) -> bool:
+def leads_to_login(seen: ProbeResponse) -> bool:
     """Return True if a response redirects to a login."""
     try:
         path = urlsplit(seen.headers.get("location", "")).path.lower()
@@ -94,18 +95,18 @@ def is_login_page(body: bytes) -> bool:
     return is_page(body) and re.search(rb"type\s*=\s*[\"']?password", body, re.I) is not None
 
 
-def wants_a_model(seen: Seen) -> bool:
+def is_missing_model_error(seen: ProbeResponse) -> bool:
     """Return True if a response is an OpenAI-style error about a missing model."""
     error = _error(seen.json)
     is_about_it = error.get("param") == "model" or _NO_MODEL.search(str(error.get("message")))
     return seen.status in (400, 404, 422) and bool(is_about_it)
 
 
-def perhaps(seen: Seen, kind: str, url: str) -> str:
+def possible_type_hint(seen: ProbeResponse, kind: str, url: str) -> str:
     """Return a suggestion from weaker signs, worded as a possibility, or ""."""
     if seen.status >= 500 and kind != "ai_sdk" and _NO_PARTS.search(seen.body):
         return "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: `type: ai_sdk`"
-    found = usual_at(url) or kind
+    found = type_of_path(url) or kind
     if found != kind and seen.status not in (404, 405):
         return f"by its path, this may be {NAMES[found]}: `type: {found}`"
     is_refusal = seen.status in (400, 415, 422) and seen.json is None and seen.body.strip()
@@ -114,13 +115,13 @@ def perhaps(seen: Seen, kind: str, url: str) -> str:
     return "if it takes a form of its own: `type: http`, whose `body` and `headers` say which"
 
 
-def usual_at(url: str) -> str:
+def type_of_path(url: str) -> str:
     """Return the type whose endpoints usually end like this URL, or ""."""
     path = urlsplit(url).path.rstrip("/")
     return next((name for end, name in _PATHS.items() if path.endswith(end)), "")
 
 
-def _by_header(seen: Seen) -> str | None:
+def _by_header(seen: ProbeResponse) -> str | None:
     if seen.status == 426 or b'"Upgrade" only to "WebSocket"' in seen.body:
         return "websocket"
     vercel = ("x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream")
@@ -196,7 +197,7 @@ def _by_missing_parameter(error: Mapping[str, Any]) -> str | None:
     return _REQUIRED_PARAMETER.get(str(error["param"]))
 
 
-def _by_missing_fields(seen: Seen) -> str | None:
+def _by_missing_fields(seen: ProbeResponse) -> str | None:
     if b"Unable to extract tag using discriminator 'trigger'" in seen.body:
         return "ai_sdk"  # the error message is pydantic-ai's
     lacked = {_without_separators(name) for name in missing_fields(seen.json)}
@@ -226,7 +227,7 @@ def _without_separators(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ProbeResponse:
     """One response, with the part of the body that was read."""
 
     status: int
@@ -243,7 +244,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DetectedProtocol:
     """A detected protocol, and the settings for it."""
 
     settings: Mapping[str, Any]
@@ -252,20 +253,20 @@ class Finding:
     """The evidence, as the end of a sentence: "its /info names a LangGraph server"."""
 
 
-def as_settings(settings: Mapping[str, Any]) -> str:
+def settings_line(settings: Mapping[str, Any]) -> str:
     """Format settings as one line of YAML to paste: `type: a2a, endpoint: http://localhost:8000`."""
     return ", ".join(f"{key}: {_yaml(value)}" for key, value in settings.items())
 
 
 def _yaml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{{as_settings(value)}}}"
+        return f"{{{settings_line(value)}}}"
     is_plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./:@+-]*", value) is not None
     return value if is_plain and not value.endswith(":") else json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(slots=True)
-class Look:
+class EndpointProbe:
     """Sends probe requests to one server, each only once. A failed request returns None."""
 
     url: str
@@ -274,15 +275,15 @@ class Look:
     headers: Headers = ()
     only_gets: bool = False
     """If true, no POST requests are sent."""
-    _seen: dict[tuple[str, str, bytes | None], Seen | None] = field(default_factory=dict)
+    _seen: dict[tuple[str, str, bytes | None], ProbeResponse | None] = field(default_factory=dict)
     _has_websocket: bool | None = None
     _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
 
-    async def get(self, path: str = "") -> Seen | None:
+    async def get(self, path: str = "") -> ProbeResponse | None:
         """Return the response to a GET of a path on the server, or of the endpoint itself ("")."""
         return await self._send("GET", urljoin(self.url, path) if path else self.url, None)
 
-    async def post_nothing(self, path: str = "") -> Seen | None:
+    async def post_nothing(self, path: str = "") -> ProbeResponse | None:
         """Return the response to a POST of `{}`, which a server that validates its input rejects."""
         if self.only_gets:
             return None
@@ -316,14 +317,14 @@ class Look:
         except (*CONNECTION_ERRORS, TimeoutError, RefusedAddress):
             return False
 
-    async def _send(self, method: str, url: str, content: bytes | None) -> Seen | None:
+    async def _send(self, method: str, url: str, content: bytes | None) -> ProbeResponse | None:
         key = (method, url, content)
         async with self._one_at_a_time:  # many conversations may fail at the same time
             if key not in self._seen:
                 self._seen[key] = await self._request(method, url, content)
             return self._seen[key]
 
-    async def _request(self, method: str, url: str, content: bytes | None) -> Seen | None:
+    async def _request(self, method: str, url: str, content: bytes | None) -> ProbeResponse | None:
         ours = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
         headers = [*((name, value) for name, value in self.headers if name not in ours), *ours.items()]
         try:
@@ -335,19 +336,19 @@ class Look:
                         body += piece
                         if len(body) >= _READ_BYTES:
                             break
-                    return Seen(status=response.status_code, headers=response.headers, body=body)
+                    return ProbeResponse(status=response.status_code, headers=response.headers, body=body)
                 finally:
                     await response.aclose()
         except (*CONNECTION_ERRORS, BadBody, TimeoutError, RefusedAddress, AppFailed):
             return None  # an unreachable path is a valid result of a probe
 
 
-def described(finding: Finding) -> str:
+def describe_detected(finding: DetectedProtocol) -> str:
     """Describe a finding and the configuration for it."""
-    return f"{finding.because}: `{as_settings(finding.settings)}`"
+    return f"{finding.because}: `{settings_line(finding.settings)}`"
 
 
-def of_fields(missing: Sequence[str]) -> str:
+def suggest_for_fields(missing: Sequence[str]) -> str:
     """Suggest a configuration for an agent that reports missing fields."""
     values = body_of_fields(missing)
     shown = {name: f'"{value}"' if value else "…" for name, value in values.items()}
@@ -361,14 +362,14 @@ def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
     return {name: _placeholder_for(name, said) for name in missing}
 
 
-def of_reply(seen: Seen) -> str:
+def suggest_for_reply(seen: ProbeResponse) -> str:
     """Suggest a configuration for an agent that answers with JSON in a custom form, or ""."""
     answer = seen.json if 200 <= seen.status < 300 else None
     if not isinstance(answer, Mapping) or any(answer.get(key) for key in ("error", "errors", "detail")):
         return ""
     places = places_of_text(answer)
     try:
-        place = usual_place(answer)
+        place = find_reply_path(answer)
     except AgentError:
         place = None
     if place is not None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.in_process.tool_gate import run_under_way
+from agentest.agents.in_process.tool_gate import run_in_progress
 from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.config.agents.over_http import HttpAgent
@@ -51,7 +51,7 @@ async def make_agents(
         on_note=on_note,
         on_secret=on_secret,
     )
-    stack.enter_context(run_under_way())
+    stack.enter_context(run_in_progress())
     apps = await _running_apps(configs, root, stack, on_note)
     return {
         name: await _open_agent(name, config, _with_app(apps.get(name), resources))

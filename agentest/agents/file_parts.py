@@ -48,11 +48,11 @@ def web_address(file: Attachment, whom: str) -> str:
         return data_address(file)
     if urlsplit(file.uri).scheme not in ("http", "https", "data"):
         problem = "it can be sent addresses that begin with https://, http:// or data: alone"
-        raise no_form(file, whom, problem)
+        raise unsupported_file(file, whom, problem)
     return file.uri
 
 
-def no_form(file: Attachment, whom: str, why: str) -> CannotSend:
+def unsupported_file(file: Attachment, whom: str, why: str) -> CannotSend:
     """Return the error for a file that a protocol cannot carry."""
     return CannotSend(
         f"{file.origin} has a part `{'file_data' if file.uri else 'inline_data'}` ({file.mime_type}"

@@ -19,23 +19,23 @@ import anyio
 
 from agentest.agents.advice import Advisor
 from agentest.agents.asgi import AppFailed
-from agentest.agents.detection import Look, Seen, leads_to_login
+from agentest.agents.detection import EndpointProbe, ProbeResponse, leads_to_login
 from agentest.agents.error_hints import hint, readable
 from agentest.agents.port import NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.support.deadlines import TimeLimit
-from agentest.support.errors import AgentError, AgentestError, CannotSend, HeldUp
+from agentest.support.errors import AgentError, AgentestError, CannotSend, ProgramDelayed
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.bodies import CODINGS, BadBody
 from agentest.support.http.client import DirectResponse, Headers, Sender
 from agentest.support.http.retries import (
     CONNECTION_ERRORS,
     describe,
-    own_shortage,
+    describe_shortage,
+    find_shortage,
     pause_before_retry,
     retry_after,
-    shortage_told,
     was_refused,
 )
 from agentest.support.http.sse import Event, events
@@ -65,7 +65,7 @@ class HttpAnswer(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class OutgoingRequest:
     """A request to an agent."""
 
     url: str
@@ -93,7 +93,7 @@ class _RetryableFailure(Exception):
 class _UnusableResponse(AgentError):
     """A response that cannot be used, with the part that was read."""
 
-    def __init__(self, problem: str, seen: Seen) -> None:
+    def __init__(self, problem: str, seen: ProbeResponse) -> None:
         super().__init__(problem)
         self.seen = seen
 
@@ -146,7 +146,9 @@ class HttpSender:
     ) -> HttpAnswer[T]:
         """POST JSON and return what `read` makes of the response. Otherwise like `send`."""
         content = json.dumps(payload).encode()
-        return await self.send(Outgoing(url=url, headers=headers, content=content), read, also, values=values)
+        return await self.send(
+            OutgoingRequest(url=url, headers=headers, content=content), read, also, values=values
+        )
 
     async def get(
         self,
@@ -158,11 +160,13 @@ class HttpSender:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> HttpAnswer[T]:
         """GET a URL and return what `read` makes of the response. Otherwise like `send`."""
-        return await self.send(Outgoing(url=url, method="GET", headers=headers), read, also, values=values)
+        return await self.send(
+            OutgoingRequest(url=url, method="GET", headers=headers), read, also, values=values
+        )
 
     async def send(
         self,
-        request: Outgoing,
+        request: OutgoingRequest,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int] = (),
         *,
@@ -191,7 +195,7 @@ class HttpSender:
                     if error.ours:
                         raise CannotSend(problem) from None
                     if error.lost and self._was_held_up(limit):
-                        raise HeldUp(problem, limit.delay) from None
+                        raise ProgramDelayed(problem, limit.delay) from None
                     raise NoReply(problem, attempt - 1) from None
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
@@ -209,16 +213,16 @@ class HttpSender:
             return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
-    def _note_answer(self, request: Outgoing, response: DirectResponse) -> None:
+    def _note_answer(self, request: OutgoingRequest, response: DirectResponse) -> None:
         """Note that the agent speaks its protocol. A GET proves nothing: many servers answer every path."""
         if self._advisor and request.content is not None and response.is_success:
             self._advisor.has_answered = True
 
-    async def advised(self, problem: str, seen: Seen) -> str:
+    async def advised(self, problem: str, seen: ProbeResponse) -> str:
         """Return the problem with a response, followed by the configuration that would fit if it is known."""
         return await self._advisor.advised(problem, seen) if self._advisor else problem
 
-    def _headers_of(self, request: Outgoing, values: Values) -> Headers:
+    def _headers_of(self, request: OutgoingRequest, values: Values) -> Headers:
         turn = turn_of_requests()
         if not (request.headers or self._templates.names or turn) and request.content is not None:
             return list(self._headers.items())
@@ -235,7 +239,7 @@ class HttpSender:
 
     async def _attempt(
         self,
-        request: Outgoing,
+        request: OutgoingRequest,
         headers: Headers,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
@@ -255,7 +259,7 @@ class HttpSender:
 
     async def _follow(
         self,
-        request: Outgoing,
+        request: OutgoingRequest,
         headers: Headers,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
@@ -273,14 +277,14 @@ class HttpSender:
                 await response.aclose()
         raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")
 
-    async def _request(self, request: Outgoing, headers: Headers, limit: TimeLimit) -> DirectResponse:
+    async def _request(self, request: OutgoingRequest, headers: Headers, limit: TimeLimit) -> DirectResponse:
         try:
             response = await self._client.send_direct(request.method, request.url, headers, request.content)
             note_request()
             return response
         except CONNECTION_ERRORS as error:
-            if shortage := own_shortage(error):
-                raise _RetryableFailure(shortage_told(request.url, shortage), ours=True) from None
+            if shortage := find_shortage(error):
+                raise _RetryableFailure(describe_shortage(request.url, shortage), ours=True) from None
             problem = f"{request.url}: {describe(error)}"
             if was_refused(error):
                 # The server refused the connection, so a retry cannot make the agent answer twice.
@@ -298,13 +302,13 @@ class HttpSender:
         if status in _RETRIED:
             raise _RetryableFailure(await self.problem(response), retry_after(response.headers))
         if not (200 <= status < 300 or status in also):
-            raise _UnusableResponse(await self.problem(response), seen_of(response))
+            raise _UnusableResponse(await self.problem(response), probe_response_of(response))
         try:
             return await read(response)
         except AgentError as error:
             if type(error) is not AgentError:
                 raise
-            raise _UnusableResponse(str(error), seen_of(response)) from None
+            raise _UnusableResponse(str(error), probe_response_of(response)) from None
         except BadBody as error:
             raise AgentError(f"{response.url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
@@ -313,7 +317,7 @@ class HttpSender:
             ) from None
 
     def _connection_lost(self, problem: str, limit: TimeLimit) -> AgentestError:
-        return HeldUp(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
+        return ProgramDelayed(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
 
     def _was_held_up(self, limit: TimeLimit) -> bool:
         """Return True if the connection may be lost because this process did not read for too long."""
@@ -331,19 +335,19 @@ class HttpSender:
 
 def advisor_of(config: HttpAgent, client: Sender) -> Advisor:
     """Return an advisor for the agent."""
-    return Advisor(config.type, look_of(config, client))
+    return Advisor(config.type, endpoint_probe_of(config, client))
 
 
-def look_of(config: HttpAgent, client: Sender) -> Look:
+def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
     """Return probe requests to the agent's endpoint, with its headers."""
     headers = [(name.lower(), value) for name, value in config.headers.items() if "{{" not in value]
     url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])
-    return Look(url=url, client=client, headers=headers)
+    return EndpointProbe(url=url, client=client, headers=headers)
 
 
-def seen_of(response: DirectResponse) -> Seen:
+def probe_response_of(response: DirectResponse) -> ProbeResponse:
     """Return the part of a response that was read, for an advisor."""
-    return Seen(status=response.status_code, headers=response.headers, body=response.beginning)
+    return ProbeResponse(status=response.status_code, headers=response.headers, body=response.beginning)
 
 
 def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[str, Headers]:
@@ -374,7 +378,7 @@ def _redirect_hint(response: DirectResponse) -> str:
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
-    advice = "" if leads_to_login(seen_of(response)) else ": set the endpoint to that address"
+    advice = "" if leads_to_login(probe_response_of(response)) else ": set the endpoint to that address"
     return f"{response.url} answered {status} and points to {target}{advice}"
 
 

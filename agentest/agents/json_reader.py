@@ -61,7 +61,7 @@ def read_event(data: str) -> dict[str, Any]:
     return event
 
 
-def cut_stream(missing: str, received: bool = True) -> AgentError:
+def truncated_stream_error(missing: str, received: bool = True) -> AgentError:
     """Return the error for a stream that ended without its last event.
 
     Args:

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.agents.call_mapping import ToldCalls, as_tool_calls, asked_calls, note_untold
+from agentest.agents.call_mapping import ReportedCalls, as_tool_calls, asked_calls, note_unmapped_calls
 from agentest.agents.json_reader import read_any, shown
-from agentest.agents.port import AgentReply, NoReply, Notes
+from agentest.agents.port import AgentNotes, AgentReply, NoReply
 from agentest.agents.reply_paths import (
-    no_place,
-    note_place,
-    nothing_found,
+    empty_path_message,
+    find_reply_path,
+    missing_reply_message,
+    note_guessed_path,
     text_of,
-    usual_place,
     where_text_is,
 )
 from agentest.config.agents.base import DialogueAgent
@@ -29,7 +29,7 @@ from agentest.support.templates import Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class MessagePaths:
     """The paths to the parts of a message. None for parts that messages do not have."""
 
     reply: JsonPath | None = None
@@ -41,7 +41,7 @@ class Form:
     tool_response: Template | None = None
 
     @classmethod
-    def of(cls, settings: DialogueAgent) -> Form:
+    def of(cls, settings: DialogueAgent) -> MessagePaths:
         """Return the form that the settings describe."""
         names = ("reply", "delta", "tool_calls", "error", "done", "tool_request")
         texts = {name: getattr(settings, name) for name in names}
@@ -58,16 +58,16 @@ class Form:
 
 
 @dataclass(slots=True)
-class Hearing:
+class TurnReader:
     """The messages received in one turn so far."""
 
-    form: Form
+    form: MessagePaths
     turn_index: int
-    notes: Notes
+    notes: AgentNotes
     done: bool = False
     _deltas: list[str] = field(default_factory=list)
     _reply: str | None = None
-    _calls: ToldCalls = field(default_factory=ToldCalls)
+    _calls: ReportedCalls = field(default_factory=ReportedCalls)
     _reported_calls: tuple[ToolCall, ...] = ()
     """The calls that were already reported, with their state at that time."""
     _requests: list[ToolRequest] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Hearing:
         if form.tool_calls is not None:
             self._calls.take(form.tool_calls.find(message))
         else:
-            note_untold(self.notes, message)
+            note_unmapped_calls(self.notes, message)
         if form.tool_request is not None:
             self._requests += asked_calls(form.tool_request.find(message))
         if form.error is not None and form.error.holds(message):
@@ -116,10 +116,10 @@ class Hearing:
     def _reply_in(self, message: Any) -> str | None:
         if self.form.reply is not None:
             return text_of(self.form.reply.find(message))
-        place = None if self.form.delta is not None else usual_place(message)
+        place = None if self.form.delta is not None else find_reply_path(message)
         if place is None:
             return None
-        note_place(self.notes, place)
+        note_guessed_path(self.notes, place)
         return text_of(place.find(message))
 
     @property
@@ -149,8 +149,8 @@ class Hearing:
     def _no_reply_message(self) -> str:
         for key, path in (("reply", self.form.reply), ("delta", self.form.delta)):
             if path is not None:
-                return nothing_found(key, path, self._last)
-        return no_place(self._last)
+                return empty_path_message(key, path, self._last)
+        return missing_reply_message(self._last)
 
     def _unreported_calls(self) -> tuple[tuple[ToolCall, ...], bool]:
         """Return the new and changed calls since the last report, and whether any call changed."""

@@ -45,7 +45,7 @@ class TurnValues:
             case ["message"]:
                 return last_message(self._messages)
             case ["messages"]:
-                return said(self._messages)
+                return conversation_texts(self._messages)
             case ["session_id"]:
                 return self._ctx.session_id
             case ["turn_index"]:
@@ -77,7 +77,7 @@ def last_message(messages: Sequence[Message]) -> str:
     return next((m.text for m in reversed(messages) if isinstance(m, UserText)), "")
 
 
-def said(messages: Sequence[Message]) -> list[dict[str, str]]:
+def conversation_texts(messages: Sequence[Message]) -> list[dict[str, str]]:
     """Return the conversation's texts as `{role: user | assistant, content}`, without tool calls."""
     return [
         {"role": "user" if isinstance(message, UserText) else "assistant", "content": message.text or ""}

@@ -216,7 +216,7 @@ class Agent(Protocol):
     """An agent under test. It stores no conversation state: each call receives the whole history.
 
     If the protocol has per-conversation state (a session id, cookies, a socket), the agent also has a method
-    `conversation` (see `HoldsConversations`), and the turn loop talks to the object that it opens.
+    `conversation` (see `ConversationalAgent`), and the turn loop talks to the object that it opens.
     """
 
     name: str
@@ -226,7 +226,7 @@ class Agent(Protocol):
         ...
 
 
-class HoldsConversations(Protocol):
+class ConversationalAgent(Protocol):
     """An agent with per-conversation state."""
 
     def conversation(self) -> AbstractAsyncContextManager[Agent]:
@@ -237,7 +237,7 @@ class HoldsConversations(Protocol):
         ...
 
 
-def in_conversation(agent: Agent) -> AbstractAsyncContextManager[Agent]:
+def open_conversation(agent: Agent) -> AbstractAsyncContextManager[Agent]:
     """Open a conversation with an agent: the agent itself, unless it has per-conversation state."""
     conversation = getattr(agent, "conversation", None)
     return nullcontext(agent) if conversation is None else conversation()
@@ -262,7 +262,7 @@ _MAX_KINDS = 20
 _SHOWN_CHARS = 60
 
 
-class Ignored:
+class IgnoredCounter:
     """Counts ignored items of one agent over all conversations, and reports them at the end of the run."""
 
     def __init__(self, agent: str, resources: Resources) -> None:
@@ -283,7 +283,7 @@ class Ignored:
             self._on_note(f"agent {self._agent!r}: {what} of unknown type {kind!r} {were} ignored")
 
 
-class Notes:
+class AgentNotes:
     """Notes about one agent, over all conversations."""
 
     def __init__(self, agent: str, on_note: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """Probes that detect which protocol an endpoint speaks, one per protocol.
 
-Each probe sends requests through a `Look` and returns a `Finding`, or None. The table of agent types
-(`agentest.config.agent_types`) names the probe of each type.
+Each probe sends requests through a `EndpointProbe` and returns a `DetectedProtocol`, or None. The table of
+agent types (`agentest.config.agent_types`) names the probe of each type.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from agentest.agents.a2a.discovery import base_of, find_card
-from agentest.agents.detection import Finding, Look, Seen, recognised
+from agentest.agents.detection import DetectedProtocol, EndpointProbe, ProbeResponse, detect_type
 from agentest.config.agents.chat_completions import CHAT_PATH
 
 
-async def probe_a2a(look: Look) -> Finding | None:
+async def probe_a2a(look: EndpointProbe) -> DetectedProtocol | None:
     """Find an A2A agent card at the endpoint or at the server's root."""
 
     async def fetch(url: str) -> Any:
@@ -26,7 +26,7 @@ async def probe_a2a(look: Look) -> Finding | None:
     for endpoint in dict.fromkeys((look.url, urljoin(look.url, "/"))):
         card = await find_card(endpoint, fetch)
         if card is not None and card.offers:
-            return Finding(
+            return DetectedProtocol(
                 settings={"type": "a2a", "endpoint": base_of(endpoint)},
                 because=f"its agent card offers A2A {card.offers[0].version}",
             )
@@ -36,14 +36,14 @@ async def probe_a2a(look: Look) -> Finding | None:
 _ADK_APPS_PATH = "/list-apps"
 
 
-async def probe_adk_server(look: Look) -> Finding | None:
+async def probe_adk_server(look: EndpointProbe) -> DetectedProtocol | None:
     """Find a google-adk server, and its first app, by `/list-apps`."""
     seen = await look.get(_ADK_APPS_PATH)
     apps = seen.json if seen is not None and seen.status == 200 else None
     if not isinstance(apps, list) or not apps or not all(isinstance(app, str) for app in apps):
         return None
     root = urljoin(look.url, "/").rstrip("/")
-    return Finding(
+    return DetectedProtocol(
         settings={"type": "adk", "endpoint": root, "app_name": apps[0]},
         because=f"its {_ADK_APPS_PATH} tells the apps of google-adk's server",
     )
@@ -55,11 +55,11 @@ _OPENAPI_PATH = "/openapi.json"
 _AG_UI_INPUT_SCHEMA = "#/components/schemas/RunAgentInput"
 
 
-async def probe_ag_ui(look: Look) -> Finding | None:
+async def probe_ag_ui(look: EndpointProbe) -> DetectedProtocol | None:
     """Find an AG-UI endpoint by its error for an empty run, or by the server's OpenAPI document."""
     async for path in look.places("/ag-ui"):
         if _rejects_empty_run(await look.post_nothing(path)):
-            return Finding(
+            return DetectedProtocol(
                 settings={"type": "ag_ui", "endpoint": urljoin(look.url, path) if path else look.url},
                 because="it asks for the `threadId` and `runId` of an AG-UI run",
             )
@@ -67,13 +67,13 @@ async def probe_ag_ui(look: Look) -> Finding | None:
     described = next(_paths_that_take_runs(document.json if document is not None else None), None)
     if described is None:
         return None
-    return Finding(
+    return DetectedProtocol(
         settings={"type": "ag_ui", "endpoint": urljoin(look.url, described)},
         because=f"its {_OPENAPI_PATH} says that POST {described} takes AG-UI runs",
     )
 
 
-def _rejects_empty_run(seen: Seen | None) -> bool:
+def _rejects_empty_run(seen: ProbeResponse | None) -> bool:
     return (
         seen is not None
         and seen.status in _AG_UI_REFUSED
@@ -99,18 +99,18 @@ _AI_SDK_HEADERS = {
 }
 
 
-async def probe_ai_sdk(look: Look) -> Finding | None:
+async def probe_ai_sdk(look: EndpointProbe) -> DetectedProtocol | None:
     """Find an AI SDK endpoint by its stream headers, or by pydantic-ai's error about a missing `trigger`."""
     async for path in look.places("/api/chat"):
         seen = await look.post_nothing(path)
         because = _ai_sdk_evidence(seen) if seen is not None else None
         if because is not None:
             endpoint = urljoin(look.url, path) if path else look.url
-            return Finding(settings={"type": "ai_sdk", "endpoint": endpoint}, because=because)
+            return DetectedProtocol(settings={"type": "ai_sdk", "endpoint": endpoint}, because=because)
     return None
 
 
-def _ai_sdk_evidence(seen: Seen) -> str | None:
+def _ai_sdk_evidence(seen: ProbeResponse) -> str | None:
     for header, because in _AI_SDK_HEADERS.items():
         if header in seen.headers:
             return f"it {because}"
@@ -121,19 +121,19 @@ def _ai_sdk_evidence(seen: Seen) -> str | None:
 _MESSAGES_PATHS = ("/v1/messages",)
 
 
-async def probe_anthropic_messages(look: Look) -> Finding | None:
+async def probe_anthropic_messages(look: EndpointProbe) -> DetectedProtocol | None:
     """Find a Messages endpoint by its error for an empty request, here or at the usual path."""
     async for path in look.places(*_MESSAGES_PATHS):
         if _is_anthropic_error(await look.post_nothing(path)):
             endpoint = urljoin(look.url, path) if path else look.url
-            return Finding(
+            return DetectedProtocol(
                 settings={"type": "anthropic_messages", "endpoint": endpoint},
                 because="its errors have the form of Anthropic's",
             )
     return None
 
 
-def _is_anthropic_error(seen: Seen | None) -> bool:
+def _is_anthropic_error(seen: ProbeResponse | None) -> bool:
     data = seen.json if seen else None
     if not isinstance(data, Mapping) or data.get("type") != "error":
         return False
@@ -144,17 +144,17 @@ def _is_anthropic_error(seen: Seen | None) -> bool:
 _MODELS_PATH = "/v1/models"
 
 
-async def probe_chat_completions(look: Look) -> Finding | None:
+async def probe_chat_completions(look: EndpointProbe) -> DetectedProtocol | None:
     """Find a chat-completions endpoint by its error for an empty request, or by its list of models."""
     here = await look.post_nothing()
-    if here is not None and recognised(here) == "chat_completions":
+    if here is not None and detect_type(here) == "chat_completions":
         because = "it asks for the `messages` of chat completions"
-        return Finding(settings={"type": "chat_completions", "endpoint": look.url}, because=because)
+        return DetectedProtocol(settings={"type": "chat_completions", "endpoint": look.url}, because=because)
     seen = await look.get(_MODELS_PATH)
     if seen is None or not isinstance(seen.json, Mapping) or seen.json.get("object") != "list":
         return None
     endpoint = urljoin(look.url, CHAT_PATH)
-    return Finding(
+    return DetectedProtocol(
         settings={"type": "chat_completions", "endpoint": endpoint},
         because=f"its {_MODELS_PATH} lists models, as servers with chat completions do",
     )
@@ -184,7 +184,7 @@ _SESSION_FIELDS = (
 _REPLY_FIELDS = ("reply", "response", "answer", "message", "output", "text", "content", "result")
 
 
-async def probe_http(look: Look) -> Finding | None:
+async def probe_http(look: EndpointProbe) -> DetectedProtocol | None:
     """Find a chat request in the server's OpenAPI document, preferably at the endpoint itself."""
     seen = await look.get(_OPENAPI_PATH)
     document = seen.json if seen is not None and seen.status == 200 else None
@@ -196,7 +196,7 @@ async def probe_http(look: Look) -> Finding | None:
     if path is None:
         return None
     settings = {"type": "http", "endpoint": urljoin(look.url, path), **found[path]}
-    return Finding(settings=settings, because=f"its {_OPENAPI_PATH} describes POST {path}")
+    return DetectedProtocol(settings=settings, because=f"its {_OPENAPI_PATH} describes POST {path}")
 
 
 def _chat_operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -246,7 +246,7 @@ def _json_schema(document: Mapping[str, Any], described: Any) -> Mapping[str, An
     return found if is_object else {}
 
 
-async def probe_langgraph(look: Look) -> Finding | None:
+async def probe_langgraph(look: EndpointProbe) -> DetectedProtocol | None:
     """Find a LangGraph server by `/info`, and its graphs by the list of assistants."""
     info = await look.get("/info")
     if info is None or not _is_langgraph_info(info.json):
@@ -260,7 +260,7 @@ async def probe_langgraph(look: Look) -> Finding | None:
     if graphs:
         settings["assistant_id"] = graphs[0]
     names = f", with the graphs {', '.join(map(str, graphs))}" if graphs else ""
-    return Finding(settings=settings, because=f"its /info is that of a LangGraph server{names}")
+    return DetectedProtocol(settings=settings, because=f"its /info is that of a LangGraph server{names}")
 
 
 def _is_langgraph_info(info: Any) -> bool:
@@ -270,17 +270,17 @@ def _is_langgraph_info(info: Any) -> bool:
 _RESPONSES_PATHS = ("/v1/responses", "/responses")
 
 
-async def probe_responses(look: Look) -> Finding | None:
+async def probe_responses(look: EndpointProbe) -> DetectedProtocol | None:
     """Find a Responses endpoint by its error for a missing `input`, here or at the usual paths."""
     async for path in look.places(*_RESPONSES_PATHS):
         why = _responses_evidence(await look.post_nothing(path))
         if why:
             endpoint = urljoin(look.url, path) if path else look.url
-            return Finding(settings={"type": "responses", "endpoint": endpoint}, because=why)
+            return DetectedProtocol(settings={"type": "responses", "endpoint": endpoint}, because=why)
     return None
 
 
-def _responses_evidence(seen: Seen | None) -> str | None:
+def _responses_evidence(seen: ProbeResponse | None) -> str | None:
     data = seen.json if seen else None
     if not isinstance(data, Mapping):
         return None
@@ -298,12 +298,12 @@ def _lacks_input(error: Any) -> bool:
 _NO_ANSWER_TO_A_POST = (400, 403, 404, 405, 426)
 
 
-async def probe_websocket(look: Look) -> Finding | None:
+async def probe_websocket(look: EndpointProbe) -> DetectedProtocol | None:
     """Find a WebSocket by opening and closing it, if a POST fails. Its message format stays unknown."""
     seen = await look.post_nothing()
     if seen is None or seen.status not in _NO_ANSWER_TO_A_POST or not await look.opens_websocket():
         return None
-    return Finding(
+    return DetectedProtocol(
         settings={"type": "websocket", "endpoint": re.sub("^http", "ws", look.url)},
         because="a WebSocket opens there (`body` and `reply` say what its messages are)",
     )

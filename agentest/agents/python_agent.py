@@ -15,12 +15,17 @@ import anyio
 from agentest.agents.chat_completions import WireMessage, to_wire
 from agentest.agents.in_process.client import open_object
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
-from agentest.agents.python_calls import answer_in_time, read_answer
+from agentest.agents.python_calls import call_with_timeout, read_answer
 from agentest.config.agents.custom import CustomAgent, check_handler
-from agentest.config.fields import Given
-from agentest.config.frameworks import accepted, framework_of
+from agentest.config.fields import GivenObject
+from agentest.config.frameworks import accepted_handlers, framework_of
 from agentest.domain.messages import Message
-from agentest.support.calling import LeavingExecutor, Steps, from_anywhere, words_of
+from agentest.support.calling import (
+    BlockingTimer,
+    NonWaitingExecutor,
+    make_loop_independent,
+    message_of_error,
+)
 from agentest.support.errors import AgentError, ConfigError
 from agentest.support.function_threads import in_thread
 from agentest.support.functions import is_async
@@ -34,8 +39,8 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
 
     Raises ConfigError if it cannot be imported or called.
     """
-    asyncio.get_running_loop().set_default_executor(LeavingExecutor())
-    handler = config.handler.value if isinstance(config.handler, Given) else config.handler
+    asyncio.get_running_loop().set_default_executor(NonWaitingExecutor())
+    handler = config.handler.value if isinstance(config.handler, GivenObject) else config.handler
     handler = await _agent_from_factory(name, _import_value(name, "handler", handler, resources.root))
     framework = framework_of(handler)
     if framework is not None:
@@ -63,12 +68,12 @@ async def _agent_from_factory(name: str, handler: Any) -> Any:
         made = handler()
         made = await made if inspect.isawaitable(made) else made
     except Exception as error:
-        problem = f"{type(error).__name__}: {words_of(error)}"
+        problem = f"{type(error).__name__}: {message_of_error(error)}"
         raise ConfigError(f"agent {name!r}: handler: {handler.__name__}() raised {problem}") from error
     if framework_of(made) is None:
         raise ConfigError(
             f"agent {name!r}: handler: {handler.__name__}() takes no parameters, so it should make an agent "
-            f"object, and made {safe_repr(made):.200}; expected {accepted()}"
+            f"object, and made {safe_repr(made):.200}; expected {accepted_handlers()}"
         )
     return made
 
@@ -107,17 +112,17 @@ class CustomAgentClient:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the handler's reply. Raises AgentError; other AgentestErrors pass through."""
         states: list[Any] = []
-        ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool), record_state=states.append)
+        ctx = replace(ctx, resolve_tool=make_loop_independent(ctx.resolve_tool), record_state=states.append)
         before = copied(dict(ctx.session.state)) if ctx.session else {}
         call = partial(self._call, to_wire(messages), ctx)
-        timed = await answer_in_time(call, self._timeout_s, "the handler", self.name)
+        timed = await call_with_timeout(call, self._timeout_s, "the handler", self.name)
         reply = replace(read_answer(timed.value), latency_ms=timed.latency_ms)
         if not states:
             return reply
         first = ctx.turn_index == 0
         return replace(reply, state=_checked_state(states[-1]), state_before=before if first else None)
 
-    async def _call(self, messages: list[WireMessage], ctx: TurnContext, steps: Steps) -> Any:
+    async def _call(self, messages: list[WireMessage], ctx: TurnContext, steps: BlockingTimer) -> Any:
         if self._is_async:
             answer = self._handler(messages, ctx)
         else:

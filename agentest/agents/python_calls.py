@@ -12,7 +12,7 @@ import anyio
 from agentest.agents.chat_completions import from_wire, read_usage
 from agentest.agents.port import AgentReply
 from agentest.domain.transcript import Usage
-from agentest.support.calling import Steps, end_tasks, ends_the_run, words_of
+from agentest.support.calling import BlockingTimer, end_tasks, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError
 
@@ -30,16 +30,16 @@ Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Timed(Generic[T]):
+class TimedResult(Generic[T]):
     """A result, and the time that it took."""
 
     value: T
     latency_ms: float
 
 
-async def answer_in_time(
-    call: Callable[[Steps], Awaitable[T]], timeout_s: float, who: str, name: str
-) -> Timed[T]:
+async def call_with_timeout(
+    call: Callable[[BlockingTimer], Awaitable[T]], timeout_s: float, who: str, name: str
+) -> TimedResult[T]:
     """Run `call` and return its result. Raises AgentError; other AgentestErrors pass through.
 
     The call runs in its own task. If it swallows its cancellation, it is left running and the run continues.
@@ -49,7 +49,7 @@ async def answer_in_time(
         who: the callee, for messages, such as "the handler".
         name: the agent's name.
     """
-    limit, steps = TimeLimit(timeout_s), Steps()
+    limit, steps = TimeLimit(timeout_s), BlockingTimer()
     too_late = f"{who} of agent {name!r} did not answer within {timeout_s:g} s"
     task = asyncio.ensure_future(_outcome(call(steps)))
     try:
@@ -66,7 +66,7 @@ async def answer_in_time(
     took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
     if took > timeout_s:
         raise AgentError(too_late)
-    return Timed(value, took * 1000)
+    return TimedResult(value, took * 1000)
 
 
 async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
@@ -98,7 +98,7 @@ def _result(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str)
         return value
     if isinstance(error, AgentestError):
         raise error
-    raise AgentError(f"{who} raised {type(error).__name__}: {words_of(error)}") from error
+    raise AgentError(f"{who} raised {type(error).__name__}: {message_of_error(error)}") from error
 
 
 def read_answer(answer: Any) -> AgentReply:

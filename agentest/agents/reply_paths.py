@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from agentest.agents.json_reader import shown
-from agentest.agents.port import Notes
+from agentest.agents.port import AgentNotes
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath, path_to
 
@@ -39,7 +39,7 @@ _FAILED = ("error", "failed", "failure")
 """Values of `status` that mark an answer as an error."""
 
 
-def usual_place(answer: Any) -> JsonPath | None:
+def find_reply_path(answer: Any) -> JsonPath | None:
     """Return the path of the reply in an answer, or None if no usual place contains text.
 
     Raises AgentError if several places contain text, or if the answer seems to report an error.
@@ -61,7 +61,7 @@ def usual_place(answer: Any) -> JsonPath | None:
     )
 
 
-def no_place(answer: Any) -> str:
+def missing_reply_message(answer: Any) -> str:
     """Return the error message for an answer in which no reply was found."""
     return (
         "where is the reply in the agent's answer? Say it by `reply`, a JMESPath; "
@@ -69,13 +69,13 @@ def no_place(answer: Any) -> str:
     )
 
 
-def note_place(notes: Notes, place: JsonPath) -> None:
+def note_guessed_path(notes: AgentNotes, place: JsonPath) -> None:
     """Add a note about the usual place at which a reply was found."""
     if not place.is_all:
         notes.add(place.text, f"no `reply` says where its reply stands: it was found at `{place.text}`")
 
 
-def note_failure(notes: Notes, answer: Any) -> None:
+def note_failure(notes: AgentNotes, answer: Any) -> None:
     """Add a note if an answer with a reply also seems to report an error, without an `error` path."""
     if sign := _sign_of_failure(answer):
         notes.add(
@@ -155,7 +155,7 @@ def _rank(parts: tuple[str | int, ...]) -> int:
     return _USUAL.index(name) if name in _USUAL else len(_USUAL)
 
 
-def nothing_found(key: str, path: JsonPath, answer: Any, events: Any = None) -> str:
+def empty_path_message(key: str, path: JsonPath, answer: Any, events: Any = None) -> str:
     """Return the error message for a path (such as `reply`) that finds nothing in an answer.
 
     Args:

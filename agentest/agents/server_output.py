@@ -23,7 +23,7 @@ OnEnd = Callable[[int], object]
 """Receives an exit status."""
 
 
-class Printed:
+class RecentOutput:
     """The recent output of one server, and its exit status.
 
     Code that runs conversations in other processes follows it and mirrors it there.
@@ -90,7 +90,7 @@ Positions = Mapping[str, int]
 class AgentServers:
     """The output of the servers of one agent."""
 
-    printed: tuple[Printed, ...] = ()
+    printed: tuple[RecentOutput, ...] = ()
 
     def positions(self) -> Positions:
         """Return the current position in each server's output."""

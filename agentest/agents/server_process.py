@@ -47,7 +47,7 @@ async def running_server(
     untold: str | None = None,
     *,
     called: str = AGENTS_SERVER,
-    heard: Heard | None = None,
+    heard: ServerCallbacks | None = None,
 ) -> AsyncIterator[None]:
     """Run a server during the block. A server that already runs is used as it is (`reuse`).
 
@@ -78,7 +78,7 @@ async def running_server(
         )
     reaper = Reaper()
     try:
-        server = await _start(config, root, called, heard or Heard(), redact)
+        server = await _start(config, root, called, heard or ServerCallbacks(), redact)
     except BaseException:
         reaper.close()
         raise
@@ -98,7 +98,7 @@ async def running_server(
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ServerCallbacks:
     """Callbacks for a server's output, in whole redacted lines, and for its unexpected exit."""
 
     lines: Callable[[str], None] = lambda _: None
@@ -119,7 +119,12 @@ class _RunningServer:
     """
 
     def __init__(
-        self, process: Process, output: BinaryIO, called: str, heard: Heard, redact: Callable[[str], str]
+        self,
+        process: Process,
+        output: BinaryIO,
+        called: str,
+        heard: ServerCallbacks,
+        redact: Callable[[str], str],
     ) -> None:
         self.process = process
         self.called = called
@@ -176,7 +181,7 @@ class _RunningServer:
 
 
 async def _start(
-    config: Server, root: Path, called: str, heard: Heard, redact: Callable[[str], str]
+    config: Server, root: Path, called: str, heard: ServerCallbacks, redact: Callable[[str], str]
 ) -> _RunningServer:
     cwd = root / (config.cwd or ".")
     if not cwd.is_dir():

@@ -11,14 +11,14 @@ from typing import Any
 import aiohttp
 import anyio
 
-from agentest.agents.detection import Seen
+from agentest.agents.detection import ProbeResponse
 from agentest.agents.error_hints import hint
 from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import advisor_of
 from agentest.agents.json_reader import read_any
-from agentest.agents.message_mapping import Form, Hearing, last_results
+from agentest.agents.message_mapping import MessagePaths, TurnReader, last_results
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentReply, NoReply, Notes, Resources, TurnContext
+from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import text_of
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.config.fields import check_headers
@@ -31,9 +31,9 @@ from agentest.support.http.client import Client
 from agentest.support.http.retries import (
     CONNECTION_ERRORS,
     describe,
-    own_shortage,
+    describe_shortage,
+    find_shortage,
     pause_before_retry,
-    shortage_told,
     was_refused,
 )
 from agentest.support.http.websockets import NotText, RedirectRefused, SocketClosed, WebSocket
@@ -48,8 +48,8 @@ _RETRIED = (429, 502, 503, 504)
 def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
     """Return the client of an agent behind a WebSocket."""
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
-    notes = Notes(config.name, resources.on_note)
-    client = WebSocketClient(config, Connector(config, resources.client), resources.timeout_s, notes)
+    notes = AgentNotes(config.name, resources.on_note)
+    client = WebSocketClient(config, WebSocketConnector(config, resources.client), resources.timeout_s, notes)
     resources.closing.callback(client.tell_of_late_messages)
     return client
 
@@ -57,13 +57,15 @@ def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocke
 class WebSocketClient:
     """Opens conversations. Stores no conversation state."""
 
-    def __init__(self, config: WebSocketAgent, connector: Connector, timeout_s: float, notes: Notes) -> None:
+    def __init__(
+        self, config: WebSocketAgent, connector: WebSocketConnector, timeout_s: float, notes: AgentNotes
+    ) -> None:
         self.name = config.name
         self.config = config
         self.connector = connector
         self.timeout_s = timeout_s
         self.notes = notes
-        self.form = Form.of(config)
+        self.form = MessagePaths.of(config)
         self.session = None if config.session is None else JsonPath(config.session)
         self.welcome = None if config.welcome is None else JsonPath(config.welcome)
         self.late = 0
@@ -90,21 +92,21 @@ class WebSocketClient:
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Agent]:
-        conversing = Conversing(self)
+        conversing = WebSocketConversation(self)
         try:
             yield conversing
         finally:
             await conversing.close()
 
 
-class Conversing:
+class WebSocketConversation:
     """One conversation over one connection."""
 
     def __init__(self, client: WebSocketClient) -> None:
         self.name = client.name
         self._client = client
         self._socket: WebSocket | None = None
-        self._hearing: Hearing | None = None
+        self._hearing: TurnReader | None = None
         self._session_id: str | None = None
         self._retries = 0
         self._turns = 0
@@ -117,7 +119,7 @@ class Conversing:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the reply to a user message or to tool results. Raises NoReply."""
-        hearing = self._hearing or Hearing(self._client.form, ctx.turn_index, self._client.notes)
+        hearing = self._hearing or TurnReader(self._client.form, ctx.turn_index, self._client.notes)
         self._hearing = hearing
         limit = TimeLimit(self._client.timeout_s)
         try:
@@ -134,29 +136,29 @@ class Conversing:
         retries, self._retries = self._retries, 0
         return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first, retries=retries)
 
-    def _reply_of(self, hearing: Hearing) -> AgentReply:
+    def _reply_of(self, hearing: TurnReader) -> AgentReply:
         if not hearing.done:
             return hearing.requests()
         self._hearing = None
         self._turns += 1
         return hearing.answer()
 
-    def _no_reply(self, problem: str, hearing: Hearing) -> NoReply:
+    def _no_reply(self, problem: str, hearing: TurnReader) -> NoReply:
         return hearing.no_reply(f"{self._client.config.endpoint}: {problem}", self._retries)
 
-    def _timeout_message(self, hearing: Hearing) -> str:
+    def _timeout_message(self, hearing: TurnReader) -> str:
         done = "`done` is true" if self._client.config.done else "there is a `reply`"
         seconds = f"{self._client.timeout_s:g} s (request_timeout_ms)"
         return f"no message for which {done} within {seconds}; {self._last_message_text(hearing)}"
 
-    def _last_message_text(self, hearing: Hearing) -> str:
+    def _last_message_text(self, hearing: TurnReader) -> str:
         """Describe the agent's last message. If there is none, suggest a JSON `body`."""
         came = hearing.what_came()
         as_text = not self._turns and hearing.is_silent and self._client.config.body == "{{message}}"
         return f"{came}; it was sent plain text: where it takes JSON, `body` says which" if as_text else came
 
     async def _exchange(
-        self, messages: Sequence[Message], ctx: TurnContext, hearing: Hearing, limit: TimeLimit
+        self, messages: Sequence[Message], ctx: TurnContext, hearing: TurnReader, limit: TimeLimit
     ) -> float | None:
         """Send the next message and read the answer. Returns the ms until the first text."""
         if self._socket is None:
@@ -172,7 +174,7 @@ class Conversing:
             await self._socket.send(self._request_text(messages, ctx))
         return await self._receive(self._socket, hearing, limit)
 
-    def _discard_late_messages(self, socket: WebSocket, hearing: Hearing) -> None:
+    def _discard_late_messages(self, socket: WebSocket, hearing: TurnReader) -> None:
         """Discard messages that arrived between turns, except for the calls that they report."""
         late = [_decoded(text) for text in socket.waiting()]
         for message in late:
@@ -193,7 +195,7 @@ class Conversing:
         body = Template(without(self._client.config.body, unknown))
         return _encoded(body.filled(TurnValues(messages, ctx, known)))
 
-    async def _receive(self, socket: WebSocket, hearing: Hearing, limit: TimeLimit) -> float | None:
+    async def _receive(self, socket: WebSocket, hearing: TurnReader, limit: TimeLimit) -> float | None:
         first: float | None = None
         received_chars = 0
         while not hearing.done and not hearing.asks:
@@ -223,7 +225,7 @@ def _decoded(text: str) -> Any:
     return value if isinstance(value, dict | list | str) else text
 
 
-class Connector:
+class WebSocketConnector:
     """Opens an agent's connections."""
 
     def __init__(self, config: WebSocketAgent, client: Client) -> None:
@@ -250,9 +252,9 @@ class Connector:
             except RefusedAddress as error:
                 raise AgentError(str(error)) from None
             except CONNECTION_ERRORS as error:
-                shortage, last = own_shortage(error), attempt == self._config.retries
+                shortage, last = find_shortage(error), attempt == self._config.retries
                 if shortage and last:
-                    raise CannotSend(shortage_told(request.url, shortage)) from None
+                    raise CannotSend(describe_shortage(request.url, shortage)) from None
                 if last or not (shortage or _is_retryable(error)):
                     raise AgentError(await self._problem(request.url, error)) from None
             with limit.paused():
@@ -265,7 +267,7 @@ class Connector:
             return problem
         # ASGI servers send 403 for a path without a WebSocket, so treat it as 404.
         status = 404 if error.status == 403 else error.status
-        refused = Seen(status=status, headers=error.headers or {}, body=b"")
+        refused = ProbeResponse(status=status, headers=error.headers or {}, body=b"")
         return await self._advisor.advised(problem, refused)
 
 

@@ -9,28 +9,28 @@ from dataclasses import dataclass, replace
 import anyio
 
 from agentest.agents.detection import (
-    Finding,
-    Seen,
-    as_settings,
+    DetectedProtocol,
+    ProbeResponse,
+    is_missing_model_error,
     missing_fields,
     missing_headers,
-    of_fields,
-    wants_a_model,
+    settings_line,
+    suggest_for_fields,
 )
 from agentest.agents.error_hints import hint
-from agentest.agents.http_sender import look_of
-from agentest.agents.identification import is_at, look_around
+from agentest.agents.http_sender import endpoint_probe_of
+from agentest.agents.identification import detect_within_limit, is_at
 from agentest.authoring.check import Check, Tell, bad, good, left_open
 from agentest.authoring.endpoint_signs import LOGIN, is_login, misses, tls_problem
-from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
-from agentest.config.visibility_advice import ways_to_see
+from agentest.config.visibility_advice import advice_for_unseen_calls
 from agentest.domain.tool_visibility import Sight
 from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.plan import Plan, agents_under_test
-from agentest.runner.prepare import Prepared, Request, own_servers
-from agentest.runner.tools import EITHER_SIDE
+from agentest.runner.prepare import Prepared, RunRequest, own_servers
+from agentest.runner.tools import TYPES_WITH_TOOLS_ON_EITHER_SIDE
 from agentest.support.errors import UsageError
 from agentest.support.http.client import Client
 from agentest.support.text import count, shortened
@@ -47,7 +47,7 @@ _VISIBILITY_TEXTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class AgentToCheck:
     """One agent to check, with the part of the plan that uses it."""
 
     name: str
@@ -56,11 +56,11 @@ class Patient:
     """The plan for this agent only."""
 
 
-def patients(request: Request, loaded: LoadedConfig, plan: Plan | None) -> list[Patient]:
+def agents_to_check(request: RunRequest, loaded: LoadedConfig, plan: Plan | None) -> list[AgentToCheck]:
     """Return the agents to check: the requested one, else all of the configuration. Raises ConfigError."""
     names, known = agents_under_test(loaded.config, request.options.agent)
     wanted = names if request.options.agent else (*names, *(name for name in known if name not in names))
-    return [Patient(name, known[name], _plan_of(name, known[name], plan)) for name in wanted]
+    return [AgentToCheck(name, known[name], _plan_of(name, known[name], plan)) for name in wanted]
 
 
 def _plan_of(name: str, config: AgentConfig, plan: Plan | None) -> Plan:
@@ -69,7 +69,7 @@ def _plan_of(name: str, config: AgentConfig, plan: Plan | None) -> Plan:
 
 
 async def check_agent(
-    patient: Patient, request: Request, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
+    patient: AgentToCheck, request: RunRequest, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
 ) -> None:
     """Start the agent if necessary, check it, and stop whatever was started.
 
@@ -103,7 +103,7 @@ def _http_agent(agent: AgentConfig) -> HttpAgent | None:
     return agent if isinstance(agent, HttpAgent) and agent.app is None else None
 
 
-def _startable_plan(patient: Patient) -> Plan:
+def _startable_plan(patient: AgentToCheck) -> Plan:
     """Return the plan, without scenarios if their mocks prevent a start; that is reported separately."""
     try:
         check_mocks(patient.plan)
@@ -112,11 +112,11 @@ def _startable_plan(patient: Patient) -> Plan:
     return patient.plan
 
 
-def _subject(what: str, patient: Patient) -> str:
+def _subject(what: str, patient: AgentToCheck) -> str:
     return f"{what} {patient.name}" if patient.name != "agent" else what
 
 
-def _response_text(patient: Patient, notes: Sequence[str]) -> str:
+def _response_text(patient: AgentToCheck, notes: Sequence[str]) -> str:
     agent = _http_agent(patient.config)
     if agent is None:
         return f"{patient.config.address}, type {patient.config.type}"
@@ -127,8 +127,8 @@ def _response_text(patient: Patient, notes: Sequence[str]) -> str:
 
 
 async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
-    look = look_of(agent, client)
-    found = await look_around(look, agent.type)
+    look = endpoint_probe_of(agent, client)
+    found = await detect_within_limit(look, agent.type)
     here = next((one for one in found if is_at(one, look.url)), None)
     if here is not None:
         return _check_of_found_protocol(name, agent, here, await look.post_nothing())
@@ -136,7 +136,9 @@ async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
     return _check_of_unknown_protocol(name, agent, await look.post_nothing(), elsewhere)
 
 
-def _check_of_found_protocol(name: str, agent: HttpAgent, here: Finding, seen: Seen | None) -> Check:
+def _check_of_found_protocol(
+    name: str, agent: HttpAgent, here: DetectedProtocol, seen: ProbeResponse | None
+) -> Check:
     found = str(here.settings["type"])
     because = shortened(here.because)
     if problem := _refusal(seen, agent):
@@ -150,7 +152,7 @@ def _check_of_found_protocol(name: str, agent: HttpAgent, here: Finding, seen: S
 
 
 def _check_of_unknown_protocol(
-    name: str, agent: HttpAgent, seen: Seen | None, elsewhere: Finding | None
+    name: str, agent: HttpAgent, seen: ProbeResponse | None, elsewhere: DetectedProtocol | None
 ) -> Check:
     if missed := misses(seen, agent.type):
         return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
@@ -163,18 +165,18 @@ def _check_of_unknown_protocol(
     if is_place_wrong:
         advice = _advice_to_write(elsewhere) if elsewhere else f"Nothing is there. {_PATH_ADVICE}"
         return bad(name, f"{agent.type} is configured, and {status}", advice)
-    also = f" Elsewhere at this server: {as_settings(elsewhere.settings)}" if elsewhere else ""
+    also = f" Elsewhere at this server: {settings_line(elsewhere.settings)}" if elsewhere else ""
     return left_open(
         name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN_ADVICE + also
     )
 
 
-def _refusal(seen: Seen | None, agent: HttpAgent) -> tuple[str, str] | None:
+def _refusal(seen: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
     """Return why every request would be refused like the empty one, and what to do; None if not."""
     if seen is None:
         return None
     if (
-        wants_a_model(seen)
+        is_missing_model_error(seen)
         and agent.type not in _CUSTOM_FORMAT_TYPES
         and "model" not in getattr(agent, "body", {})
     ):
@@ -191,12 +193,12 @@ def _refusal(seen: Seen | None, agent: HttpAgent) -> tuple[str, str] | None:
     return None
 
 
-def _endpoint_problem(agent: HttpAgent, seen: Seen) -> str:
+def _endpoint_problem(agent: HttpAgent, seen: ProbeResponse) -> str:
     """Return why the endpoint cannot answer requests of the agent's type; "" if that is unknown."""
     if is_login(seen):
         return f"{LOGIN}."
     missing = () if agent.type in _CUSTOM_FORMAT_TYPES else missing_fields(seen.json)
-    return f"{of_fields(missing)}." if missing else ""
+    return f"{suggest_for_fields(missing)}." if missing else ""
 
 
 _VISIBILITY_ADVICE = (
@@ -210,13 +212,13 @@ _PATH_ADVICE = "Is the path of `endpoint` right? docs/agents.md says where agent
 _RUN_ADVICE = "A run will tell: agentest run --scenario TEXT runs one scenario."
 
 
-def _advice_to_write(finding: Finding) -> str:
-    return f"Write: agent: {{{as_settings(finding.settings)}}}"
+def _advice_to_write(finding: DetectedProtocol) -> str:
+    return f"Write: agent: {{{settings_line(finding.settings)}}}"
 
 
-def _check_calls(patient: Patient) -> Check:
+def _check_calls(patient: AgentToCheck) -> Check:
     agent, name = patient.config, _subject("tool calls", patient)
-    sight = sight_of(agent)
+    sight = visibility_of_agent(agent)
     try:
         check_mocks(patient.plan)
     except UsageError as error:
@@ -228,14 +230,14 @@ def _check_calls(patient: Patient) -> Check:
         return good(name, told)
     judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
     if judged:
-        ways = ways_to_see(patient.name, agent)
+        ways = advice_for_unseen_calls(patient.name, agent)
         return bad(name, f"{told}, and {judged[0].scenario.name!r} judges them", ways)
     return left_open(name, told, _VISIBILITY_ADVICE)
 
 
 def _allows_either_side(agent: AgentConfig) -> bool:
     """Return True if the protocol lets either side run the agent's tool calls."""
-    return agent.type in EITHER_SIDE
+    return agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE
 
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Mark(Enum):
+class CheckOutcome(Enum):
     """The outcome of a check."""
 
     GOOD = "good"
@@ -21,7 +21,7 @@ class Mark(Enum):
 class Check:
     """One line of the doctor's output."""
 
-    mark: Mark
+    mark: CheckOutcome
     name: str
     """The subject, in one or two words."""
     text: str
@@ -35,12 +35,12 @@ Tell = Callable[[Check], None]
 
 
 def good(name: str, text: str, advice: str = "") -> Check:
-    return Check(mark=Mark.GOOD, name=name, text=text, advice=advice)
+    return Check(mark=CheckOutcome.GOOD, name=name, text=text, advice=advice)
 
 
 def bad(name: str, text: str, advice: str = "") -> Check:
-    return Check(mark=Mark.BAD, name=name, text=text, advice=advice)
+    return Check(mark=CheckOutcome.BAD, name=name, text=text, advice=advice)
 
 
 def left_open(name: str, text: str, advice: str = "") -> Check:
-    return Check(mark=Mark.OPEN, name=name, text=text, advice=advice)
+    return Check(mark=CheckOutcome.OPEN, name=name, text=text, advice=advice)

@@ -35,7 +35,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedScenario:
     """A scenario or case, and its position in the matrix."""
 
     name: str
@@ -68,7 +68,7 @@ def key_of(name: str, case: CaseId | None) -> Key:
     return (case.eval_set_id, case.eval_id) if case else name
 
 
-def placed(unit: Unit, status: Status | None) -> Placed:
+def place_unit(unit: Unit, status: Status | None) -> PlacedScenario:
     """Place a planned scenario. Raises UsageError for a tag without a name."""
     scenario = unit.scenario
     level = _default_level(is_case=scenario.case is not None, scripted=scenario.scripted)
@@ -76,7 +76,7 @@ def placed(unit: Unit, status: Status | None) -> Placed:
     return _placed(scenario.name, where, scenario.tags, scenario.case, level, status)
 
 
-def placed_case(entry: StoredEntry, case: CaseId, status: Status | None) -> Placed:
+def place_result_case(entry: StoredEntry, case: CaseId, status: Status | None) -> PlacedScenario:
     """Place a case that occurs only in results. Raises UsageError for a tag without a name."""
     scenario = entry.scenario
     scripted = all(held.ended_by not in REASONS_TO_STOP for held in entry.conversations)
@@ -92,11 +92,11 @@ def _default_level(*, is_case: bool, scripted: bool) -> Level:
 
 def _placed(
     name: str, where: str, tags: tuple[str, ...], case: CaseId | None, level: Level, status: Status | None
-) -> Placed:
+) -> PlacedScenario:
     task, path, own = _position_by_id(case) if case else ("", "", "")
     tasks, paths = _named(tags, TASK, where) or _one(task), _named(tags, PATH, where) or _one(path)
     levels = tuple(each for each in Level if each in tags) or (level,)
-    return Placed(name, where, tasks, paths, status, levels, "" if paths else own)
+    return PlacedScenario(name, where, tasks, paths, status, levels, "" if paths else own)
 
 
 def _position_by_id(case: CaseId) -> tuple[str, str, str]:
@@ -134,7 +134,7 @@ class CoveredShare:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUsage:
     """The number of calls of a tool, and how many failed."""
 
     name: str
@@ -146,10 +146,10 @@ class ToolUse:
 class Coverage:
     """The complete coverage. Tasks, paths, scenarios, and tools are in order of appearance."""
 
-    scenarios: tuple[Placed, ...]
+    scenarios: tuple[PlacedScenario, ...]
     skipped: int
     """Number of skipped scenarios, which cover nothing."""
-    tools: tuple[ToolUse, ...]
+    tools: tuple[ToolUsage, ...]
     results: tuple[str, ...]
     """The files of the results; () if there are none."""
     conversations: int
@@ -165,9 +165,11 @@ class Coverage:
         return tuple(dict.fromkeys(path for s in self.scenarios for path in s.paths))
 
     @property
-    def cells(self) -> dict[tuple[str, str], tuple[Placed, ...]]:
+    def cells(self) -> dict[tuple[str, str], tuple[PlacedScenario, ...]]:
         """Return the scenarios of every task and path; () for a gap."""
-        cells: dict[tuple[str, str], list[Placed]] = {(t, p): [] for t in self.tasks for p in self.paths}
+        cells: dict[tuple[str, str], list[PlacedScenario]] = {
+            (t, p): [] for t in self.tasks for p in self.paths
+        }
         for scenario in self.scenarios:
             for cell in product(scenario.tasks, scenario.paths):
                 cells[cell].append(scenario)
@@ -182,9 +184,9 @@ class Coverage:
         }
 
     @property
-    def levels(self) -> dict[tuple[str, str], dict[Level, tuple[Placed, ...]]]:
+    def levels(self) -> dict[tuple[str, str], dict[Level, tuple[PlacedScenario, ...]]]:
         """Map each covered task and path to its unit, integration, and scenario tests; () for none."""
-        found: dict[tuple[str, str], dict[Level, tuple[Placed, ...]]] = {}
+        found: dict[tuple[str, str], dict[Level, tuple[PlacedScenario, ...]]] = {}
         for scenario in self.scenarios:
             for cell in product(scenario.tasks, scenario.all_paths):
                 row = found.setdefault(cell, dict.fromkeys(Level, ()))
@@ -194,7 +196,7 @@ class Coverage:
         return {cell: found[cell] for cell in dict.fromkeys(order) if cell in found}
 
     @property
-    def outside(self) -> tuple[Placed, ...]:
+    def outside(self) -> tuple[PlacedScenario, ...]:
         """Return the scenarios outside the matrix: without a task or without a path."""
         return tuple(s for s in self.scenarios if not (s.tasks and s.all_paths))
 
@@ -246,7 +248,7 @@ def measure(
         for run in in_order
     ]
     statuses = _latest_statuses(counted)
-    scenarios = [placed(unit, statuses.get(key)) for (key, _), unit in planned.items()]
+    scenarios = [place_unit(unit, statuses.get(key)) for (key, _), unit in planned.items()]
     return Coverage(
         (*scenarios, *_placed_result_cases(counted, known, statuses)),
         skipped,
@@ -295,19 +297,19 @@ def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status |
 
 def _placed_result_cases(
     runs: Iterable[Sequence[StoredEntry]], planned: Container[Key], statuses: Mapping[Key, Status | None]
-) -> Iterator[Placed]:
+) -> Iterator[PlacedScenario]:
     last = {_key(entry): entry for held in runs for entry in held}
     for key, entry in last.items():
         if entry.scenario.adk and key not in planned:
-            yield placed_case(entry, entry.scenario.adk.case, statuses[key])
+            yield place_result_case(entry, entry.scenario.adk.case, statuses[key])
 
 
-def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUse, ...]:
+def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUsage, ...]:
     mocked = [name for unit in units for name in unit.scenario.tools]
     called = Counter(call.name for call in calls)
     failed = Counter(call.name for call in calls if _failed(call))
     return tuple(
-        ToolUse(name, called[name], failed[name])
+        ToolUsage(name, called[name], failed[name])
         for name in dict.fromkeys([*mocked, *(call.name for call in calls)])
     )
 

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from agentest.authoring.coverage import Coverage, CoveredShare, Level, Placed, ToolUse, worst
+from agentest.authoring.coverage import Coverage, CoveredShare, Level, PlacedScenario, ToolUsage, worst
 from agentest.domain.results import Status
-from agentest.report.console.text import BLANK, STYLES, Line, Part, Printer, line
+from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, Printer, line
 from agentest.support.json_text import json_document
 from agentest.support.text import count
 
@@ -95,7 +95,7 @@ def _levels_line(coverage: Coverage) -> str:
     )
 
 
-def _cell(scenarios: Sequence[Placed], printer: Printer, with_results: bool) -> Part:
+def _cell(scenarios: Sequence[PlacedScenario], printer: Printer, with_results: bool) -> Part:
     if not scenarios:
         return "–", "red"
     if not with_results:
@@ -105,11 +105,11 @@ def _cell(scenarios: Sequence[Placed], printer: Printer, with_results: bool) -> 
     return f"{mark} {_passed(scenarios)}", STYLES[status] if status else "yellow"
 
 
-def _passed(scenarios: Sequence[Placed]) -> str:
+def _passed(scenarios: Sequence[PlacedScenario]) -> str:
     return f"{sum(s.status is Status.PASSED for s in scenarios)}/{len(scenarios)}"
 
 
-def _matrix_lines(coverage: Coverage, printer: Printer) -> Iterator[Line]:
+def _matrix_lines(coverage: Coverage, printer: Printer) -> Iterator[ConsoleLine]:
     share = coverage.cells_share
     if not share:
         yield line(0, ("Nothing to show: ", "yellow"), f"no scenario has both tags, like {_HOW_TO_TAG}.")
@@ -121,11 +121,11 @@ def _matrix_lines(coverage: Coverage, printer: Printer) -> Iterator[Line]:
     if coverage.gaps:
         yield line(0, ("Without a scenario", "bold"))
         for task, paths in coverage.gaps.items():
-            yield Line(("  ", task, ": "), ((", ".join(paths),),))
+            yield ConsoleLine(("  ", task, ": "), ((", ".join(paths),),))
     if coverage.outside and share:
         yield line(0, (f"{_outside_text(coverage)}: they need a task: and a path: tag", "bold"))
         for scenario in coverage.outside[:_SHOWN]:
-            yield Line(("  ",), (((scenario.where, "cyan"),), (scenario.name,)), cut=True)
+            yield ConsoleLine(("  ",), (((scenario.where, "cyan"),), (scenario.name,)), cut=True)
         if len(coverage.outside) > _SHOWN:
             yield line(2, (f"and {len(coverage.outside) - _SHOWN} more", "dim"))
     if coverage.skipped:
@@ -161,7 +161,7 @@ def _conversations(coverage: Coverage) -> str:
     return f"{count(coverage.conversations, 'conversation')} in {', '.join(coverage.results)}"
 
 
-def _tool_table(tools: Iterable[ToolUse], printer: Printer) -> Table:
+def _tool_table(tools: Iterable[ToolUsage], printer: Printer) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("tool", overflow="fold")
     table.add_column("called", justify="right")
@@ -173,19 +173,19 @@ def _tool_table(tools: Iterable[ToolUse], printer: Printer) -> Table:
     return table
 
 
-def _tool_lines(coverage: Coverage) -> Iterator[Line]:
+def _tool_lines(coverage: Coverage) -> Iterator[ConsoleLine]:
     names = ", ".join(tool.name for tool in coverage.tools)
     if not coverage.tools:
         yield line(0, "No scenario mocks a tool" + (", and none was called." if coverage.results else "."))
     elif not coverage.results:
-        yield Line((f"{count(len(coverage.tools), 'tool')}: ",), ((names,),))
+        yield ConsoleLine((f"{count(len(coverage.tools), 'tool')}: ",), ((names,),))
         yield line(0, "Whether they are called is known after a run: agentest run --reporter json")
     if share := coverage.tools_share:
         yield BLANK
         yield line(0, *_share(share, "tool", "was called", "were called"))
         never_failed = [tool.name for tool in coverage.tools if tool.called and not tool.failed]
         if never_failed:
-            yield Line(("Never seen failing: ",), ((", ".join(never_failed),),))
+            yield ConsoleLine(("Never seen failing: ",), ((", ".join(never_failed),),))
 
 
 def as_json(coverage: Coverage) -> str:
@@ -220,7 +220,7 @@ def as_json(coverage: Coverage) -> str:
     return json_document(json.loads(json.dumps(document)))
 
 
-def _listed(scenarios: Iterable[Placed]) -> list[dict[str, Any]]:
+def _listed(scenarios: Iterable[PlacedScenario]) -> list[dict[str, Any]]:
     return [{"name": s.name, "status": s.status and s.status.value} for s in scenarios]
 
 
@@ -270,7 +270,7 @@ def _levels_markdown(coverage: Coverage) -> Iterator[str]:
     yield ""
 
 
-def _icon(scenarios: Sequence[Placed], with_results: bool) -> str:
+def _icon(scenarios: Sequence[PlacedScenario], with_results: bool) -> str:
     if not scenarios:
         return "–"
     if not with_results:

@@ -8,21 +8,21 @@ import tempfile
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from agentest.authoring.agent_checks import check_agent, patients
-from agentest.authoring.check import Check, Mark, Tell, bad, good, left_open
+from agentest.authoring.agent_checks import agents_to_check, check_agent
+from agentest.authoring.check import Check, CheckOutcome, Tell, bad, good, left_open
 from agentest.authoring.model_checks import ROLES, check_models, check_price, resolved
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.runner.plan import Plan, make_plan
-from agentest.runner.prepare import CONFIRM, Prepared, Request, configure, discover_scenarios
-from agentest.scenarios.discovery import Discovered
+from agentest.runner.prepare import CONFIRM, Prepared, RunRequest, configure, discover_scenarios
+from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, shown_path
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.text import count
 
 
-class Findings:
+class CheckLog:
     """Collects findings, and removes secrets from them."""
 
     def __init__(self, tell: Tell, environ: MutableMapping[str, str]) -> None:
@@ -31,13 +31,13 @@ class Findings:
         self._tell = tell
 
     def __call__(self, check: Check) -> None:
-        self.bad += check.mark is Mark.BAD
+        self.bad += check.mark is CheckOutcome.BAD
         text, advice = self.redact(check.text), self.redact(check.advice)
         self._tell(Check(mark=check.mark, name=check.name, text=text, advice=advice))
 
 
-async def examine(
-    request: Request,
+async def run_checks(
+    request: RunRequest,
     tell: Tell,
     environ: MutableMapping[str, str] = os.environ,
     *,
@@ -53,7 +53,7 @@ async def examine(
         say: receives a message about each long wait.
         expected: expected usage of a run, estimated from an earlier one, in words; "" if unknown.
     """
-    findings = Findings(tell, environ)
+    findings = CheckLog(tell, environ)
     loaded = check_config(request, environ, findings)
     if loaded is None:
         findings(left_open("the rest", "was not looked at: it stands in the configuration"))
@@ -64,7 +64,7 @@ async def examine(
     if ignored := check_ignored(loaded.config, request.root):
         findings(ignored)
     try:
-        agents = patients(request, loaded, plan)
+        agents = agents_to_check(request, loaded, plan)
     except UsageError as error:
         findings(bad("agent", str(error)))
         agents = []
@@ -86,7 +86,7 @@ _LEAST_FREE_BYTES = 100_000_000
 _GB = 1_000_000_000
 
 
-def check_config(request: Request, environ: MutableMapping[str, str], tell: Tell) -> LoadedConfig | None:
+def check_config(request: RunRequest, environ: MutableMapping[str, str], tell: Tell) -> LoadedConfig | None:
     """Load and check the configuration; return None if it is missing or invalid."""
     try:
         loaded = configure(request, environ)
@@ -97,7 +97,7 @@ def check_config(request: Request, environ: MutableMapping[str, str], tell: Tell
     return loaded
 
 
-def check_scenarios(request: Request, loaded: LoadedConfig, tell: Tell) -> Plan | None:
+def check_scenarios(request: RunRequest, loaded: LoadedConfig, tell: Tell) -> Plan | None:
     """Plan all scenarios that can be loaded; return None if no plan is possible."""
     try:
         found = discover_scenarios(request, loaded)
@@ -110,7 +110,7 @@ def check_scenarios(request: Request, loaded: LoadedConfig, tell: Tell) -> Plan 
     return plan
 
 
-def _scenario_checks(found: Discovered, config: Config, root: Path) -> list[Check]:
+def _scenario_checks(found: DiscoveredScenarios, config: Config, root: Path) -> list[Check]:
     checks = [bad("scenarios", _problem_text(*each, root)) for each in found.problems]
     usable = [scenario for scenario in found.scenarios if not scenario.refused]
     files = len({scenario.file for scenario in usable})

@@ -13,19 +13,19 @@ import anyio
 from agentest.agents.advice import first_model
 from agentest.agents.detection import (
     NAMES,
-    Finding,
-    Look,
-    Seen,
-    as_settings,
+    DetectedProtocol,
+    EndpointProbe,
+    ProbeResponse,
     body_of_fields,
+    detect_type,
+    is_missing_model_error,
     missing_fields,
     missing_headers,
-    recognised,
-    usual_at,
-    wants_a_model,
+    settings_line,
+    type_of_path,
 )
 from agentest.agents.error_hints import hint
-from agentest.agents.identification import is_at, look_around
+from agentest.agents.identification import detect_within_limit, is_at
 from agentest.authoring.endpoint_signs import LOGIN, is_login, misses, tls_problem
 from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.fields import check_url
@@ -33,7 +33,7 @@ from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, open_client
 from agentest.support.http.retries import describe
-from agentest.support.interrupts import in_event_loop
+from agentest.support.interrupts import run_event_loop
 from agentest.support.redaction import url_secrets
 from agentest.support.text import shortened
 
@@ -46,7 +46,7 @@ _ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class DetectedAgent:
     """A detected agent."""
 
     settings: Mapping[str, Any]
@@ -59,10 +59,10 @@ class Described:
     """True if the configuration is complete, so that a run can follow."""
 
 
-def described(url: str) -> Described:
+def detect_agent(url: str) -> DetectedAgent:
     """Detect the agent at a URL. Raises UsageError for an invalid URL, and if nothing answers."""
     _check(url)
-    return in_event_loop(_detect, url)
+    return run_event_loop(_detect, url)
 
 
 def _check(url: str) -> None:
@@ -81,13 +81,13 @@ def _as_http_url(url: str) -> str:
     return re.sub(r"^ws(?=s?://)", "http", url)
 
 
-async def _detect(url: str) -> Described:
+async def _detect(url: str) -> DetectedAgent:
     async with open_client(AddressGuard()) as client:
         await _check_listening(url, client)
-        look = Look(url=_as_http_url(url), client=client)
+        look = EndpointProbe(url=_as_http_url(url), client=client)
         if problem := await tls_problem(look.url, client):
             raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
-        found = await look_around(look)
+        found = await detect_within_limit(look)
         here = next((one for one in found if is_at(one, look.url)), None)
         seen = await look.post_nothing()  # asked before, so the answer is cached
         elsewhere = next(iter(found), None)
@@ -98,7 +98,7 @@ async def _detect(url: str) -> Described:
         return await _describe_known(chosen, look, seen)
 
 
-def _is_other_agent(seen: Seen | None, elsewhere: Finding, url: str) -> bool:
+def _is_other_agent(seen: ProbeResponse | None, elsewhere: DetectedProtocol, url: str) -> bool:
     """Return True if the path has another agent than the one found at a different path of its server."""
     kind = str(elsewhere.settings["type"])
     if (
@@ -108,7 +108,7 @@ def _is_other_agent(seen: Seen | None, elsewhere: Finding, url: str) -> bool:
         or seen.status in (404, 405)
     ):
         return False
-    return recognised(seen) != kind
+    return detect_type(seen) != kind
 
 
 async def _check_listening(url: str, client: Client) -> None:
@@ -127,7 +127,9 @@ async def _check_listening(url: str, client: Client) -> None:
     )
 
 
-async def _describe_known(finding: Finding, look: Look, seen: Seen | None) -> Described:
+async def _describe_known(
+    finding: DetectedProtocol, look: EndpointProbe, seen: ProbeResponse | None
+) -> DetectedAgent:
     settings, remarks = dict(finding.settings), [f"Found: {shortened(finding.because)}."]
     requested_path = urlsplit(look.url).path
     if requested_path not in ("", "/") and not is_at(finding, look.url):
@@ -140,10 +142,10 @@ async def _describe_known(finding: Finding, look: Look, seen: Seen | None) -> De
     if settings["type"] == "websocket":
         remarks.append("Messages are sent as plain text: where yours are JSON, write `body` and `reply`.")
     wants = tuple(_missing_settings(seen, settings)) if is_at(finding, look.url) else ()
-    return Described(settings=settings, remarks=(*remarks, *wants), is_known=True, is_complete=not wants)
+    return DetectedAgent(settings=settings, remarks=(*remarks, *wants), is_known=True, is_complete=not wants)
 
 
-def _missing_settings(seen: Seen | None, settings: Mapping[str, Any]) -> Iterator[str]:
+def _missing_settings(seen: ProbeResponse | None, settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield what requests to an endpoint still lack, one sentence each."""
     if seen is None:
         return
@@ -151,17 +153,21 @@ def _missing_settings(seen: Seen | None, settings: Mapping[str, Any]) -> Iterato
         yield f"It answered {seen.status}: send credentials with `headers`."
     for name in missing_headers(seen.json):
         yield f"It asks for the header `{name}`: write it under `headers`."
-    if wants_a_model(seen) and settings["type"] in _MODEL_NAME_TYPES and "body" not in settings:
+    if is_missing_model_error(seen) and settings["type"] in _MODEL_NAME_TYPES and "body" not in settings:
         yield "It asks for the name of a model: write it as `body: {model: …}`."
 
 
-def _describe_unknown(url: str, seen: Seen | None, elsewhere: Finding | None) -> Described:
+def _describe_unknown(
+    url: str, seen: ProbeResponse | None, elsewhere: DetectedProtocol | None
+) -> DetectedAgent:
     guess = _guess_settings(url, seen)
     if guess is not None:
         settings, remark = guess
         wants = tuple(_missing_settings(seen, settings))
-        return Described(settings=settings, remarks=(remark, *wants), is_known=True, is_complete=not wants)
-    other = f"Elsewhere at this server: {as_settings(elsewhere.settings)}." if elsewhere else ""
+        return DetectedAgent(
+            settings=settings, remarks=(remark, *wants), is_known=True, is_complete=not wants
+        )
+    other = f"Elsewhere at this server: {settings_line(elsewhere.settings)}." if elsewhere else ""
     remarks = (
         f"What this address speaks was not recognised: {_response_text(seen)}",
         other,
@@ -169,15 +175,15 @@ def _describe_unknown(url: str, seen: Seen | None, elsewhere: Finding | None) ->
     )
     kind = "websocket" if url.startswith("ws") else DEFAULT_TYPE
     settings = {"type": kind, "endpoint": url}
-    return Described(
+    return DetectedAgent(
         settings=settings, remarks=tuple(filter(None, remarks)), is_known=False, is_complete=False
     )
 
 
-def _guess_settings(url: str, seen: Seen | None) -> tuple[dict[str, Any], str] | None:
+def _guess_settings(url: str, seen: ProbeResponse | None) -> tuple[dict[str, Any], str] | None:
     """Guess settings from weaker signs; return them with the sign in a sentence."""
-    named = usual_at(url)
-    if seen is not None and named in _MODEL_NAME_TYPES and wants_a_model(seen):
+    named = type_of_path(url)
+    if seen is not None and named in _MODEL_NAME_TYPES and is_missing_model_error(seen):
         return {"type": named, "endpoint": url}, f"Taken for {NAMES[named]}, by its path."
     if misses(seen, DEFAULT_TYPE):
         remark = "Taken for chat completions: it missed the `messages` in an empty request."
@@ -190,7 +196,7 @@ def _guess_settings(url: str, seen: Seen | None) -> tuple[dict[str, Any], str] |
     return None
 
 
-def _response_text(seen: Seen | None) -> str:
+def _response_text(seen: ProbeResponse | None) -> str:
     """Describe the response to an empty request, as the end of a sentence."""
     if seen is None:
         return "it did not answer an empty request in time, or not in HTTP."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from agentest.agents.detection import Seen, is_login_page, leads_to_login
+from agentest.agents.detection import ProbeResponse, is_login_page, leads_to_login
 from agentest.support.http.client import Client, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 
@@ -32,12 +32,12 @@ _FIELDS = {"chat_completions": b"messages", "responses": b"input", "anthropic_me
 """Type → the field that its requests require."""
 
 
-def is_login(seen: Seen) -> bool:
+def is_login(seen: ProbeResponse) -> bool:
     """Return True if a response redirects to a login page."""
     return leads_to_login(seen) or is_login_page(seen.body)
 
 
-def misses(seen: Seen | None, kind: str) -> str:
+def misses(seen: ProbeResponse | None, kind: str) -> str:
     """Return the required field of this type that the endpoint complained about; "" if there is none."""
     field = _FIELDS.get(kind)
     if seen is None or seen.status not in _REFUSED or field is None or field not in seen.body:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from agentest.authoring.export_selection import Earlier, Selection, read_earlier, select
+from agentest.authoring.export_selection import EarlierResults, Selection, read_earlier, select
 from agentest.support.errors import UsageError
 
 Form = Literal["evalset", "scenario"]
@@ -68,12 +68,14 @@ def export(
     return made
 
 
-def _with_scenario_expectations(earlier: Earlier, selection: Selection, form: Form, root: Path) -> Selection:
+def _with_scenario_expectations(
+    earlier: EarlierResults, selection: Selection, form: Form, root: Path
+) -> Selection:
     """Replace the expectations of conversations with those of their scenario files."""
-    from agentest.authoring.export_expectations import find, held_to
+    from agentest.authoring.export_expectations import find, with_expectations
 
     found = find(selection.held, root, earlier.started)
-    held, notes = held_to(selection.held, found, form)
+    held, notes = with_expectations(selection.held, found, form)
     if any(each.own for each in held):
         notes.append(_BESIDE)
     return Selection(held, (*selection.notes, *found.notes, *notes))
@@ -92,7 +94,7 @@ def write(exported: Exported, output: Path, *, force: bool) -> None:
 
 
 def _evaluation_set(
-    earlier: Earlier, selection: Selection, output: Path | None, camel_case: bool
+    earlier: EarlierResults, selection: Selection, output: Path | None, camel_case: bool
 ) -> Exported:
     from agentest.adk.formats.eval_set import CAMEL_CASE, eval_set_json
     from agentest.authoring.export_selection import evaluation_set
@@ -122,10 +124,10 @@ def _set_id(output: Path | None) -> str:
     return output.name.split(".")[0] or _SET_ID if output else _SET_ID
 
 
-def _script(earlier: Earlier, selection: Selection) -> Exported:
-    from agentest.scenarios.source_code import nameless, script
+def _script(earlier: EarlierResults, selection: Selection) -> Exported:
+    from agentest.scenarios.source_code import export_script, has_nameless_call
 
-    held = tuple(each for each in selection.held if not nameless(each.conversation))
+    held = tuple(each for each in selection.held if not has_nameless_call(each.conversation))
     if not held:
         raise UsageError(f"{earlier.path}: the agent called tools without a name, which no mock can answer")
     notes = [
@@ -134,13 +136,13 @@ def _script(earlier: Earlier, selection: Selection) -> Exported:
         if each not in held
     ]
     try:
-        content = script(held).encode()
+        content = export_script(held).encode()
     except (ValueError, RecursionError) as error:
         raise _unwritable_error(earlier, error) from None
     return Exported(content, _count(len(held), "scenario"), (*selection.notes, *notes))
 
 
-def _unwritable_error(earlier: Earlier, error: Exception) -> UsageError:
+def _unwritable_error(earlier: EarlierResults, error: Exception) -> UsageError:
     """Return the error for values that no run writes: infinite numbers and unpaired surrogates."""
     return UsageError(
         f"{earlier.path} holds a value that cannot be exported: {error}; leave its conversation out, "

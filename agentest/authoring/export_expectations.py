@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from agentest.adk.formats.eval_set import OwnKeys
+from agentest.adk.formats.eval_set import AgentestKeys
 from agentest.adk.formats.reader import read_eval_set
-from agentest.authoring.export_selection import Held
+from agentest.authoring.export_selection import ExportedConversation
 from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.scenarios import source_code
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.serialization import as_data
-from agentest.scenarios.source_code import Words
+from agentest.scenarios.source_code import ExportedExpectations
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
@@ -28,7 +28,7 @@ _OTHERS = "they are not about one conversation, or a judge's"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSays:
+class TurnExpectations:
     """Expectations after one message of a script."""
 
     trajectory: tuple[Trajectory, ...] = ()
@@ -36,7 +36,7 @@ class TurnSays:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Says:
+class ScenarioExpectations:
     """The expectations of a scenario or case that can apply to an exported conversation.
 
     Attributes:
@@ -48,20 +48,20 @@ class Says:
     expect: tuple[Saying, ...] = ()
     final_session_state: Mapping[str, Any] | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
-    turns: tuple[TurnSays, ...] = ()
+    turns: tuple[TurnExpectations, ...] = ()
     date: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundExpectations:
     """Expectations by file and scenario name, and notes for the user."""
 
-    says: Mapping[tuple[str, str], Says]
+    says: Mapping[tuple[str, str], ScenarioExpectations]
     notes: tuple[str, ...]
 
 
-def find(held: Iterable[Held], root: Path, started: float) -> Found:
+def find(held: Iterable[ExportedConversation], root: Path, started: float) -> FoundExpectations:
     """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets.
 
     Args:
@@ -70,14 +70,14 @@ def find(held: Iterable[Held], root: Path, started: float) -> Found:
     """
     wanted = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in held)
     files = _Files(root, started)
-    says: dict[tuple[str, str], Says] = {}
+    says: dict[tuple[str, str], ScenarioExpectations] = {}
     notes: list[str] = []
     for file, name, eval_id in wanted:
         try:
             says[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
         except UsageError as error:
             notes.append(f"{name}: {error}; the same calls are expected in place of what it says")
-    return Found(says, (*notes, *files.notes))
+    return FoundExpectations(says, (*notes, *files.notes))
 
 
 class _Files:
@@ -88,10 +88,10 @@ class _Files:
         self._started = started
         self._imports = Imports()
         self._scenarios: dict[str, Sequence[Scenario]] = {}
-        self._cases: dict[str, Mapping[str, OwnKeys | None]] = {}
+        self._cases: dict[str, Mapping[str, AgentestKeys | None]] = {}
         self.notes: list[str] = []
 
-    def scenario(self, file: str, name: str) -> Says:
+    def scenario(self, file: str, name: str) -> ScenarioExpectations:
         if file not in self._scenarios:
             found = discover_file(self._path(file), self._imports, root=self._root)
             if found.broken:
@@ -104,13 +104,13 @@ class _Files:
                 return _says_of_scenario(scenario)
         raise UsageError(f"{file} has no scenario of that name any more")
 
-    def case(self, file: str, eval_id: str) -> Says:
+    def case(self, file: str, eval_id: str) -> ScenarioExpectations:
         if file not in self._cases:
             cases = read_eval_set(self._path(file)).eval_set.eval_cases
             self._cases[file] = {case.eval_id: case.agentest for case in cases}
         if eval_id not in self._cases[file]:
             raise UsageError(f"{file} has no case {eval_id!r} any more")
-        return _says_of_case(self._cases[file][eval_id] or OwnKeys())
+        return _says_of_case(self._cases[file][eval_id] or AgentestKeys())
 
     def _path(self, file: str) -> Path:
         path = self._root / file
@@ -121,14 +121,16 @@ class _Files:
         return path
 
 
-def _says_of_scenario(scenario: Scenario) -> Says:
+def _says_of_scenario(scenario: Scenario) -> ScenarioExpectations:
     reasons = {"final_state": _UNCHANGING, "check": _UNCHANGING}
-    return Says(
+    return ScenarioExpectations(
         trajectory=scenario.trajectory,
         expect=scenario.expect,
         final_session_state=scenario.final_session_state,
         thresholds=_trajectory_thresholds(scenario.thresholds),
-        turns=tuple(TurnSays(trajectory=turn.trajectory, expect=turn.expect) for turn in scenario.turns),
+        turns=tuple(
+            TurnExpectations(trajectory=turn.trajectory, expect=turn.expect) for turn in scenario.turns
+        ),
         date=scenario.date,
         left_out={
             **{name: why for name, why in reasons.items() if getattr(scenario, name)},
@@ -137,10 +139,10 @@ def _says_of_scenario(scenario: Scenario) -> Says:
     )
 
 
-def _says_of_case(own: OwnKeys) -> Says:
+def _says_of_case(own: AgentestKeys) -> ScenarioExpectations:
     said = own.expectations
     unchanging = {"final_state": _UNCHANGING} if said.final_state else {}
-    return Says(
+    return ScenarioExpectations(
         trajectory=said.trajectory,
         expect=said.expect,
         thresholds=_trajectory_thresholds(said.thresholds),
@@ -158,10 +160,10 @@ def _other_thresholds(thresholds: Mapping[str, float]) -> dict[str, str]:
     return {f"thresholds ({others})": _OTHERS} if others else {}
 
 
-class Writing:
+class ExpectationWriter:
     """Collects what is written of a scenario. Values that cannot be written are left out, with a note."""
 
-    def __init__(self, name: str, says: Says) -> None:
+    def __init__(self, name: str, says: ScenarioExpectations) -> None:
         self.name = name
         self.says = says
         self.notes = [f"{name}: {key} is left out: {why}" for key, why in says.left_out.items()]
@@ -183,9 +185,9 @@ class Writing:
         return tuple(value for value, ok in zip(values, found, strict=True) if ok)
 
 
-def held_to(
-    held: Sequence[Held], found: Found, form: Literal["evalset", "scenario"]
-) -> tuple[tuple[Held, ...], list[str]]:
+def with_expectations(
+    held: Sequence[ExportedConversation], found: FoundExpectations, form: Literal["evalset", "scenario"]
+) -> tuple[tuple[ExportedConversation, ...], list[str]]:
     """Return the conversations with their expectations, as far as they can be written, and notes."""
     notes: list[str] = []
     told = []
@@ -194,7 +196,7 @@ def held_to(
         if says is None:
             told.append(each)
             continue
-        writing = Writing(each.scenario, _limited_to_turns(says, len(each.conversation.turns)))
+        writing = ExpectationWriter(each.scenario, _limited_to_turns(says, len(each.conversation.turns)))
         if form == "scenario":
             each = replace(each, words=as_source(writing))
         else:
@@ -206,7 +208,7 @@ def held_to(
     return tuple(told), notes
 
 
-def _limited_to_turns(says: Says, turns: int) -> Says:
+def _limited_to_turns(says: ScenarioExpectations, turns: int) -> ScenarioExpectations:
     """Limit the expectations to the conversation's number of turns: a simulated one may have had others."""
     kept = tuple(one for one in says.expect if one.in_turn is None or -turns <= one.in_turn < turns)
     if len(kept) == len(says.expect):
@@ -215,7 +217,7 @@ def _limited_to_turns(says: Says, turns: int) -> Says:
     return replace(says, expect=kept, left_out={**says.left_out, "expect in a later turn": why})
 
 
-def as_source(writing: Writing) -> Words | None:
+def as_source(writing: ExpectationWriter) -> ExportedExpectations | None:
     """Return a scenario's expectations as source code; None if nothing can be written."""
     says = writing.says
     turns = tuple(
@@ -234,10 +236,10 @@ def as_source(writing: Writing) -> Words | None:
         whole["thresholds"] = source_code.value_of(says.thresholds)
     if says.date:
         whole["date"] = source_code.value_of(says.date)
-    return Words(whole=whole, turns=turns)
+    return ExportedExpectations(whole=whole, turns=turns)
 
 
-def as_keys(writing: Writing) -> OwnKeys | None:
+def as_keys(writing: ExpectationWriter) -> AgentestKeys | None:
     """Return a scenario's expectations as a case's key `agentest`; None if nothing can be written."""
     says = writing.says
     for n, turn in enumerate(says.turns):
@@ -249,7 +251,7 @@ def as_keys(writing: Writing) -> OwnKeys | None:
     expect = [as_data(one) for one in writing.parts("expect", says.expect, as_data)]
     if not (trajectory or expect):
         return None
-    return OwnKeys(
+    return AgentestKeys(
         trajectory=_single_or_list(trajectory),
         expect=_single_or_list(expect),
         thresholds=dict(says.thresholds) or None,
@@ -263,7 +265,7 @@ def _single_or_list(values: Sequence[Any]) -> Any:
 
 
 def _sources(
-    trajectory: Sequence[Trajectory], expect: Expect | None, writing: Writing, at: str
+    trajectory: Sequence[Trajectory], expect: Expect | None, writing: ExpectationWriter, at: str
 ) -> Iterator[tuple[str, Any]]:
     if kept := writing.parts(f"{at}trajectory", trajectory, source_code.trajectory):
         yield "trajectory", source_code.trajectories(kept)

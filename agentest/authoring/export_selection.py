@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from agentest.adk.formats.eval_set import EvalCase, EvalSet, Invocation, OwnKeys
+from agentest.adk.formats.eval_set import AgentestKeys, EvalCase, EvalSet, Invocation
 from agentest.domain.transcript import Conversation
-from agentest.scenarios.discovery import name_fits
-from agentest.scenarios.source_code import Words, exported_name, missing
+from agentest.scenarios.discovery import matches_name
+from agentest.scenarios.source_code import ExportedExpectations, exported_name, missing
 from agentest.store.adk_results import turn_invocation
 from agentest.store.reader import read_results, usable
 from agentest.store.run_results import entries
@@ -26,7 +26,7 @@ _MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ExportedConversation:
     """A conversation of an earlier run, with the names that identify it."""
 
     scenario: str
@@ -41,9 +41,9 @@ class Held:
     """The scenario file or evaluation set, relative to the folder of the configuration."""
     eval_id: str = ""
     """For a case of an evaluation set."""
-    words: Words | None = None
+    words: ExportedExpectations | None = None
     """The expectations, if they differ from the same calls."""
-    own: OwnKeys | None = None
+    own: AgentestKeys | None = None
     """The expectations for a case of an evaluation set."""
 
     @property
@@ -52,28 +52,28 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierResults:
     """The content of a results.json."""
 
     path: Path
     started: float
     """Start in seconds since 1970; 0 if unknown."""
-    held: tuple[Held, ...]
+    held: tuple[ExportedConversation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The conversations to export, and notes for the user."""
 
-    held: tuple[Held, ...]
+    held: tuple[ExportedConversation, ...]
     notes: tuple[str, ...]
 
 
-def read_earlier(path: Path) -> Earlier:
+def read_earlier(path: Path) -> EarlierResults:
     """Read the conversations of a results.json. Raises UsageError."""
     run = read_results(path)
     held = tuple(
-        Held(
+        ExportedConversation(
             entry.scenario.name,
             entry.scenario.agent,
             usable(stored),
@@ -85,7 +85,7 @@ def read_earlier(path: Path) -> Earlier:
         for entry in entries(run)
         for stored in entry.conversations
     )
-    return Earlier(path, _seconds_since_epoch(run.head.started_at), held)
+    return EarlierResults(path, _seconds_since_epoch(run.head.started_at), held)
 
 
 def _seconds_since_epoch(time: str) -> float:
@@ -96,7 +96,7 @@ def _seconds_since_epoch(time: str) -> float:
         return 0.0
 
 
-def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
+def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
     """Return the finished conversations that match the filters.
 
     Args:
@@ -111,7 +111,7 @@ def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Se
     chosen = [
         held
         for held in earlier.held
-        if (not scenarios or name_fits(held.scenario, scenarios))
+        if (not scenarios or matches_name(held.scenario, scenarios))
         and (not ids or held.conversation.conversation_id in ids)
     ]
     if not chosen:
@@ -126,13 +126,13 @@ def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Se
     return Selection(tuple(finished), (*notes, *_user_call_notes(finished)))
 
 
-def _criteria_notes(finished: Sequence[Held]) -> Iterator[str]:
+def _criteria_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
     """Yield a note for each scenario with criteria, because exported scenarios run without a model."""
     for name, criteria in {held.scenario: held.criteria for held in finished if held.criteria}.items():
         yield f"{name}: its {count(criteria, 'criterion', 'criteria')} and any expected outcome are left out"
 
 
-def _user_call_notes(finished: Sequence[Held]) -> Iterator[str]:
+def _user_call_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
     """Yield a note for each scenario whose user had tools, because a script calls none."""
     calls: Counter[str] = Counter()
     for held in finished:
@@ -143,10 +143,10 @@ def _user_call_notes(finished: Sequence[Held]) -> Iterator[str]:
             yield f"{name}: {what} left out: a script has none"
 
 
-def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> None:
+def _check_filters(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> None:
     names = {held.scenario for held in earlier.held}
     for text in scenarios:
-        if not any(name_fits(name, (text,)) for name in names):
+        if not any(matches_name(name, (text,)) for name in names):
             raise UsageError(
                 f"--scenario: {earlier.path} holds no conversation of a scenario with {text!r} in its name; "
                 f"{did_you_mean(text, names)}"
@@ -160,7 +160,7 @@ def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str
             )
 
 
-def _left_out_notes(chosen: Sequence[Held], limit: int) -> list[str]:
+def _left_out_notes(chosen: Sequence[ExportedConversation], limit: int) -> list[str]:
     notes = [
         f"left out {held.conversation.conversation_id}, {why}"
         for held in chosen
@@ -169,7 +169,7 @@ def _left_out_notes(chosen: Sequence[Held], limit: int) -> list[str]:
     return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
 
 
-def _not_passed_notes(finished: Sequence[Held]) -> list[str]:
+def _not_passed_notes(finished: Sequence[ExportedConversation]) -> list[str]:
     ids = [held.conversation.conversation_id for held in finished if not held.passed]
     if not ids:
         return []
@@ -184,7 +184,7 @@ def _not_passed_notes(finished: Sequence[Held]) -> list[str]:
 _INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
 
 
-def evaluation_set(held: Sequence[Held], eval_set_id: str, created: float) -> EvalSet:
+def evaluation_set(held: Sequence[ExportedConversation], eval_set_id: str, created: float) -> EvalSet:
     """Convert each conversation to a case with its id, and each turn to an invocation.
 
     Cases have no `session_input`, because the results do not show how the agent stores its sessions.
@@ -192,7 +192,7 @@ def evaluation_set(held: Sequence[Held], eval_set_id: str, created: float) -> Ev
     return EvalSet(eval_set_id, tuple(_case(each, created) for each in held), creation_timestamp=created)
 
 
-def _case(held: Held, created: float) -> EvalCase:
+def _case(held: ExportedConversation, created: float) -> EvalCase:
     conversation = held.conversation
     invocations = [
         turn_invocation(turn, f"{conversation.conversation_id}-{turn.turn_index}")

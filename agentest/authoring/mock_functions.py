@@ -7,9 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentest.authoring.mock_signatures import Parameter, names_used, parameters
-from agentest.authoring.recorded_calls import Answer, Case, Tool
-from agentest.scenarios.python_literals import Item, Node, Text, bracketed, fits, literal, node, rows
+from agentest.authoring.mock_signatures import MockParameter, names_used, parameters
+from agentest.authoring.recorded_calls import RecordedCase, RecordedTool, RecordedToolAnswer
+from agentest.scenarios.python_literals import (
+    SourceItem,
+    SourceNode,
+    StringLiteral,
+    bracketed,
+    fits_line,
+    literal,
+    node,
+    rows,
+)
 from agentest.support.text import count, shortened
 
 NOT_RECORDED, IN_TURN, FROM_FILE = "_not_recorded", "_in_turn", "_answer_in"
@@ -20,7 +29,7 @@ _BODY = 4
 _DOC_CHARS = 72
 
 
-class Files(Protocol):
+class AnswerFiles(Protocol):
     """Stores answers that are too long for a module."""
 
     def keep(self, tool: str, text: str) -> str:
@@ -29,18 +38,18 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mock:
+class MockSource:
     """The mock of a tool in the module."""
 
     function: tuple[str, ...] = ()
     """The lines of its function; empty if it needs none."""
-    value: Node
+    value: SourceNode
     """Its value in the dict of tools."""
     names: frozenset[str]
     """Names that it uses: of `typing`, `agentest`, and helpers."""
 
 
-def mock_of(tool: Tool, name: str, files: Files) -> Mock:
+def mock_of(tool: RecordedTool, name: str, files: AnswerFiles) -> MockSource:
     """Return the mock of a tool. If it needs a function, `name` is the function's name."""
     writer = _Writer(tool, name, files)
     if tool.same is not None and tool.parameters is None:
@@ -51,21 +60,21 @@ def mock_of(tool: Tool, name: str, files: Files) -> Mock:
 
 
 class _Writer:
-    def __init__(self, tool: Tool, name: str, files: Files) -> None:
+    def __init__(self, tool: RecordedTool, name: str, files: AnswerFiles) -> None:
         self._tool = tool
         self._name = name
         self._files = files
         self._names: set[str] = set()
 
-    def value(self, answers: Sequence[Answer]) -> Mock:
+    def value(self, answers: Sequence[RecordedToolAnswer]) -> MockSource:
         """Return a single value, or a sequence for several answers or an error."""
         nodes = [self._step(answer) for answer in answers]
         if len(nodes) == 1 and not answers[0].error:
             return self._mock(nodes[0])
         self._names.add("sequence")
-        return self._mock(bracketed("sequence(", map(Item, nodes), ")"))
+        return self._mock(bracketed("sequence(", map(SourceItem, nodes), ")"))
 
-    def function(self) -> Mock:
+    def function(self) -> MockSource:
         """Return a function, typed if the names and values of the arguments allow it."""
         known = parameters(self._tool)
         if known is None and self._tool.same is not None:
@@ -75,18 +84,18 @@ class _Writer:
         rows = [*self._head(known if typed else None), *body]
         return self._mock(self._name, tuple(rows))
 
-    def _mock(self, value: Node, function: tuple[str, ...] = ()) -> Mock:
-        return Mock(function=function, value=value, names=frozenset(self._names))
+    def _mock(self, value: SourceNode, function: tuple[str, ...] = ()) -> MockSource:
+        return MockSource(function=function, value=value, names=frozenset(self._names))
 
-    def _can_match(self, known: Sequence[Parameter]) -> bool:
+    def _can_match(self, known: Sequence[MockParameter]) -> bool:
         if self._tool.same is not None:
             return True
         cases = self._tool.cases
         plain = all(_is_plain(value) for case in cases for value in (case.args or {}).values())
         apart = len({tuple(_pattern_key(case, known)) for case in cases}) == len(cases)
-        return plain and apart and all(fits(self._case_row(case, known)) for case in cases)
+        return plain and apart and all(fits_line(self._case_row(case, known)) for case in cases)
 
-    def _head(self, known: Sequence[Parameter] | None) -> Iterator[str]:
+    def _head(self, known: Sequence[MockParameter] | None) -> Iterator[str]:
         turns = self._tool.same is None and any(len(case.answers) > 1 for case in self._tool.cases)
         sources = [each.source for each in known] if known is not None else ["args: dict[str, Any]"]
         self._names |= {"Any"} if known is None else set(names_used(known))
@@ -94,7 +103,7 @@ class _Writer:
             self._names.add("MockContext")
             sources.insert(0 if known is not None else 1, "ctx: MockContext")
         result = self._result_type()
-        return rows(Item(bracketed(f"def {self._name}(", map(Item, sources), f") -> {result}:")))
+        return rows(SourceItem(bracketed(f"def {self._name}(", map(SourceItem, sources), f") -> {result}:")))
 
     def _result_type(self) -> str:
         answers = [answer for case in self._tool.cases for answer in case.answers]
@@ -124,7 +133,7 @@ class _Writer:
         yield indent + told
         yield f'{indent}"""'
 
-    def _body(self, known: Sequence[Parameter] | None) -> Iterator[str]:
+    def _body(self, known: Sequence[MockParameter] | None) -> Iterator[str]:
         same = self._tool.same
         if same is not None:
             yield from self._answer_rows((same,), _BODY)
@@ -134,23 +143,23 @@ class _Writer:
         else:
             yield from self._by_match(known)
         self._names.add(NOT_RECORDED)
-        given = [Item("**args")]
+        given = [SourceItem("**args")]
         if known is not None:
-            given = [Item(name, f"{name}=") for name in self._subject(known)]
-        call = bracketed(f"{NOT_RECORDED}(", [Item(Text(self._tool.name)), *given], ")")
-        yield from rows(Item(call, "raise "), _BODY)
+            given = [SourceItem(name, f"{name}=") for name in self._subject(known)]
+        call = bracketed(f"{NOT_RECORDED}(", [SourceItem(StringLiteral(self._tool.name)), *given], ")")
+        yield from rows(SourceItem(call, "raise "), _BODY)
 
-    def _subject(self, known: Sequence[Parameter]) -> list[str]:
+    def _subject(self, known: Sequence[MockParameter]) -> list[str]:
         return [each.name for each in known if each.name not in self._tool.hidden]
 
-    def _by_match(self, known: Sequence[Parameter]) -> Iterator[str]:
+    def _by_match(self, known: Sequence[MockParameter]) -> Iterator[str]:
         subject = self._subject(known)
-        yield from rows(Item(", ".join(subject), "match "), _BODY, ":")
+        yield from rows(SourceItem(", ".join(subject), "match "), _BODY, ":")
         for case in sorted(self._tool.cases, key=_bool_sort_key):
             yield self._case_row(case, known)
             yield from self._answer_rows(case.answers, 3 * _BODY, self._case_label(case))
 
-    def _case_row(self, case: Case, known: Sequence[Parameter]) -> str:
+    def _case_row(self, case: RecordedCase, known: Sequence[MockParameter]) -> str:
         args = case.args or {}
         names = self._subject(known)
         patterns = [_pattern(args[name]) if name in args else "None" for name in names]
@@ -167,39 +176,48 @@ class _Writer:
             if alike:
                 self._names.add("json")
                 yield from rows(
-                    Item(Text(json.dumps(args, sort_keys=True)), "if json.dumps(args, sort_keys=True) == "),
+                    SourceItem(
+                        StringLiteral(json.dumps(args, sort_keys=True)),
+                        "if json.dumps(args, sort_keys=True) == ",
+                    ),
                     _BODY,
                     ":",
                 )
             else:
-                yield from rows(Item(node(args), "if args == "), _BODY, ":")
+                yield from rows(SourceItem(node(args), "if args == "), _BODY, ":")
             yield from self._answer_rows(case.answers, 2 * _BODY, self._case_label(case))
 
-    def _case_label(self, case: Case) -> str:
+    def _case_label(self, case: RecordedCase) -> str:
         return f"{self._name} {self._tool.cases.index(case) + 1}"
 
-    def _answer_rows(self, answers: Sequence[Answer], indent: int, label: str = "") -> Iterator[str]:
+    def _answer_rows(
+        self, answers: Sequence[RecordedToolAnswer], indent: int, label: str = ""
+    ) -> Iterator[str]:
         if len(answers) > 1:
             self._names.add(IN_TURN)
-            items = [Item("ctx"), Item(Text(label)), *(Item(self._step(each)) for each in answers)]
-            yield from rows(Item(bracketed(f"{IN_TURN}(", items, ")"), "return "), indent)
+            items = [
+                SourceItem("ctx"),
+                SourceItem(StringLiteral(label)),
+                *(SourceItem(self._step(each)) for each in answers),
+            ]
+            yield from rows(SourceItem(bracketed(f"{IN_TURN}(", items, ")"), "return "), indent)
         elif answers[0].error:
-            yield from rows(Item(self._failure(answers[0]), "raise "), indent)
+            yield from rows(SourceItem(self._failure(answers[0]), "raise "), indent)
         else:
-            yield from rows(Item(self._node(answers[0].value), "return "), indent)
+            yield from rows(SourceItem(self._node(answers[0].value), "return "), indent)
 
-    def _step(self, answer: Answer) -> Node:
+    def _step(self, answer: RecordedToolAnswer) -> SourceNode:
         return self._failure(answer) if answer.error else self._node(answer.value)
 
-    def _failure(self, answer: Answer) -> Node:
+    def _failure(self, answer: RecordedToolAnswer) -> SourceNode:
         """Return the expression that raises the error."""
         if answer.status is None:
-            return bracketed("RuntimeError(", [Item(Text(answer.error or ""))], ")")
+            return bracketed("RuntimeError(", [SourceItem(StringLiteral(answer.error or ""))], ")")
         self._names.add("HttpResponse")
-        items = [Item(str(answer.status)), Item(self._node(answer.value))]
+        items = [SourceItem(str(answer.status)), SourceItem(self._node(answer.value))]
         return bracketed("HttpResponse(", items, ")")
 
-    def _node(self, value: Any) -> Node:
+    def _node(self, value: Any) -> SourceNode:
         if not _needs_file(value):
             return node(value)
         self._names.add(FROM_FILE)
@@ -224,21 +242,21 @@ def _is_plain(value: Any) -> bool:
 
 def _pattern(value: Any) -> str:
     made = node(value)
-    return literal(made.value) if isinstance(made, Text) else str(made)
+    return literal(made.value) if isinstance(made, StringLiteral) else str(made)
 
 
-def _pattern_key(case: Case, known: Sequence[Parameter]) -> Iterator[str]:
+def _pattern_key(case: RecordedCase, known: Sequence[MockParameter]) -> Iterator[str]:
     for each in known:
         value = (case.args or {}).get(each.name)
         yield json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _bool_sort_key(case: Case) -> bool:
+def _bool_sort_key(case: RecordedCase) -> bool:
     """Sort key: `case True` must precede `case 1`, which also matches True."""
     return not any(isinstance(value, bool) for value in (case.args or {}).values())
 
 
-def _has_equal_calls(cases: Sequence[Case]) -> bool:
+def _has_equal_calls(cases: Sequence[RecordedCase]) -> bool:
     """Return True if Python considers two calls equal, because True equals 1."""
     args = [dict(case.args or {}) for case in cases]
     return any(one == other for i, one in enumerate(args) for other in args[:i])

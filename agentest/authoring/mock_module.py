@@ -13,12 +13,12 @@ from agentest.authoring.mock_functions import (
     FROM_FILE,
     IN_TURN,
     NOT_RECORDED,
-    Mock,
+    MockSource,
     call_shown,
     mock_of,
 )
-from agentest.authoring.recorded_calls import Tool
-from agentest.scenarios.python_literals import Item, literal, rows
+from agentest.authoring.recorded_calls import RecordedTool
+from agentest.scenarios.python_literals import SourceItem, literal, rows
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
 from agentest.support.text import shortened
@@ -54,7 +54,7 @@ _SOURCE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Module:
+class MockModule:
     """The files to write."""
 
     source: str
@@ -62,7 +62,7 @@ class Module:
     """Path relative to the module's folder → content."""
 
 
-def module_of(tools: Sequence[Tool], stem: str) -> Module:
+def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
     """Return the module with these mocks.
 
     Args:
@@ -79,7 +79,7 @@ def module_of(tools: Sequence[Tool], stem: str) -> Module:
         *([_SOURCE[name]] for name in _HELPERS if name in used),
         list(_dict(tools, mocks)),
     ]
-    return Module(source=_join_parts(parts), files=files.kept)
+    return MockModule(source=_join_parts(parts), files=files.kept)
 
 
 def _join_parts(parts: Sequence[Sequence[str]]) -> str:
@@ -115,7 +115,7 @@ def _imports(used: set[str]) -> Iterator[list[str]]:
         yield ["from agentest import " + ", ".join(ours)]
 
 
-def _dict(tools: Sequence[Tool], mocks: Sequence[Mock]) -> Iterator[str]:
+def _dict(tools: Sequence[RecordedTool], mocks: Sequence[MockSource]) -> Iterator[str]:
     if not tools:
         yield "tools: dict[str, Any] = {}"
         return
@@ -124,11 +124,11 @@ def _dict(tools: Sequence[Tool], mocks: Sequence[Mock]) -> Iterator[str]:
         if not mock.function:
             shown = shortened(call_shown(tool.name, tool.cases[0].args), _COMMENT_CHARS)
             yield f"    # {shown}"
-        yield from rows(Item(mock.value, f"{literal(tool.name)}: "), 4, ",")
+        yield from rows(SourceItem(mock.value, f"{literal(tool.name)}: "), 4, ",")
     yield "}"
 
 
-def _function_names(tools: Sequence[Tool]) -> list[str]:
+def _function_names(tools: Sequence[RecordedTool]) -> list[str]:
     """Return a function name for each tool, similar to the tool's name."""
     names: list[str] = []
     for tool in tools:
@@ -165,7 +165,7 @@ _SCENARIO_ENDING = ".sim.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
+class MockTargets:
     """The paths to write to."""
 
     module: Path
@@ -190,7 +190,7 @@ def targets(
     shown: Callable[[Path], str],
     *,
     force: bool | None,
-) -> Targets:
+) -> MockTargets:
     """Choose the files to write. Raises UsageError before the real tools are called, if that is not possible.
 
     Args:
@@ -209,7 +209,7 @@ def targets(
     for path in (module, scenario or module):
         if not path.parent.is_dir():
             raise UsageError(f"{shown(path)}: the folder {shown(path.parent)} does not exist; make it first")
-    return Targets(module=module, scenario=scenario, force=bool(force))
+    return MockTargets(module=module, scenario=scenario, force=bool(force))
 
 
 def _check_names(module: Path, scenario: Path | None, shown: Callable[[Path], str]) -> None:
@@ -246,7 +246,7 @@ def _check_moved(path: Path, shown: Callable[[Path], str]) -> None:
         )
 
 
-def write_module(module: Module, at: Targets) -> None:
+def write_module(module: MockModule, at: MockTargets) -> None:
     """Write the module and its long answers. Raises UsageError."""
     for name, text in module.files.items():
         _write(at.module.parent / name, text)

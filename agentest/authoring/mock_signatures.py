@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.authoring.recorded_calls import Tool
+from agentest.authoring.recorded_calls import RecordedTool
 from agentest.scenarios.python_literals import literal
 
 _RESERVED_NAMES = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
@@ -34,7 +34,7 @@ _PLAIN = (str, int, float, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class MockParameter:
     """One parameter of a mock."""
 
     name: str
@@ -47,7 +47,7 @@ class Parameter:
         return f"{self.name}: {self.type}" + (f" = {self.default}" if self.default is not None else "")
 
 
-def parameters(tool: Tool) -> tuple[Parameter, ...] | None:
+def parameters(tool: RecordedTool) -> tuple[MockParameter, ...] | None:
     """Return the parameters, required ones first; None if the arguments cannot be Python parameters.
 
     The types accept every recorded call, even if it contradicts the declaration.
@@ -79,7 +79,7 @@ def _properties(schema: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]
     return {str(name): each if isinstance(each, Mapping) else {} for name, each in properties.items()}
 
 
-def _parameter(name: str, tool: Tool, declared: Mapping[str, Any] | None) -> Parameter | None:
+def _parameter(name: str, tool: RecordedTool, declared: Mapping[str, Any] | None) -> MockParameter | None:
     values = [args[name] for args in tool.arguments if name in args]
     missing = len(values) < len(tool.arguments)
     required = (tool.parameters or {}).get("required") or ()
@@ -88,14 +88,14 @@ def _parameter(name: str, tool: Tool, declared: Mapping[str, Any] | None) -> Par
     types = _declared_types(declared) if declared is not None else []
     types = _with_recorded_types(types, values) if "Any" not in types else ["Any"]
     if not missing and (declared is None or name in required):
-        return Parameter(name=name, type=_union(types))
+        return MockParameter(name=name, type=_union(types))
     default = _default(declared)
     if default is not None and not (missing and _depends_on_arguments(tool)):
-        return Parameter(name=name, type=_union(types), default=default)
-    return Parameter(name=name, type=_union([*types, "None"]), default="None")
+        return MockParameter(name=name, type=_union(types), default=default)
+    return MockParameter(name=name, type=_union([*types, "None"]), default="None")
 
 
-def _depends_on_arguments(tool: Tool) -> bool:
+def _depends_on_arguments(tool: RecordedTool) -> bool:
     """Return True if answers depend on arguments: an absent argument must then differ from every value."""
     return len(tool.cases) > 1
 
@@ -167,7 +167,7 @@ def _union(types: Iterable[str]) -> str:
     return " | ".join(sorted(unique, key=lambda name: name == "None"))
 
 
-def names_used(known: Iterable[Parameter]) -> Iterator[str]:
+def names_used(known: Iterable[MockParameter]) -> Iterator[str]:
     """Yield the names from `typing` that the parameters' types need."""
     for each in known:
         for name in ("Any", "Literal"):

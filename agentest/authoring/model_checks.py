@@ -20,7 +20,7 @@ from agentest.models.port import CallKey, Level
 from agentest.models.providers import MissingAccess, ModelSpec, key_variables, resolve, resolve_confirming
 from agentest.models.structured_output import StructuredModel
 from agentest.runner.plan import Plan
-from agentest.runner.prepare import CONFIRM, MODEL_VARIABLE, Request
+from agentest.runner.prepare import CONFIRM, MODEL_VARIABLE, RunRequest
 from agentest.runner.run_budget import estimate
 from agentest.support.errors import ConfigError, ModelError
 from agentest.support.text import count, shortened
@@ -39,13 +39,15 @@ _LEVELS = {
 _NO_MODEL = "Runs are offline until `model` names one (or --model, AGENTEST_MODEL), like openai/gpt-5-mini."
 
 
-class Reachable(BaseModel):
+class ReachableAnswer(BaseModel):
     """The answer to the question whether a model can be reached."""
 
     reachable: bool
 
 
-def resolved(loaded: LoadedConfig, request: Request, environ: MutableMapping[str, str], tell: Tell) -> Specs:
+def resolved(
+    loaded: LoadedConfig, request: RunRequest, environ: MutableMapping[str, str], tell: Tell
+) -> Specs:
     """Resolve the models of all roles, and report on their keys.
 
     A role is missing from the result if its model cannot be called.
@@ -112,7 +114,7 @@ async def _check_model(spec: ModelSpec, roles: Sequence[str]) -> Check:
     try:
         async with open_models(None, patient, terms) as models:
             assert isinstance(models.judge, StructuredModel)
-            await models.judge.ask(messages, Reachable, CallKey("judge", _SCOPE))
+            await models.judge.ask(messages, ReachableAnswer, CallKey("judge", _SCOPE))
             level = models.judge.level
     except (ModelError, ConfigError) as error:
         cost = _usage_text(terms.ledger.of(_SCOPE))

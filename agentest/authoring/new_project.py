@@ -11,7 +11,7 @@ from typing import Literal
 from zlib import crc32
 
 from agentest.authoring import file_templates
-from agentest.authoring.endpoint_detection import Described, described
+from agentest.authoring.endpoint_detection import DetectedAgent, detect_agent
 from agentest.config.config import Config
 from agentest.config.file import NAMES
 from agentest.scenarios.discovery import search
@@ -26,7 +26,7 @@ DEMO_AGENT = "demo_agent.py"
 FIRST = "scenarios/first.sim.py"
 
 
-class Deed(Enum):
+class FileAction(Enum):
     """What happened to a file. The value is the word for it in messages."""
 
     WROTE = "wrote"
@@ -35,17 +35,17 @@ class Deed(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filed:
+class WrittenFile:
     """A file, and what happened to it."""
 
     path: Path
-    deed: Deed
+    deed: FileAction
     about: str
     """A few words about the file's purpose, or why it was left unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class InitRequest:
     """The files to write."""
 
     folder: Path
@@ -54,7 +54,7 @@ class Wish:
     ci: CiName | None = None
 
 
-class Step(Enum):
+class NextStep(Enum):
     """The user's next step."""
 
     WRITE = "write what `agent` is"
@@ -63,18 +63,18 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class InitResult:
     """The result of `begin`."""
 
-    files: tuple[Filed, ...]
+    files: tuple[WrittenFile, ...]
     notes: tuple[str, ...] = ()
     """Notes for the user, one sentence each."""
-    step: Step = Step.RUN
+    step: NextStep = NextStep.RUN
     is_known: bool = True
     """True if the agent at the endpoint was recognized."""
 
 
-def begin(wish: Wish) -> Begun:
+def begin(wish: InitRequest) -> InitResult:
     """Write the missing files. Raises UsageError before anything is written, or as its message says."""
     if wish.demo and wish.endpoint:
         raise UsageError("--demo and --endpoint exclude each other: the demo brings an agent of its own")
@@ -82,10 +82,10 @@ def begin(wish: Wish) -> Begun:
     there = next((folder / name for name in NAMES if (folder / name).exists()), None)
     if wish.demo:
         _check_demo(there)
-    agent = described(wish.endpoint) if wish.endpoint else None
+    agent = detect_agent(wish.endpoint) if wish.endpoint else None
     make_folder(folder)
     files = (*_project(wish, folder, there, agent), ignore(folder), *_ci(wish.ci, folder))
-    return Begun(
+    return InitResult(
         files=files,
         notes=tuple(_notes(wish, there, agent, files)),
         step=_next_step(wish, there, agent),
@@ -93,12 +93,12 @@ def begin(wish: Wish) -> Begun:
     )
 
 
-def _next_step(wish: Wish, there: Path | None, agent: Described | None) -> Step:
+def _next_step(wish: InitRequest, there: Path | None, agent: DetectedAgent | None) -> NextStep:
     if agent:
-        return Step.RUN if agent.is_complete and not there else Step.WRITE
+        return NextStep.RUN if agent.is_complete and not there else NextStep.WRITE
     if there and not wish.demo:
-        return Step.LOOK
-    return Step.RUN if wish.demo else Step.WRITE
+        return NextStep.LOOK
+    return NextStep.RUN if wish.demo else NextStep.WRITE
 
 
 def _check_demo(there: Path | None) -> None:
@@ -110,9 +110,11 @@ def _check_demo(there: Path | None) -> None:
         )
 
 
-def _project(wish: Wish, folder: Path, there: Path | None, agent: Described | None) -> Iterator[Filed]:
+def _project(
+    wish: InitRequest, folder: Path, there: Path | None, agent: DetectedAgent | None
+) -> Iterator[WrittenFile]:
     if there:
-        yield Filed(path=there, deed=Deed.STAYS, about="it was there")
+        yield WrittenFile(path=there, deed=FileAction.STAYS, about="it was there")
     else:
         yield write_new(folder / CONFIG, _config(wish, folder, agent), _about_config(wish, agent))
     if wish.demo:
@@ -121,7 +123,7 @@ def _project(wish: Wish, folder: Path, there: Path | None, agent: Described | No
         )
     scenario = next(iter(_scenarios(folder)), None)
     if scenario and scenario != folder / FIRST:
-        yield Filed(path=scenario, deed=Deed.STAYS, about="there are scenarios")
+        yield WrittenFile(path=scenario, deed=FileAction.STAYS, about="there are scenarios")
     else:
         text = file_templates.template("demo.sim.txt" if wish.demo else "first.sim.txt")
         yield write_new(folder / FIRST, text, "what users do, and what must happen")
@@ -135,7 +137,7 @@ def _scenarios(folder: Path) -> tuple[Path, ...]:
     return search(folder, include, exclude).files
 
 
-def _config(wish: Wish, folder: Path, agent: Described | None) -> str:
+def _config(wish: InitRequest, folder: Path, agent: DetectedAgent | None) -> str:
     if wish.demo:
         return file_templates.demo_config(port_for(folder))
     return (
@@ -145,13 +147,13 @@ def _config(wish: Wish, folder: Path, agent: Described | None) -> str:
     )
 
 
-def _about_config(wish: Wish, agent: Described | None) -> str:
+def _about_config(wish: InitRequest, agent: DetectedAgent | None) -> str:
     if wish.demo:
         return "the agent, and how it is started"
     return f"type: {agent.settings['type']}" if agent else "write your agent's address into it"
 
 
-def _ci(ci: CiName | None, folder: Path) -> Iterator[Filed]:
+def _ci(ci: CiName | None, folder: Path) -> Iterator[WrittenFile]:
     if ci is None:
         return
     root = _repository_root(folder)
@@ -177,15 +179,17 @@ def _repository_root(folder: Path) -> Path:
 
 
 def _notes(
-    wish: Wish, there: Path | None, agent: Described | None, files: tuple[Filed, ...]
+    wish: InitRequest, there: Path | None, agent: DetectedAgent | None, files: tuple[WrittenFile, ...]
 ) -> Iterator[str]:
-    from agentest.agents.detection import as_settings
+    from agentest.agents.detection import settings_line
 
     if agent:
         yield from agent.remarks
     if agent and there:
-        yield f"For this agent, write in {there.name}: agent: {{{as_settings(agent.settings)}}}"
-    included = next((f for f in files if f.path.parent.name == ".gitlab" and f.deed is Deed.WROTE), None)
+        yield f"For this agent, write in {there.name}: agent: {{{settings_line(agent.settings)}}}"
+    included = next(
+        (f for f in files if f.path.parent.name == ".gitlab" and f.deed is FileAction.WROTE), None
+    )
     if included:
         path = path_from(_repository_root(wish.folder.absolute()), included.path)
         yield f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}"
@@ -201,7 +205,7 @@ def make_folder(path: Path) -> None:
         raise _cannot_write(path, error) from None
 
 
-def write_new(path: Path, text: str, about: str) -> Filed:
+def write_new(path: Path, text: str, about: str) -> WrittenFile:
     """Write a file and create its folder, unless the file exists. Raises UsageError."""
     if path.parent.exists() or not path.parent.is_symlink():
         make_folder(path.parent)
@@ -209,13 +213,13 @@ def write_new(path: Path, text: str, about: str) -> Filed:
         with path.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except FileExistsError:
-        return Filed(path=path, deed=Deed.STAYS, about="it was there")
+        return WrittenFile(path=path, deed=FileAction.STAYS, about="it was there")
     except OSError as error:
         raise _cannot_write(path, error) from None
-    return Filed(path=path, deed=Deed.WROTE, about=about)
+    return WrittenFile(path=path, deed=FileAction.WROTE, about=about)
 
 
-def ignore(folder: Path) -> Filed:
+def ignore(folder: Path) -> WrittenFile:
     """Add missing entries to .gitignore.
 
     Raises UsageError.
@@ -229,9 +233,9 @@ def ignore(folder: Path) -> Filed:
     except OSError as error:
         raise _cannot_write(path, error) from None
     if not missing:
-        return Filed(path=path, deed=Deed.STAYS, about=f"it has {' and '.join(IGNORED)}")
-    deed = Deed.WROTE if known is None else Deed.ADDED
-    return Filed(path=path, deed=deed, about=" and ".join(missing))
+        return WrittenFile(path=path, deed=FileAction.STAYS, about=f"it has {' and '.join(IGNORED)}")
+    deed = FileAction.WROTE if known is None else FileAction.ADDED
+    return WrittenFile(path=path, deed=deed, about=" and ".join(missing))
 
 
 def _is_ignored(entry: str, text: str) -> bool:

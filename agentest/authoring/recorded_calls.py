@@ -21,7 +21,7 @@ _PAGE_TOKEN_PREFIXES = ("page", "next", "cursor", "continuation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RecordedToolAnswer:
     """One answer of a tool."""
 
     value: Any
@@ -34,21 +34,21 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class RecordedCase:
     """Identical calls, with their answers in order. The last answer repeats forever."""
 
     args: Mapping[str, Any] | None
     """None if the arguments are unknown."""
-    answers: tuple[Answer, ...]
+    answers: tuple[RecordedToolAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class RecordedTool:
     """Everything known about one tool."""
 
     name: str
     calls: int
-    cases: tuple[Case, ...]
+    cases: tuple[RecordedCase, ...]
     hidden: frozenset[str]
     """Arguments whose values are secrets, so that they cannot distinguish calls."""
     arguments: tuple[Mapping[str, Any], ...]
@@ -58,37 +58,37 @@ class Tool:
     """The JSON Schema of the arguments, as declared by the real tool; None if unknown."""
 
     @property
-    def same(self) -> Answer | None:
+    def same(self) -> RecordedToolAnswer | None:
         """Return the answer if every call had the same one."""
         forms = {answer.form: answer for case in self.cases for answer in case.answers}
         return next(iter(forms.values())) if len(forms) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class ToolDeclaration:
     """A tool's description of itself."""
 
     description: str = ""
     parameters: Mapping[str, Any] | None = None
 
 
-_UNKNOWN = Declared()
+_UNKNOWN = ToolDeclaration()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class RecordedTools:
     """The recorded tools, and notes for the user."""
 
-    tools: tuple[Tool, ...]
+    tools: tuple[RecordedTool, ...]
     notes: tuple[str, ...]
 
 
-def gather(
+def gather_tools(
     conversations: Iterable[Sequence[ToolCall]],
     redact: Callable[[str], str],
-    declared: Mapping[str, Declared] | None = None,
+    declared: Mapping[str, ToolDeclaration] | None = None,
     statuses: Iterable[Sequence[int | None]] = (),
-) -> Gathered:
+) -> RecordedTools:
     """Return the tools that real implementations answered, by name, without secrets.
 
     Args:
@@ -102,7 +102,7 @@ def gather(
     made = [_tool(name, usable, redact, (declared or {}).get(name, _UNKNOWN), known) for name in names]
     tools = tuple(tool for tool, _ in made)
     notes = (*_left_out_notes(held), *(note for _, of_tool in made for note in of_tool))
-    return Gathered(tools=tools, notes=notes)
+    return RecordedTools(tools=tools, notes=notes)
 
 
 def _statuses_by_call(
@@ -147,9 +147,9 @@ def _tool(
     name: str,
     held: Sequence[Sequence[ToolCall]],
     redact: Callable[[str], str],
-    declared: Declared,
+    declared: ToolDeclaration,
     statuses: Mapping[int, int],
-) -> tuple[Tool, tuple[str, ...]]:
+) -> tuple[RecordedTool, tuple[str, ...]]:
     calls = [[call for call in each if call.name == name] for each in held]
     every = [call for each in calls for call in each]
     clean = [_without_secrets(call.args, redact) for call in every if call.args is not None]
@@ -157,7 +157,7 @@ def _tool(
     has_arguments = len(clean) == len(every)
     answered = [[(call, _answer(call, redact, statuses.get(id(call)))) for call in each] for each in calls]
     cases, disputed = _group_cases(answered, redact, hidden, has_arguments=has_arguments)
-    tool = Tool(
+    tool = RecordedTool(
         name=name,
         calls=len(every),
         cases=cases,
@@ -169,7 +169,7 @@ def _tool(
     return tool, tuple(_notes(tool, disputed, every))
 
 
-def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str]:
+def _notes(tool: RecordedTool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str]:
     if disputed:
         yield (
             f"{tool.name}: {count(disputed, 'call')} had other answers in another conversation; those of the "
@@ -197,7 +197,7 @@ def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str
         )
 
 
-def _date_arguments(tool: Tool) -> Iterator[str]:
+def _date_arguments(tool: RecordedTool) -> Iterator[str]:
     """Yield date arguments on which the answer depends."""
     for case in tool.cases if tool.same is None and len(tool.cases) > 1 else ():
         for value in (case.args or {}).values():
@@ -210,16 +210,16 @@ def _is_only_reported(call: ToolCall) -> bool:
 
 
 def _group_cases(
-    held: Sequence[Sequence[tuple[ToolCall, Answer]]],
+    held: Sequence[Sequence[tuple[ToolCall, RecordedToolAnswer]]],
     redact: Callable[[str], str],
     hidden: frozenset[str],
     *,
     has_arguments: bool,
-) -> tuple[tuple[Case, ...], int]:
+) -> tuple[tuple[RecordedCase, ...], int]:
     """Return the cases in the order of their first calls, and the number of contradictory ones."""
-    known: dict[str, tuple[Mapping[str, Any] | None, list[list[Answer]]]] = {}
+    known: dict[str, tuple[Mapping[str, Any] | None, list[list[RecordedToolAnswer]]]] = {}
     for calls in held:
-        mine: dict[str, list[Answer]] = {}
+        mine: dict[str, list[RecordedToolAnswer]] = {}
         for call, answer in calls:
             args = _comparable(call.args, redact, hidden) if has_arguments else None
             key = call_key(args)
@@ -230,7 +230,7 @@ def _group_cases(
             mine[key].append(answer)
     merged = [(args, *_merge_answers(answers)) for args, answers in known.values()]
     return (
-        tuple(Case(args=args, answers=answers) for args, answers, _ in merged),
+        tuple(RecordedCase(args=args, answers=answers) for args, answers, _ in merged),
         sum(differ for _, _, differ in merged),
     )
 
@@ -240,7 +240,9 @@ def _comparable(args: Any, redact: Callable[[str], str], hidden: frozenset[str])
     return {key: value for key, value in clean.items() if key not in hidden}
 
 
-def _merge_answers(answer_lists: Sequence[Sequence[Answer]]) -> tuple[tuple[Answer, ...], bool]:
+def _merge_answers(
+    answer_lists: Sequence[Sequence[RecordedToolAnswer]],
+) -> tuple[tuple[RecordedToolAnswer, ...], bool]:
     """Merge the answers of one call in several conversations into the longest sequence that all others start.
 
     If they contradict each other, return those of the first conversation and True.
@@ -252,7 +254,7 @@ def _merge_answers(answer_lists: Sequence[Sequence[Answer]]) -> tuple[tuple[Answ
     return tuple(shortened[0]), True
 
 
-def _without_repeated_end(answers: Sequence[Answer]) -> list[Answer]:
+def _without_repeated_end(answers: Sequence[RecordedToolAnswer]) -> list[RecordedToolAnswer]:
     """Remove repetitions at the end, because a sequence repeats its last answer."""
     kept = list(answers)
     while len(kept) > 1 and kept[-1].form == kept[-2].form:
@@ -260,22 +262,22 @@ def _without_repeated_end(answers: Sequence[Answer]) -> list[Answer]:
     return kept
 
 
-def _is_start_of(longest: Sequence[Answer], answers: Sequence[Answer]) -> bool:
+def _is_start_of(longest: Sequence[RecordedToolAnswer], answers: Sequence[RecordedToolAnswer]) -> bool:
     last = len(longest) - 1
     return all(answer.form == longest[min(i, last)].form for i, answer in enumerate(answers))
 
 
-def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) -> Answer:
-    value = hidden_in(_mock_form(call), redact)
+def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) -> RecordedToolAnswer:
+    value = redacted_json(_mock_form(call), redact)
     if call.error is None:
-        return Answer(value=value, form=json.dumps([value]))
+        return RecordedToolAnswer(value=value, form=json.dumps([value]))
     if status is not None:
         form = json.dumps([value, call.error, status])
-        return Answer(value=value, form=form, error=redact(call.error), status=status)
+        return RecordedToolAnswer(value=value, form=form, error=redact(call.error), status=status)
     result = call.result
     message = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else result
     error = redact(message if isinstance(message, str) and message else call.error)
-    return Answer(value=None, form=json.dumps([None, error]), error=error)
+    return RecordedToolAnswer(value=None, form=json.dumps([None, error]), error=error)
 
 
 def _mock_form(call: ToolCall) -> Any:
@@ -307,11 +309,11 @@ def _without_secrets(
     args: Mapping[str, Any], redact: Callable[[str], str]
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Return the arguments without secrets, and the names of those that contained one."""
-    clean = {key: hidden_in({key: value}, redact)[key] for key, value in args.items()}
+    clean = {key: redacted_json({key: value}, redact)[key] for key, value in args.items()}
     return clean, frozenset(key for key in args if clean[key] != args[key])
 
 
-def hidden_in(value: Any, redact: Callable[[str], str]) -> Any:
+def redacted_json(value: Any, redact: Callable[[str], str]) -> Any:
     """Remove secrets from a JSON value: known ones, texts that look like one, and values of secret keys."""
     texts, names = "\n".join(_texts(value)), set(_secret_names(value))
     # A long value rarely has secrets, and checking each of its texts would take many times as long.

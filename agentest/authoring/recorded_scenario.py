@@ -7,9 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentest.authoring.mock_signatures import is_parameter
-from agentest.authoring.recorded_calls import Tool, call_key, hidden_in
+from agentest.authoring.recorded_calls import RecordedTool, call_key, redacted_json
 from agentest.domain.transcript import ToolCall, Turn
-from agentest.scenarios.python_literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
+from agentest.scenarios.python_literals import (
+    BracketedSource,
+    SourceItem,
+    SourceNode,
+    StringLiteral,
+    bracketed,
+    mapping,
+    node,
+    split_source,
+)
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import shortened
 
@@ -18,7 +27,7 @@ _ABOUT = '"""Recorded by `agentest record-tools`: what was said, and which tools
 
 
 def scenario_of(
-    turns: Sequence[Turn], tools: Sequence[Tool], stem: str | None, redact: Callable[[str], str]
+    turns: Sequence[Turn], tools: Sequence[RecordedTool], stem: str | None, redact: Callable[[str], str]
 ) -> str:
     """Return the source of a `*.sim.py`.
 
@@ -32,28 +41,32 @@ def scenario_of(
     said = [redact(turn.user_message) for turn in turns]
     expected = list(_expected(turns, {tool.name: tool for tool in tools}, redact))
     items = [
-        Item(Text(shortened(said[0], _NAME_CHARS))),
-        Item(node(said), "turns="),
-        *([Item("tools", "tools=")] if stem else []),
-        *([Item(_trajectory(expected), "trajectory=")] if expected else []),
+        SourceItem(StringLiteral(shortened(said[0], _NAME_CHARS))),
+        SourceItem(node(said), "turns="),
+        *([SourceItem("tools", "tools=")] if stem else []),
+        *([SourceItem(_trajectory(expected), "trajectory=")] if expected else []),
     ]
-    names = ["call", "scenario"] if any(isinstance(each, Brackets) for each in expected) else ["scenario"]
+    names = (
+        ["call", "scenario"] if any(isinstance(each, BracketedSource) for each in expected) else ["scenario"]
+    )
     imports = [f"from agentest import {', '.join(names)}", *([f"from {stem} import tools"] if stem else [])]
-    return "\n\n".join([_ABOUT, *imports, opened(Brackets("scenario(", tuple(items), ")"))]) + "\n"
+    return (
+        "\n\n".join([_ABOUT, *imports, split_source(BracketedSource("scenario(", tuple(items), ")"))]) + "\n"
+    )
 
 
-def _trajectory(expected: Sequence[Node]) -> Node:
+def _trajectory(expected: Sequence[SourceNode]) -> SourceNode:
     return mapping(
         [
-            ("match_mode", Text("contains")),
-            ("expected", bracketed("[", [Item(each) for each in expected], "]")),
+            ("match_mode", StringLiteral("contains")),
+            ("expected", bracketed("[", [SourceItem(each) for each in expected], "]")),
         ]
     )
 
 
 def _expected(
-    turns: Sequence[Turn], tools: Mapping[str, Tool], redact: Callable[[str], str]
-) -> Iterator[Node]:
+    turns: Sequence[Turn], tools: Mapping[str, RecordedTool], redact: Callable[[str], str]
+) -> Iterator[SourceNode]:
     """Yield each distinct call once, because agents may repeat calls."""
     known: list[str] = []
     seen: set[str] = set()
@@ -67,15 +80,19 @@ def _expected(
                 yield made
 
 
-def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) -> tuple[Node, str]:
+def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) -> tuple[SourceNode, str]:
     args = call.args if isinstance(call.args, Mapping) else {}
     kept = {
         key: value
         for key, value in args.items()
-        if is_parameter(key) and _is_known(value, known) and hidden_in({key: value}, redact)[key] == value
+        if is_parameter(key) and _is_known(value, known) and redacted_json({key: value}, redact)[key] == value
     }
-    made = [Item(node(value), f"{key}=") for key, value in kept.items()]
-    node_of = bracketed("call(", [Item(Text(call.name)), *made], ")") if made else Text(call.name)
+    made = [SourceItem(node(value), f"{key}=") for key, value in kept.items()]
+    node_of = (
+        bracketed("call(", [SourceItem(StringLiteral(call.name)), *made], ")")
+        if made
+        else StringLiteral(call.name)
+    )
     return node_of, f"{call.name} {call_key(kept)}"
 
 

@@ -13,26 +13,33 @@ from typing import Literal
 from agentest.adk import set_files
 from agentest.adk.formats.eval_set import EvalCase, EvalSet, SessionInput, eval_set_json
 from agentest.adk.formats.reader import SUFFIXES, set_name
-from agentest.adk.set_edits import checked_set
-from agentest.adk.set_files import ChangedOnDisk, Content
+from agentest.adk.set_edits import check_set
+from agentest.adk.set_files import ChangedOnDisk, SetContent
 from agentest.adk.set_text import open_set
-from agentest.authoring.export_selection import Held, evaluation_set
+from agentest.authoring.export_selection import ExportedConversation, evaluation_set
 from agentest.config.config import Config
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_literals import (
-    Brackets,
-    Item,
-    Text,
+    BracketedSource,
+    SourceItem,
+    StringLiteral,
     bracketed,
     imports,
     literal,
     mapping,
     node,
-    opened,
+    split_source,
 )
-from agentest.scenarios.source_code import NAMES, answered_by_us, missing, mocks, nameless, script
+from agentest.scenarios.source_code import (
+    NAMES,
+    export_script,
+    has_nameless_call,
+    missing,
+    mockable_calls,
+    mocks,
+)
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
 from agentest.store.shapes import StoredConversation
@@ -48,7 +55,7 @@ _SCENARIO_SUFFIX = ".sim.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class SaveRequest:
     """What to save, and where."""
 
     kind: Kind
@@ -59,7 +66,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
+class ConversationToSave:
     """A conversation to save.
 
     Attributes:
@@ -75,7 +82,7 @@ class Talk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToWrite:
+class PreparedFile:
     """A file before it is written."""
 
     path: Path
@@ -88,9 +95,13 @@ class ToWrite:
     """Version of the existing file; None if there is none."""
 
 
-def to_write(
-    talk: Talk, wish: Wish, root: Path, config: Config | None, taken: Mapping[str, str] = NOTHING
-) -> ToWrite:
+def prepare_file(
+    talk: ConversationToSave,
+    wish: SaveRequest,
+    root: Path,
+    config: Config | None,
+    taken: Mapping[str, str] = NOTHING,
+) -> PreparedFile:
     """Prepare the file. Raises UsageError if the conversation cannot be saved, or not at this path.
 
     Args:
@@ -109,19 +120,19 @@ def to_write(
     return _scenario(talk, wish, root, config)
 
 
-def write(planned: ToWrite, version: str | None) -> None:
+def write(planned: PreparedFile, version: str | None) -> None:
     """Write the file, unless it has changed since the preview. Raises UsageError and ChangedOnDisk.
 
     Args:
         version: the version that the person previewed.
     """
     try:
-        set_files.write(Content(planned.path, planned.path.name, planned.content), version)
+        set_files.write(SetContent(planned.path, planned.path.name, planned.content), version)
     except ChangedOnDisk as error:
         raise ChangedOnDisk(f"{error}: look at it again, and save then", error.found) from None
 
 
-def _scenario(talk: Talk, wish: Wish, root: Path, config: Config) -> ToWrite:
+def _scenario(talk: ConversationToSave, wish: SaveRequest, root: Path, config: Config) -> PreparedFile:
     path = _target_file(wish.path, root, (_SCENARIO_SUFFIX,), config.output_dir)
     parts = path.relative_to(root.resolve()).parts
     if not matches_any(parts, patterns(config.include)) or matches_any(parts, patterns(config.exclude)):
@@ -131,21 +142,23 @@ def _scenario(talk: Talk, wish: Wish, root: Path, config: Config) -> ToWrite:
         )
     if path.exists():
         raise UsageError(f"{wish.path} is there already, and is not overwritten: choose another name")
-    if nameless(talk.conversation):
+    if has_nameless_call(talk.conversation):
         raise UsageError("the agent called a tool without a name, which no mock can answer")
     held = _with_initial_state(talk, wish.name.strip())
-    source = script([held]) if wish.kind == "script" else starting_point(held, talk.scenario)
-    return ToWrite(path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_mock_notes(talk)))
+    source = export_script([held]) if wish.kind == "script" else starting_point(held, talk.scenario)
+    return PreparedFile(
+        path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_mock_notes(talk))
+    )
 
 
-def _with_initial_state(talk: Talk, name: str) -> Held:
+def _with_initial_state(talk: ConversationToSave, name: str) -> ExportedConversation:
     """Return the conversation, with the scenario's initial state if the agent does not report its own."""
     session = talk.scenario.session
     state = session.state if session else None
     conversation = talk.conversation
     if conversation.initial_state is None and state:
         conversation = replace(conversation, initial_state=state)
-    return Held(talk.scenario.name, talk.agent, conversation, passed=True, name=name)
+    return ExportedConversation(talk.scenario.name, talk.agent, conversation, passed=True, name=name)
 
 
 def _encoded(source: str) -> bytes:
@@ -155,9 +168,9 @@ def _encoded(source: str) -> bytes:
         raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
 
 
-def _mock_notes(talk: Talk) -> Iterator[str]:
+def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
     calls = talk.conversation.tool_calls
-    own = len(calls) - len(answered_by_us(calls))
+    own = len(calls) - len(mockable_calls(calls))
     if own:
         yield f"{count(own, 'call')} that the agent answered itself got no mock: none would reach it"
     failed = [call for call in calls if call.error and call.result != {"error": call.error}]
@@ -165,10 +178,10 @@ def _mock_notes(talk: Talk) -> Iterator[str]:
         yield f"{count(len(failed), 'answer')} with a status of HTTP that says failure lost that status"
 
 
-def _case(talk: Talk, wish: Wish, root: Path) -> ToWrite:
+def _case(talk: ConversationToSave, wish: SaveRequest, root: Path) -> PreparedFile:
     path = _target_file(wish.path, root, SUFFIXES, None)
     conversation = replace(talk.conversation, conversation_id=wish.name.strip())
-    held = Held(talk.scenario.name, talk.agent, conversation, passed=True)
+    held = ExportedConversation(talk.scenario.name, talk.agent, conversation, passed=True)
     try:
         made = evaluation_set([held], set_name(path), talk.began)
         made = replace(made, eval_cases=(_with_session(made.eval_cases[0], talk),))
@@ -177,12 +190,12 @@ def _case(talk: Talk, wish: Wish, root: Path) -> ToWrite:
         raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
 
 
-def _new_set(path: Path, made: EvalSet) -> ToWrite:
+def _new_set(path: Path, made: EvalSet) -> PreparedFile:
     written = eval_set_json(made)
-    return ToWrite(path=path, content=written, shown=written.decode(), notes=())
+    return PreparedFile(path=path, content=written, shown=written.decode(), notes=())
 
 
-def _added_to_set(path: Path, wish: Wish, made: EvalSet) -> ToWrite:
+def _added_to_set(path: Path, wish: SaveRequest, made: EvalSet) -> PreparedFile:
     """Add the case to the existing set, in the set's format. Raises UsageError."""
     there = open_set(set_files.read(path, wish.path))
     if any(case.eval_id == wish.name.strip() for case in there.cases):
@@ -190,12 +203,12 @@ def _added_to_set(path: Path, wish: Wish, made: EvalSet) -> ToWrite:
     key = "evalCases" if there.camel else "eval_cases"
     case = json.loads(eval_set_json(made, camel_case=there.camel))[key][0]
     new = there.content.with_text(there.with_added(case))
-    checked_set(new)
+    check_set(new)
     shown = json.dumps(case, indent=2, ensure_ascii=False)
-    return ToWrite(path=path, content=new.data, shown=shown, notes=(), version=there.content.version)
+    return PreparedFile(path=path, content=new.data, shown=shown, notes=(), version=there.content.version)
 
 
-def _with_session(case: EvalCase, talk: Talk) -> EvalCase:
+def _with_session(case: EvalCase, talk: ConversationToSave) -> EvalCase:
     """Add the scenario's initial session to the case."""
     session = talk.scenario.session
     if session is None or not session.state:
@@ -229,36 +242,43 @@ _SHOWN_CHARS = 80
 GOAL = "TODO: what the user wants, and when they have it."
 
 
-def starting_point(held: Held, scenario: Scenario) -> str:
+def starting_point(held: ExportedConversation, scenario: Scenario) -> str:
     """Return the source of a `*.sim.py` with one scenario with a simulated user.
 
     Its tools answer as they were observed. Its user has the goal and knowledge of the original scenario.
     """
     calls = held.conversation.tool_calls
-    asked = answered_by_us(calls)
+    asked = mockable_calls(calls)
     names = list(dict.fromkeys(call.name for call in calls))
-    expected = bracketed("[", [Item(Text(name)) for name in names], "]")
+    expected = bracketed("[", [SourceItem(StringLiteral(name)) for name in names], "]")
     state = scenario.session.state if scenario.session else None
     items = [
-        Item(Text(held.exported_name)),
-        *([Item(Text(scenario.profile), "profile=")] if scenario.profile else []),
-        Item(Text(scenario.goal or GOAL), "goal="),
-        *([Item(node(list(scenario.knowledge)), "knowledge=")] if scenario.knowledge else []),
-        *([Item(node({"state": dict(state)}), "session=")] if state else []),
-        *([Item(mapping(list(mocks(asked))), "tools=")] if asked else []),
+        SourceItem(StringLiteral(held.exported_name)),
+        *([SourceItem(StringLiteral(scenario.profile), "profile=")] if scenario.profile else []),
+        SourceItem(StringLiteral(scenario.goal or GOAL), "goal="),
+        *([SourceItem(node(list(scenario.knowledge)), "knowledge=")] if scenario.knowledge else []),
+        *([SourceItem(node({"state": dict(state)}), "session=")] if state else []),
+        *([SourceItem(mapping(list(mocks(asked))), "tools=")] if asked else []),
         *(
-            [Item(mapping([("match_mode", Text("contains")), ("expected", expected)]), "trajectory=")]
+            [
+                SourceItem(
+                    mapping([("match_mode", StringLiteral("contains")), ("expected", expected)]),
+                    "trajectory=",
+                )
+            ]
             if names
             else []
         ),
-        Item(node(["from-a-talk"]), "tags="),
+        SourceItem(node(["from-a-talk"]), "tags="),
     ]
-    made = Brackets("scenario(", tuple(items), ")")
+    made = BracketedSource("scenario(", tuple(items), ")")
     used = imports([made], NAMES, "agentest")
-    return "\n\n".join([_ABOUT, used, "\n".join([*_open_decisions(held, scenario), opened(made)])]) + "\n"
+    return (
+        "\n\n".join([_ABOUT, used, "\n".join([*_open_decisions(held, scenario), split_source(made)])]) + "\n"
+    )
 
 
-def _open_decisions(held: Held, scenario: Scenario) -> Iterator[str]:
+def _open_decisions(held: ExportedConversation, scenario: Scenario) -> Iterator[str]:
     """Yield the decisions that are left to the person, one comment line each."""
     turns = held.conversation.turns
     if turns:
@@ -270,7 +290,7 @@ def _open_decisions(held: Held, scenario: Scenario) -> Iterator[str]:
         [] if scenario.profile else ["# TODO: say who the user is, with profile=…, where that matters."]
     )
     yield from [] if scenario.knowledge else ["# TODO: list what the user knows, with knowledge=[…]."]
-    if answered_by_us(held.conversation.tool_calls):
+    if mockable_calls(held.conversation.tool_calls):
         yield "# TODO: tools answer as in that one conversation; another one may call them otherwise."
     if held.conversation.tool_calls:
         yield "# TODO: keep in `expected` what has to be called every time, and say what may never be."
@@ -279,7 +299,7 @@ def _open_decisions(held: Held, scenario: Scenario) -> Iterator[str]:
 DID_NOT_PASS = "it did not pass in its run: make sure that it shows what the agent should do"
 
 
-def kept_talk(scenario: Json, agent: str, conversation: Json, began: float) -> Talk:
+def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: float) -> ConversationToSave:
     """Return the conversation to save. Raises UsageError if it is unfinished or incomplete.
 
     Args:
@@ -300,4 +320,4 @@ def kept_talk(scenario: Json, agent: str, conversation: Json, began: float) -> T
         session=Session(state=dict(state)) if state else None,
     )
     notes = () if stored.passed else (DID_NOT_PASS,)
-    return Talk(conversation=held, scenario=about, agent=agent, began=began, notes=notes)
+    return ConversationToSave(conversation=held, scenario=about, agent=agent, began=began, notes=notes)

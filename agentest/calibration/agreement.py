@@ -11,8 +11,8 @@ from random import Random
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
+    LabelQuestion,
     Labels,
-    Question,
     Value,
     is_fault,
     shown_value,
@@ -26,14 +26,14 @@ FEW = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgeAnswer:
     """The judge's answer to a question."""
 
     value: Value
     reason: str
 
 
-Answer = Judged | Unscored
+JudgeOutcome = JudgeAnswer | Unscored
 """The judge's answer, or why there is none."""
 
 
@@ -41,9 +41,9 @@ Answer = Judged | Unscored
 class Pair:
     """A question that people and judge have answered."""
 
-    question: Question
+    question: LabelQuestion
     people: Value
-    judge: Judged
+    judge: JudgeAnswer
     note: str = ""
     """A person's note on the label."""
 
@@ -129,9 +129,9 @@ class Figures:
 class Consensus:
     """One value per question from several people's labels, and the questions without a majority."""
 
-    values: dict[Question, Value] = field(default_factory=dict)
-    undecided: list[Question] = field(default_factory=list)
-    notes: dict[Question, str] = field(default_factory=dict)
+    values: dict[LabelQuestion, Value] = field(default_factory=dict)
+    undecided: list[LabelQuestion] = field(default_factory=list)
+    notes: dict[LabelQuestion, str] = field(default_factory=dict)
 
 
 def consensus_of(labels: Labels) -> Consensus:
@@ -163,7 +163,7 @@ def _majority_value(values: Sequence[Value]) -> Value | None:
 
 
 def figures_of(
-    metric: str, labels: Labels, consensus: Consensus, answers: Mapping[Question, Answer]
+    metric: str, labels: Labels, consensus: Consensus, answers: Mapping[LabelQuestion, JudgeOutcome]
 ) -> Figures:
     """Compute the figures of one metric.
 
@@ -194,12 +194,12 @@ def figures_of(
     )
 
 
-def pairs_of(consensus: Consensus, answers: Mapping[Question, Answer]) -> list[Pair]:
+def pairs_of(consensus: Consensus, answers: Mapping[LabelQuestion, JudgeOutcome]) -> list[Pair]:
     """Pair the values of people and judge for each question that both have answered."""
     return [
         Pair(question=question, people=value, judge=judged, note=consensus.notes.get(question, ""))
         for question, value in consensus.values.items()
-        if isinstance(judged := answers.get(question), Judged)
+        if isinstance(judged := answers.get(question), JudgeAnswer)
     ]
 
 
@@ -250,7 +250,7 @@ def labelled_metrics(labels: Labels, wanted: Container[str]) -> list[str]:
     return [metric for metric in (*BUILTIN, CRITERIA) if metric in labelled and metric in wanted]
 
 
-def where(question: Question, conversations: Mapping[str, LabelledConversation]) -> str:
+def where(question: LabelQuestion, conversations: Mapping[str, LabelledConversation]) -> str:
     """Describe the conversation and turn of a question for people."""
     conversation = conversations[question.conversation]
     turn = "" if question.turn is None else f", turn {question.turn}"

@@ -14,20 +14,20 @@ from agentest.adk.metrics.graders import conversation_of
 from agentest.calibration.label_file import is_labels, read_labels
 from agentest.calibration.labels import LabelledConversation, content_id
 from agentest.domain.transcript import Conversation
-from agentest.judging.background import Background, background_of
+from agentest.judging.background import JudgeBackground, background_of
 from agentest.runner.plan import Unit
-from agentest.runner.prepare import Request, is_configured, prepare
+from agentest.runner.prepare import RunRequest, is_configured, prepare
 from agentest.runner.run_summary import known_agent
 from agentest.store.reader import is_journal, read_results, unreadable, usable
 from agentest.store.run_results import entries
 from agentest.store.shapes import StoredConversation
 from agentest.support.errors import UsageError
-from agentest.support.files import user_bytes
+from agentest.support.files import read_user_bytes
 from agentest.support.text import count
 
 
 @dataclass(frozen=True, slots=True)
-class Scenarios:
+class ProjectScenarios:
     """The scenarios of a project, for details that results do not contain, such as goals."""
 
     units: Mapping[tuple[str, str], Unit] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Scenarios:
 
 
 @dataclass(slots=True)
-class Gathered:
+class GatheredConversations:
     """Conversations without duplicates, and notes about those that were left out."""
 
     conversations: dict[str, LabelledConversation] = field(default_factory=dict)
@@ -49,20 +49,20 @@ class Gathered:
         self.conversations.setdefault(conversation.id, conversation)
 
 
-def scenarios_of(request: Request) -> Scenarios:
+def scenarios_of(request: RunRequest) -> ProjectScenarios:
     """Load the scenarios of a project; none if there is no configuration. Raises UsageError."""
     if not is_configured(request):
-        return Scenarios()
+        return ProjectScenarios()
     prepared = prepare(request, may_be_empty=True)
     units = {(unit.scenario.name, unit.agent): unit for unit in prepared.plan.units}
-    return Scenarios(units, prepared.loaded.redact)
+    return ProjectScenarios(units, prepared.loaded.redact)
 
 
-def gather(path: Path, scenarios: Scenarios) -> Gathered:
+def gather_conversations(path: Path, scenarios: ProjectScenarios) -> GatheredConversations:
     """Read the conversations of a file of any supported kind. Raises UsageError."""
     content = _content(path)
     if is_labels(content):
-        return Gathered(read_labels(path).conversations)
+        return GatheredConversations(read_labels(path).conversations)
     if is_journal(content) or _is_results(content):
         return _from_results(path, scenarios)
     if path.suffix == ".py":
@@ -75,7 +75,7 @@ def gather(path: Path, scenarios: Scenarios) -> Gathered:
 
 def _content(path: Path) -> bytes:
     try:
-        return user_bytes(path, most=None)
+        return read_user_bytes(path, most=None)
     except OSError as error:
         raise unreadable(path, error) from None
 
@@ -88,8 +88,8 @@ def _is_results(content: bytes) -> bool:
     return isinstance(document, dict) and "schemaVersion" in document
 
 
-def _from_results(path: Path, scenarios: Scenarios) -> Gathered:
-    found, unknown = Gathered(), []
+def _from_results(path: Path, scenarios: ProjectScenarios) -> GatheredConversations:
+    found, unknown = GatheredConversations(), []
     for entry in entries(read_results(path)):
         name = entry.scenario.name
         unit = scenarios.units.get((name, entry.scenario.agent))
@@ -128,7 +128,7 @@ def _from_run(
     background = (
         _redacted(background_of(unit.scenario, known_agent(unit, redact), turns), redact)
         if unit
-        else Background(started_at=turns[0].started_at or "")
+        else JudgeBackground(started_at=turns[0].started_at or "")
     )
     criteria = tuple(criterion.text for criterion in unit.scenario.criteria) if unit else ()
     return LabelledConversation(
@@ -142,7 +142,7 @@ def _from_run(
     )
 
 
-def _redacted(background: Background, redact: Callable[[str], str]) -> Background:
+def _redacted(background: JudgeBackground, redact: Callable[[str], str]) -> JudgeBackground:
     """Remove secrets from the scenario's texts, which are not in results."""
     return replace(
         background,
@@ -153,8 +153,8 @@ def _redacted(background: Background, redact: Callable[[str], str]) -> Backgroun
     )
 
 
-def _from_eval_set(path: Path, redact: Callable[[str], str]) -> Gathered:
-    found, without = Gathered(), 0
+def _from_eval_set(path: Path, redact: Callable[[str], str]) -> GatheredConversations:
+    found, without = GatheredConversations(), 0
     for case in read_eval_set(path).eval_set.eval_cases:
         conversations = list(_from_case(case, path.name, redact))
         without += not conversations
@@ -171,7 +171,7 @@ def _from_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Itera
     if not invocations or any(invocation.final_response is None for invocation in invocations):
         return
     facts, turns = facts_of(case, redact=redact), conversation_of(invocations).turns
-    background = Background(instructions=facts.instructions, tools=facts.tools)
+    background = JudgeBackground(instructions=facts.instructions, tools=facts.tools)
     yield LabelledConversation(
         id=content_id(background, (), turns),
         background=background,

@@ -10,13 +10,13 @@ from functools import partial
 
 import anyio
 
-from agentest.calibration.agreement import Answer, Judged
+from agentest.calibration.agreement import JudgeAnswer, JudgeOutcome
 from agentest.calibration.labels import (
     LabelledConversation,
+    LabelQuestion,
     Labels,
-    Question,
     Value,
-    in_sight,
+    is_answerable,
     questions_of,
 )
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
@@ -26,14 +26,21 @@ from agentest.config.models import Batch, ModelSettings, UserSettings
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.domain.results import GoalOutcome, ModelUsage, Score, Unscored
 from agentest.judging.answers import criterion_result, score_of
-from agentest.judging.judge import Answers, Judge, Part, at_once, parts_of
+from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, run_concurrently, split_into_parts
 from agentest.judging.judge_input import conversation_context, part_context, turn_context
 from agentest.judging.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.models.port import CallKey
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.prepare import Prepared, Request, configure, is_configured, prepared_for
+from agentest.runner.prepare import Prepared, RunRequest, configure, is_configured, prepared_for
 from agentest.runner.run import handled_signals
-from agentest.runner.session import Session, Stop, check_recordings, open_models, open_recordings, settings_of
+from agentest.runner.session import (
+    RunSession,
+    Stop,
+    check_recordings,
+    open_models,
+    open_recordings,
+    settings_of,
+)
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.errors import ConfigError
 from agentest.support.terminal import tell
@@ -43,96 +50,99 @@ SCOPE = "calibrate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class JudgeRequest:
     """One request: about a turn, a conversation as a whole, or a whole conversation with its turns."""
 
     conversation: LabelledConversation
     turn: int | None
-    questions: Mapping[Question, JudgeQuestion]
+    questions: Mapping[LabelQuestion, JudgeQuestion]
     all_turns: bool = False
 
     @property
     def calls(self) -> int:
         """Return the number of calls per sample."""
         judge_questions = list(self.questions.values())
-        return len(parts_of(judge_questions, len(self.conversation.turns))) if self.all_turns else 1
+        return len(split_into_parts(judge_questions, len(self.conversation.turns))) if self.all_turns else 1
 
 
 async def answers_to(
-    questions: Sequence[Question],
+    questions: Sequence[LabelQuestion],
     conversations: Mapping[str, LabelledConversation],
     judge: Judge,
     metrics: Iterable[str],
-) -> dict[Question, Answer]:
+) -> dict[LabelQuestion, JudgeOutcome]:
     """Return the judge's answer to each question. Failures of the model become Unscored.
 
     Args:
         metrics: the metrics that a run judges. If one call asks several questions, they are asked along with
             the labeled ones, because they can influence each other's answers.
     """
-    asked = list(to_ask(questions, conversations, judge.batch, metrics))
+    asked = list(judge_requests(questions, conversations, judge.batch, metrics))
     if not asked:
         return {}
-    found = await at_once([partial(_ask, each, judge) for each in asked])
+    found = await run_concurrently([partial(_ask, each, judge) for each in asked])
     answers = {question: answer for each in found for question, answer in each.items()}
     return {question: answers[question] for question in questions}
 
 
-def to_ask(
-    questions: Sequence[Question],
+def judge_requests(
+    questions: Sequence[LabelQuestion],
     conversations: Mapping[str, LabelledConversation],
     batch: Batch,
     metrics: Iterable[str],
-) -> Iterator[Asked]:
+) -> Iterator[JudgeRequest]:
     """Yield the requests, grouped as configured."""
-    labelled: dict[str, set[Question]] = {}
+    labelled: dict[str, set[LabelQuestion]] = {}
     for question in questions:
         labelled.setdefault(question.conversation, set()).add(question)
     beside = frozenset({*metrics, CRITERIA})
     for conversation_id, mine in labelled.items():
         conversation = conversations[conversation_id]
-        of_a_run = {q for q in questions_of(conversation, beside) if in_sight(q, conversation)}
+        of_a_run = {q for q in questions_of(conversation, beside) if is_answerable(q, conversation)}
         asked = [q for q in questions_of(conversation, (*BUILTIN, CRITERIA)) if q in mine | of_a_run]
         yield from _grouped(conversation, asked, mine, batch)
 
 
 def _grouped(
-    conversation: LabelledConversation, asked: Sequence[Question], labelled: set[Question], batch: Batch
-) -> Iterator[Asked]:
+    conversation: LabelledConversation,
+    asked: Sequence[LabelQuestion],
+    labelled: set[LabelQuestion],
+    batch: Batch,
+) -> Iterator[JudgeRequest]:
     if batch is Batch.CONVERSATION:
         questions = _judge_questions(asked, conversation)
-        yield Asked(conversation=conversation, turn=None, questions=questions, all_turns=True)
+        yield JudgeRequest(conversation=conversation, turn=None, questions=questions, all_turns=True)
         return
     if batch is Batch.OFF:
         for question in (q for q in asked if q in labelled):
             questions = _judge_questions([question], conversation)
-            yield Asked(conversation=conversation, turn=question.turn, questions=questions)
+            yield JudgeRequest(conversation=conversation, turn=question.turn, questions=questions)
         return
     for turn in dict.fromkeys(q.turn for q in asked if q in labelled):
         questions = _judge_questions([q for q in asked if q.turn == turn], conversation)
-        yield Asked(conversation=conversation, turn=turn, questions=questions)
+        yield JudgeRequest(conversation=conversation, turn=turn, questions=questions)
 
 
 def _judge_questions(
-    questions: Iterable[Question], conversation: LabelledConversation
-) -> dict[Question, JudgeQuestion]:
+    questions: Iterable[LabelQuestion], conversation: LabelledConversation
+) -> dict[LabelQuestion, JudgeQuestion]:
     return {question: _judge_question(question, conversation) for question in questions}
 
 
-def _judge_question(question: Question, conversation: LabelledConversation) -> JudgeQuestion:
+def _judge_question(question: LabelQuestion, conversation: LabelledConversation) -> JudgeQuestion:
     if question.metric != CRITERIA:
         return metric_question(question.metric, question.turn)
     number = conversation.criteria.index(question.criterion) + 1
     return criterion_question(number, Criterion(question.criterion))
 
 
-async def _ask(asked: Asked, judge: Judge) -> dict[Question, Answer]:
+async def _ask(asked: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
     conversation, turns = asked.conversation, asked.conversation.turns
     key = CallKey("judge", SCOPE, _number(conversation.id), asked.turn)
     judge_questions = list(asked.questions.values())
     if asked.all_turns:
 
-        def context(part: Part) -> str:
+        def context(part: JudgedPart) -> str:
             return part_context(conversation.background, turns[: part.asked.stop], part.asked)
 
         found = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
@@ -151,16 +161,16 @@ def _number(conversation: str) -> int:
     return int(hashlib.sha256(conversation.encode()).hexdigest()[:8], 16)
 
 
-def _answer(question: Question, found: Answers, turns: int) -> Answer:
+def _answer(question: LabelQuestion, found: SampledAnswers, turns: int) -> JudgeOutcome:
     if not found.usable:
         return Unscored(found.problem)
     if question.metric == CRITERIA:
         result = criterion_result(Criterion(question.criterion), found.usable, found.asked, turns)
-        return Judged(str(result.result), result.reason)
+        return JudgeAnswer(str(result.result), result.reason)
     score = score_of(question.metric, found.usable, found.asked)
     if isinstance(score, Unscored):
         return score
-    return Judged(value_of(question.metric, score), score.reason)
+    return JudgeAnswer(value_of(question.metric, score), score.reason)
 
 
 def value_of(metric: str, score: Score) -> Value:
@@ -176,7 +186,7 @@ _NOBODY = "http://127.0.0.1"
 """Stands in for an agent in a configuration that needs one. It is never contacted."""
 
 
-def prepared_judge(request: Request, model: str | None) -> Prepared:
+def prepare_judge(request: RunRequest, model: str | None) -> Prepared:
     """Prepare the judge. Raises ConfigError if there is none.
 
     Args:
@@ -203,7 +213,7 @@ def prepared_judge(request: Request, model: str | None) -> Prepared:
     return prepared
 
 
-def _load_config(request: Request, model: str | None) -> LoadedConfig:
+def _load_config(request: RunRequest, model: str | None) -> LoadedConfig:
     """Load the configuration, which is optional if a judge is named. Raises ConfigError."""
     if is_configured(request):
         return configure(request)
@@ -245,8 +255,8 @@ def _redacted(conversation: LabelledConversation, prepared: Prepared) -> Labelle
 
 
 async def ask_judge(
-    prepared: Prepared, labels: Labels, questions: list[Question]
-) -> tuple[dict[Question, Answer], ModelUsage]:
+    prepared: Prepared, labels: Labels, questions: list[LabelQuestion]
+) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
     """Return the judge's answers and usage. Raises UsageError, and KeyboardInterrupt at a first signal.
 
     Recordings up to then are preserved. A second signal ends the process at once.
@@ -256,7 +266,7 @@ async def ask_judge(
         tell(f"agentest: {prepared.loaded.redact(text)}")
 
     settings = settings_of(prepared.loaded.config, prepared.request.options)
-    session = Session(
+    session = RunSession(
         prepared=prepared,
         settings=settings,
         emit=lambda event: note(getattr(event, "text", "")),
@@ -272,8 +282,8 @@ async def ask_judge(
 
 
 async def _ask_all(
-    session: Session, labels: Labels, questions: list[Question]
-) -> tuple[dict[Question, Answer], ModelUsage]:
+    session: RunSession, labels: Labels, questions: list[LabelQuestion]
+) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
     prepared, settings = session.prepared, session.settings
     async with AsyncExitStack() as stack:
         recordings = open_recordings(session)

@@ -13,20 +13,20 @@ from typing import Any
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
+    LabelQuestion,
     Labels,
-    Question,
     content_id,
     known_metric,
-    parsed_value,
+    parse_value,
     questions_of,
 )
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.transcript import Turn
-from agentest.judging.background import Background
+from agentest.judging.background import JudgeBackground
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
-from agentest.support.files import user_bytes
-from agentest.support.json_text import Json, encoded, no_constant, plain
+from agentest.support.files import read_user_bytes
+from agentest.support.json_text import Json, encoded, plain, reject_constant
 from agentest.support.spelling import did_you_mean, snake_keys
 
 _BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions", "tools", "date", "unseen")
@@ -65,7 +65,7 @@ class LabelsFile:
     def read(self) -> Labels:
         """Return the conversations and labels. Raises UsageError, which names file and line."""
         try:
-            content = user_bytes(self.path, most=None)
+            content = read_user_bytes(self.path, most=None)
         except OSError as error:
             raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
         if not content.startswith(self._known):
@@ -104,7 +104,7 @@ class LabelsFile:
 
 def _object(line: str) -> dict[str, Any]:
     try:
-        data = json.loads(line, parse_constant=no_constant)
+        data = json.loads(line, parse_constant=reject_constant)
     except ValueError as error:
         raise ValueError(f"is not JSON ({error}); every line is one JSON object") from None
     if not isinstance(data, dict):
@@ -184,7 +184,7 @@ class _Reader:
         metric = CRITERIA if "criterion" in data else known_metric(_needed_text(data, "metric"))
         if "criterion" not in data and metric == CRITERIA:
             raise ValueError("`criterion` is missing: write the sentence that is judged")
-        question = Question(
+        question = LabelQuestion(
             conversation=_needed_text(data, "conversation"),
             turn=_turn_number(data.get("turn")),
             metric=metric,
@@ -194,13 +194,13 @@ class _Reader:
         if "value" not in data:
             raise ValueError("`value` is missing")
         try:
-            value = parsed_value(metric, data["value"])
+            value = parse_value(metric, data["value"])
         except ValueError as error:
             raise ValueError(f"`value` of {metric}: {error}") from None
         texts = {key: _text(data, key) for key in ("by", "at", "note")}
         return Label(question=question, value=value, **texts)
 
-    def _check(self, question: Question) -> None:
+    def _check(self, question: LabelQuestion) -> None:
         """Raise ValueError for a question that the conversation does not have."""
         conversation = self.read.conversations.get(question.conversation)
         if conversation is None:
@@ -238,12 +238,12 @@ def _checked_keys(data: Mapping[str, Any], valid: tuple[str, ...], inside: str =
     return known
 
 
-def _background(data: Any) -> Background:
+def _background(data: Any) -> JudgeBackground:
     if not isinstance(data, dict):
         raise ValueError(f"`background` must be an object, found {data!r:.80}")
     known = _checked_keys(data, _BACKGROUND, "background.")
     texts = {key: _text(known, key) for key in _BACKGROUND if key != "knowledge"}
-    return Background(**texts, knowledge=_texts(known.get("knowledge", []), "background.knowledge"))
+    return JudgeBackground(**texts, knowledge=_texts(known.get("knowledge", []), "background.knowledge"))
 
 
 def _turn_number(turn: Any) -> int | None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agentest.calibration.agreement import Answer, Judged, Pair
-from agentest.calibration.candidates import Gathered
+from agentest.calibration.agreement import JudgeAnswer, JudgeOutcome, Pair
+from agentest.calibration.candidates import GatheredConversations
 from agentest.calibration.judge_answers import value_of
 from agentest.calibration.label_file import LabelsFile, LabelWriter
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
+    LabelQuestion,
     Labels,
-    Question,
     choices,
-    in_sight,
+    is_answerable,
     is_fault,
     questions_of,
 )
@@ -34,7 +34,7 @@ from agentest.domain.results import (
     Skipped,
     Unscored,
 )
-from agentest.scenarios.discovery import name_fits
+from agentest.scenarios.discovery import matches_name
 from agentest.store.shapes import StoredConversation
 from agentest.support.errors import UsageError
 
@@ -42,7 +42,7 @@ NOT_ASKED = "The judge was not asked this in that run."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class JudgeComparison:
     """A judge's answer compared with a person's.
 
     Attributes:
@@ -51,19 +51,19 @@ class Beside:
         said: their agreement in words.
     """
 
-    answer: Answer
+    answer: JudgeOutcome
     same_side: bool | None
     said: str
 
 
-def beside(label: Label, stored: StoredConversation | None) -> Beside:
+def beside(label: Label, stored: StoredConversation | None) -> JudgeComparison:
     """Compare the run's judgment with a person's label; None if the conversation is not from a run."""
     answer = judged(label.question, stored) if stored else Unscored(NOT_ASKED)
     if isinstance(answer, Unscored):
-        return Beside(answer=answer, same_side=None, said="There is nothing to compare with.")
+        return JudgeComparison(answer=answer, same_side=None, said="There is nothing to compare with.")
     pair = Pair(question=label.question, people=label.value, judge=answer)
     same = is_fault(label.value) == is_fault(answer.value)
-    return Beside(answer=answer, same_side=same, said=_agreement_text(pair))
+    return JudgeComparison(answer=answer, same_side=same, said=_agreement_text(pair))
 
 
 def _agreement_text(pair: Pair) -> str:
@@ -76,7 +76,7 @@ def _agreement_text(pair: Pair) -> str:
     return "You nearly agree: both see a fault, or both see none, but not the very same."
 
 
-def judged(question: Question, stored: StoredConversation) -> Answer:
+def judged(question: LabelQuestion, stored: StoredConversation) -> JudgeOutcome:
     """Return the run's judgment of a question."""
     if question.metric == CRITERIA:
         found = next((each for each in stored.criteria if each.text == question.criterion), None)
@@ -84,25 +84,25 @@ def judged(question: Question, stored: StoredConversation) -> Answer:
     return _answer_of_score(question.metric, _result(question, stored))
 
 
-def _answer_of_criterion(found: CriterionResult | None) -> Answer:
+def _answer_of_criterion(found: CriterionResult | None) -> JudgeOutcome:
     if found is None or found.not_asked or found.without_model:
         return Unscored(NOT_ASKED)
-    return Judged(str(found.result), found.reason)
+    return JudgeAnswer(str(found.result), found.reason)
 
 
-def _answer_of_score(metric: str, found: MetricResult | None) -> Answer:
+def _answer_of_score(metric: str, found: MetricResult | None) -> JudgeOutcome:
     match found:
         case None:
             return Unscored(NOT_ASKED)
         case Score():
-            return Judged(value_of(metric, found), found.reason)
+            return JudgeAnswer(value_of(metric, found), found.reason)
         case Skipped():
             return Unscored(found.why)
         case Unscored():
             return found
 
 
-def _result(question: Question, stored: StoredConversation) -> MetricResult | None:
+def _result(question: LabelQuestion, stored: StoredConversation) -> MetricResult | None:
     evaluation = stored.evaluation
     if question.metric == GOAL:
         return evaluation.goal_completion
@@ -117,12 +117,12 @@ def _result(question: Question, stored: StoredConversation) -> MetricResult | No
 _WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)
 
 
-class AnsweredMeanwhile(UsageError):
+class AnswerConflict(UsageError):
     """The same person has answered the question in another session since it was shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class AnswerChoice:
     """A possible answer. `key` is the key to type."""
 
     key: str
@@ -131,7 +131,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class QuestionView:
     """A question with its person's answer.
 
     Attributes:
@@ -139,18 +139,18 @@ class Opened:
         judge: the judge's answer, once the person has answered.
     """
 
-    question: Question
+    question: LabelQuestion
     conversation: LabelledConversation
     times: int = 0
     mine: Label | None = None
-    judge: Beside | None = None
+    judge: JudgeComparison | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class LabellingSession:
     """One person's labels of collected conversations, in one file."""
 
-    gathered: Gathered
+    gathered: GatheredConversations
     file: LabelsFile
     by: str = ""
 
@@ -158,31 +158,31 @@ class Desk:
         """Return the file's current content; empty if there is no file. Raises UsageError."""
         return self.file.read() if self.file.path.exists() else Labels()
 
-    def questions(self, metrics: Sequence[str], scenarios: tuple[str, ...] = ()) -> list[Question]:
+    def questions(self, metrics: Sequence[str], scenarios: tuple[str, ...] = ()) -> list[LabelQuestion]:
         """Return every question in the order to ask, answered or not."""
         chosen = [
             each
             for each in self.gathered.conversations.values()
-            if not scenarios or name_fits(each.scenario, scenarios)
+            if not scenarios or matches_name(each.scenario, scenarios)
         ]
         return open_questions(chosen, metrics, ())
 
-    def opened(self, question: Question, labels: Labels | None = None) -> Opened:
+    def opened(self, question: LabelQuestion, labels: Labels | None = None) -> QuestionView:
         """Return a question to answer. Raises LookupError if there is no such question."""
         conversation = self.gathered.conversations[question.conversation]
-        if question not in questions_of(conversation, [question.metric]) or not in_sight(
+        if question not in questions_of(conversation, [question.metric]) or not is_answerable(
             question, conversation
         ):
             raise LookupError(question)
         said = _labels_of_person(self.labels() if labels is None else labels, self.by).get(question, ())
         if not said:
-            return Opened(question=question, conversation=conversation)
+            return QuestionView(question=question, conversation=conversation)
         judge = beside(said[-1], self.gathered.judged.get(question.conversation))
-        return Opened(
+        return QuestionView(
             question=question, conversation=conversation, times=len(said), mine=said[-1], judge=judge
         )
 
-    def agreement(self, questions: Sequence[Question], labels: Labels) -> tuple[int, int]:
+    def agreement(self, questions: Sequence[LabelQuestion], labels: Labels) -> tuple[int, int]:
         """Return how many answers are on the judge's side, of how many that a judge has answered, too."""
         said = _labels_of_person(labels, self.by)
         sides = [
@@ -193,11 +193,11 @@ class Desk:
         known = [side for side in sides if side is not None]
         return sum(known), len(known)
 
-    def answered(self, labels: Labels) -> Mapping[Question, Label]:
+    def answered(self, labels: Labels) -> Mapping[LabelQuestion, Label]:
         """Return the person's last label of each question."""
         return {question: said[-1] for question, said in _labels_of_person(labels, self.by).items()}
 
-    def keep(self, label: Label, times: int) -> Opened:
+    def keep(self, label: Label, times: int) -> QuestionView:
         """Save an answer, and return its question with the judge's answer.
 
         Args:
@@ -209,31 +209,31 @@ class Desk:
         labels = self.labels()
         before = self.opened(label.question, labels)
         if before.times != times:
-            raise AnsweredMeanwhile("This question was answered in another place since it was shown here.")
+            raise AnswerConflict("This question was answered in another place since it was shown here.")
         LabelWriter(self.file.path, set(labels.conversations)).add(before.conversation, label)
         return self.opened(label.question)
 
 
-def _labels_of_person(labels: Labels, by: str) -> dict[Question, list[Label]]:
-    found: dict[Question, list[Label]] = {}
+def _labels_of_person(labels: Labels, by: str) -> dict[LabelQuestion, list[Label]]:
+    found: dict[LabelQuestion, list[Label]] = {}
     for label in labels.labels:
         if label.by == by:
             found.setdefault(label.question, []).append(label)
     return found
 
 
-def answers_to(metric: str) -> tuple[Choice, ...]:
+def answer_choices(metric: str) -> tuple[AnswerChoice, ...]:
     """Return the possible answers in the order of their keys. As in the terminal, 0 means no failure."""
     known = choices(metric)
     first = 0 if NO_FAILURE in known else 1
     if known:
         return tuple(
-            Choice(key=str(number), value=str(name), meaning=meaning)
+            AnswerChoice(key=str(number), value=str(name), meaning=meaning)
             for number, (name, meaning) in enumerate(known.items(), start=first)
         )
     anchors = BUILTIN[metric].anchors
     meanings = {1: anchors.one, 3: anchors.three, 5: anchors.five} if anchors else {}
-    return tuple(Choice(key=str(n), value=n, meaning=meanings.get(n, "")) for n in range(1, 6))
+    return tuple(AnswerChoice(key=str(n), value=n, meaning=meanings.get(n, "")) for n in range(1, 6))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +245,7 @@ class Shortcuts:
     alone: str | None
 
 
-def shortcuts(choices: Sequence[Choice]) -> Shortcuts:
+def shortcuts(choices: Sequence[AnswerChoice]) -> Shortcuts:
     """Return the shortcuts for answers: numbers end with the best one, names start with it."""
     if isinstance(choices[0].value, int):
         return Shortcuts(best=choices[-1].key, worst=choices[0].key, alone=None)
@@ -254,6 +254,6 @@ def shortcuts(choices: Sequence[Choice]) -> Shortcuts:
     return Shortcuts(best=choices[0].key, worst=worst, alone=keys.get(NO_FAILURE))
 
 
-def takes_several(metric: str) -> bool:
+def has_several_values(metric: str) -> bool:
     """Return True if an answer can have several labels."""
     return metric != CRITERIA and NO_FAILURE in choices(metric)

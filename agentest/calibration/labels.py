@@ -22,7 +22,7 @@ from agentest.domain.metrics import (
 )
 from agentest.domain.results import CriterionOutcome, GoalOutcome
 from agentest.domain.transcript import Turn
-from agentest.judging.background import Background
+from agentest.judging.background import JudgeBackground
 from agentest.store.codec import CODECS
 from agentest.support.json_text import plain
 from agentest.support.spelling import did_you_mean
@@ -49,7 +49,7 @@ class LabelledConversation:
     """
 
     id: str
-    background: Background
+    background: JudgeBackground
     turns: tuple[Turn, ...]
     criteria: tuple[str, ...] = ()
     scenario: str = ""
@@ -58,7 +58,7 @@ class LabelledConversation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class LabelQuestion:
     """The question that a label answers: a metric of a turn or a conversation, or one criterion."""
 
     conversation: str
@@ -78,7 +78,7 @@ class Question:
 class Label:
     """One person's answer. If a person has two labels for one question, the later one counts."""
 
-    question: Question
+    question: LabelQuestion
     value: Value
     by: str = ""
     at: str = ""
@@ -93,16 +93,16 @@ class Labels:
     conversations: dict[str, LabelledConversation] = field(default_factory=dict)
     labels: list[Label] = field(default_factory=list)
 
-    def by_question(self) -> dict[Question, dict[str, Label]]:
+    def by_question(self) -> dict[LabelQuestion, dict[str, Label]]:
         """Map question → person → their last label, in the order in which questions were first answered."""
-        found: dict[Question, dict[str, Label]] = {}
+        found: dict[LabelQuestion, dict[str, Label]] = {}
         for label in self.labels:
             found.setdefault(label.question, {})[label.by] = label
         return found
 
 
 def content_id(
-    background: Background, criteria: Sequence[str], turns: Sequence[Turn], *, complete: bool = True
+    background: JudgeBackground, criteria: Sequence[str], turns: Sequence[Turn], *, complete: bool = True
 ) -> str:
     """Return an id made of the content, because ids of a run repeat from run to run."""
     known = CODECS.write(_without_time(background))
@@ -118,7 +118,7 @@ def content_id(
     return "c-" + hashlib.sha256(text.encode()).hexdigest()[:_ID_CHARS]
 
 
-def _without_time(background: Background) -> Background:
+def _without_time(background: JudgeBackground) -> JudgeBackground:
     return replace(background, started_at="")
 
 
@@ -145,23 +145,23 @@ def metrics_named(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in (*BUILTIN, CRITERIA) if not wanted or name in wanted)
 
 
-def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> Iterator[Question]:
+def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> Iterator[LabelQuestion]:
     """Yield every question about a conversation for these metrics, in reading order."""
     asked = tuple(metrics)
     for turn in conversation.turns:
         for metric in asked:
             if metric in BUILTIN and BUILTIN[metric].level is MetricLevel.TURN:
-                yield Question(conversation=conversation.id, turn=turn.turn_index, metric=metric)
+                yield LabelQuestion(conversation=conversation.id, turn=turn.turn_index, metric=metric)
     if not conversation.complete:
         return
     background = conversation.background
     if GOAL in asked and (background.goal or background.expected_outcome):
-        yield Question(conversation=conversation.id, turn=None, metric=GOAL)
+        yield LabelQuestion(conversation=conversation.id, turn=None, metric=GOAL)
     for text in conversation.criteria if CRITERIA in asked else ():
-        yield Question(conversation=conversation.id, turn=None, metric=CRITERIA, criterion=text)
+        yield LabelQuestion(conversation=conversation.id, turn=None, metric=CRITERIA, criterion=text)
 
 
-def in_sight(question: Question, conversation: LabelledConversation) -> bool:
+def is_answerable(question: LabelQuestion, conversation: LabelledConversation) -> bool:
     """Return False for a question about tool calls that are not visible, which a run does not ask either."""
     return not (question.metric in ABOUT_CALLS and conversation.background.unseen)
 
@@ -180,7 +180,7 @@ def choices(metric: str) -> Mapping[str, str]:
     return BUILTIN[metric].labels
 
 
-def parsed_value(metric: str, raw: Any) -> Value:
+def parse_value(metric: str, raw: Any) -> Value:
     """Parse the value of a label: letter case does not matter, and numbers may be quoted.
 
     Raises ValueError, which states the expected values.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentest.calibration.agreement import FEW, Figures, Pair, Share, where
-from agentest.calibration.labels import LabelledConversation, Question, Value, shown_value
+from agentest.calibration.labels import LabelledConversation, LabelQuestion, Value, shown_value
 from agentest.domain.results import ModelUsage, Unscored
 from agentest.support.json_text import Json
 from agentest.support.statistics.intervals import Interval
@@ -18,18 +18,18 @@ _SHOWN_CONFUSIONS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CalibrationResult:
     """The complete result of a calibration."""
 
     judge: str
     figures: Sequence[Figures]
     differences: Sequence[Pair]
-    unscored: Mapping[Question, Unscored]
+    unscored: Mapping[LabelQuestion, Unscored]
     conversations: Mapping[str, LabelledConversation]
     usage: ModelUsage
 
 
-def as_text(result: Result) -> Iterator[str]:
+def as_text(result: CalibrationResult) -> Iterator[str]:
     """Yield rows of text: figures per metric, then the differences between judge and people."""
     yield f"judge {result.judge} against people's labels"
     for figures in result.figures:
@@ -92,7 +92,7 @@ def _confusion_lines(figures: Figures) -> Iterator[str]:
         yield f"    and {count(len(ordered) - _SHOWN_CONFUSIONS, 'other confusion')}"
 
 
-def _difference_lines(result: Result) -> Iterator[str]:
+def _difference_lines(result: CalibrationResult) -> Iterator[str]:
     worth_reading = [pair for pair in result.differences if not pair.slight]
     if worth_reading:
         yield ""
@@ -106,18 +106,18 @@ def _difference_lines(result: Result) -> Iterator[str]:
         yield f"Besides, {count(slight, 'pair')} of numbers that lie one apart, with the same meaning"
 
 
-def _difference(pair: Pair, result: Result) -> Iterator[str]:
+def _difference(pair: Pair, result: CalibrationResult) -> Iterator[str]:
     kind = " (missed)" if pair.miss else " (false alarm)" if pair.false_alarm else ""
     yield f"  {where(pair.question, result.conversations)}: {_what(pair.question)}{kind}"
     yield f"    people {shown_value(pair.people)}" + (f": {pair.note}" if pair.note else "")
     yield f"    judge  {shown_value(pair.judge.value)}: {shortened(pair.judge.reason, _REASON_CHARS)}"
 
 
-def _what(question: Question) -> str:
+def _what(question: LabelQuestion) -> str:
     return f"criterion {question.criterion!r}" if question.criterion else question.metric
 
 
-def _unscored(result: Result) -> Iterator[str]:
+def _unscored(result: CalibrationResult) -> Iterator[str]:
     if not result.unscored:
         return
     question, first = next(iter(result.unscored.items()))
@@ -134,7 +134,7 @@ def _usage(usage: ModelUsage) -> str:
     return f"{count(usage.calls, 'model call')}, {tokens}, {cost}"
 
 
-def as_json(result: Result) -> Json:
+def as_json(result: CalibrationResult) -> Json:
     """Return the result as JSON values."""
     return {
         "judge": result.judge,
@@ -183,7 +183,7 @@ def _ends(interval: Interval | None) -> Json:
     return {"low": interval.low if interval else None, "high": interval.high if interval else None}
 
 
-def _pair_json(pair: Pair, result: Result) -> Json:
+def _pair_json(pair: Pair, result: CalibrationResult) -> Json:
     return {
         **_question_json(pair.question),
         "source": result.conversations[pair.question.conversation].source,
@@ -194,7 +194,7 @@ def _pair_json(pair: Pair, result: Result) -> Json:
     }
 
 
-def _question_json(question: Question) -> Json:
+def _question_json(question: LabelQuestion) -> Json:
     about = {"criterion": question.criterion} if question.criterion else {"metric": question.metric}
     return {"conversation": question.conversation, "turn": question.turn, **about}
 

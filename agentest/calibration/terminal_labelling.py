@@ -11,19 +11,19 @@ from typing import Protocol
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
-    Question,
+    LabelQuestion,
     Value,
     choices,
-    in_sight,
-    parsed_value,
+    is_answerable,
+    parse_value,
     questions_of,
     shown_value,
 )
 from agentest.domain.metrics import BUILTIN, CRITERIA, NO_FAILURE
 from agentest.domain.transcript import NO_TEXT, StateChange, ToolCall, Turn, call_text
-from agentest.judging.background import Background
+from agentest.judging.background import JudgeBackground
 from agentest.judging.questions import CRITERION, metric_question
-from agentest.support.dates import shown_date
+from agentest.support.dates import format_date
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.terminal import clean_rows
 from agentest.support.text import count
@@ -34,14 +34,14 @@ _HELP = "a number answers, words behind it are kept as a note; ? the whole quest
 _SCALE = "1 to 5"
 
 
-class Keep(Protocol):
+class LabelSink(Protocol):
     """Stores a label immediately."""
 
     def add(self, conversation: LabelledConversation, label: Label) -> None: ...
 
 
 @dataclass(slots=True)
-class Said:
+class SessionLabels:
     """The labels of one session."""
 
     labelled: int = 0
@@ -50,8 +50,8 @@ class Said:
 
 
 def open_questions(
-    conversations: Iterable[LabelledConversation], metrics: Sequence[str], answered: Iterable[Question]
-) -> list[Question]:
+    conversations: Iterable[LabelledConversation], metrics: Sequence[str], answered: Iterable[LabelQuestion]
+) -> list[LabelQuestion]:
     """Return the unanswered questions, in an order that reveals nothing about the judge.
 
     Conversations are sorted by a hash of their id, so that those of one scenario are spread out. Within a
@@ -63,7 +63,7 @@ def open_questions(
         question
         for conversation in shuffled
         for question in questions_of(conversation, metrics)
-        if question not in done and in_sight(question, conversation)
+        if question not in done and is_answerable(question, conversation)
     ]
 
 
@@ -72,19 +72,19 @@ class Dialogue:
     """Ask a person one question after another."""
 
     conversations: Mapping[str, LabelledConversation]
-    keep: Keep
+    keep: LabelSink
     read_line: ReadLine
     write: Write
     now: Callable[[], str]
     """Returns the current time in ISO 8601."""
     by: str = ""
 
-    def run(self, questions: Sequence[Question]) -> Said:
+    def run(self, questions: Sequence[LabelQuestion]) -> SessionLabels:
         """Ask until no question is left, the person quits, or the input ends."""
-        said, at = Said(left=len(questions)), 0
+        said, at = SessionLabels(left=len(questions)), 0
         shown: tuple[str, int | None] | None = None
         self.write(f"{count(len(questions), 'question')}; {_HELP}\n")
-        answered: set[Question] = set()
+        answered: set[LabelQuestion] = set()
         while at < len(questions):
             question = questions[at]
             if (question.conversation, question.turn) != shown:
@@ -107,7 +107,7 @@ class Dialogue:
     def _say(self, rows: Iterable[str]) -> None:
         self.write("".join(f"{clean_rows(row)}\n" for row in rows))
 
-    def _answer(self, question: Question) -> Label | str | None:
+    def _answer(self, question: LabelQuestion) -> Label | str | None:
         """Return a label, `skip`, or `back`; None to quit."""
         while True:
             self.write("> ")
@@ -127,25 +127,25 @@ class Dialogue:
                     self._say([whole(question), *keys(question.metric)])
                     continue
             try:
-                value = typed_value(question.metric, word)
+                value = parse_typed_value(question.metric, word)
             except ValueError as error:
                 self._say([f"  {error}; {_HELP}"])
                 continue
             return Label(question=question, value=value, by=self.by, at=self.now(), note=note.strip())
 
 
-def typed_value(metric: str, word: str) -> Value:
+def parse_typed_value(metric: str, word: str) -> Value:
     """Parse typed input: a number, or comma-separated numbers for labels. Raises ValueError."""
     known = list(choices(metric))
     if not known:
-        return parsed_value(metric, word)
+        return parse_value(metric, word)
     by_key = {str(number): name for number, name in enumerate(known, start=_first_key(metric))}
     numbers = [each for each in word.split(",") if each]
     if not numbers or not by_key.keys() >= set(numbers):
         first, *_, last = by_key
         raise ValueError(f"expected a number from {first} to {last}, found {word!r:.40}")
     found = [by_key[each] for each in numbers]
-    return parsed_value(metric, found if len(found) > 1 else found[0])
+    return parse_value(metric, found if len(found) > 1 else found[0])
 
 
 def _first_key(metric: str) -> int:
@@ -165,7 +165,7 @@ def keys(metric: str) -> Iterator[str]:
         yield "  several: 1,3"
 
 
-def asked(question: Question) -> str:
+def asked(question: LabelQuestion) -> str:
     """Return the question in short form."""
     if question.metric == CRITERIA:
         return f"criterion: {question.criterion}"
@@ -175,14 +175,14 @@ def asked(question: Question) -> str:
     return f"{question.metric}{where}: {text[: end + 1] if end >= 0 else text.splitlines()[0]}"
 
 
-def whole(question: Question) -> str:
+def whole(question: LabelQuestion) -> str:
     """Return the question as judges see it, so that people apply the same rules."""
     if question.metric == CRITERIA:
         return f"{CRITERION}\n\n{question.criterion}"
     return metric_question(question.metric, question.turn).alone
 
 
-def _plain_question(question: Question) -> str:
+def _plain_question(question: LabelQuestion) -> str:
     return whole(question).removeprefix("Question:").strip()
 
 
@@ -206,7 +206,7 @@ class ShownTurn:
     rows: tuple[Row, ...]
 
 
-def known(background: Background) -> tuple[Row, ...]:
+def known(background: JudgeBackground) -> tuple[Row, ...]:
     """Return the known facts about the conversation, without empty ones."""
     facts = {
         "goal": background.goal,
@@ -215,7 +215,7 @@ def known(background: Background) -> tuple[Row, ...]:
         "expected": background.expected_outcome,
         "told": background.instructions,
         "tools": background.tools,
-        "began": shown_date(background.date or None, background.started_at),
+        "began": format_date(background.date or None, background.started_at),
         "unseen": background.unseen,
     }
     return tuple((name, text) for name, text in facts.items() if text)
@@ -233,7 +233,7 @@ def shown_turns(conversation: LabelledConversation, turn: int | None) -> Iterato
 
 
 def transcript(
-    conversation: LabelledConversation, turn: int | None, before: Background | None = None
+    conversation: LabelledConversation, turn: int | None, before: JudgeBackground | None = None
 ) -> Iterator[str]:
     """Yield the known facts and the conversation up to a turn.
 

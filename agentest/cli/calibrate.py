@@ -9,33 +9,33 @@ from datetime import datetime
 from pathlib import Path
 
 from agentest.calibration.agreement import (
-    Answer,
     Consensus,
     Figures,
+    JudgeOutcome,
     consensus_of,
     differences,
     figures_of,
     labelled_metrics,
     pairs_of,
 )
-from agentest.calibration.judge_answers import ask_judge, prepared_judge, run_metrics, to_ask
+from agentest.calibration.judge_answers import ask_judge, judge_requests, prepare_judge, run_metrics
 from agentest.calibration.label_file import read_labels
-from agentest.calibration.labels import Labels, Question
-from agentest.calibration.report import Result, as_json, as_text
+from agentest.calibration.labels import LabelQuestion, Labels
+from agentest.calibration.report import CalibrationResult, as_json, as_text
 from agentest.cli.label import chosen_metrics
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
 from agentest.runner.judge_models import (
-    Calibrated,
+    CalibrationLine,
     calibration_file,
     known_calibrations,
     read_calibrations,
     write_calibrations,
 )
-from agentest.runner.prepare import Prepared, Request
+from agentest.runner.prepare import Prepared, RunRequest
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
-from agentest.support.interrupts import in_event_loop
+from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_document
 from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import count
@@ -52,7 +52,7 @@ class Wish:
     as_json: bool = False
 
 
-def calibrate(options: Wish, request: Request) -> ExitCode:
+def calibrate(options: Wish, request: RunRequest) -> ExitCode:
     """Ask the judge the labelled questions and print the agreement. Raises UsageError."""
     wanted = chosen_metrics(options.metrics)
     labels = read_labels(options.labels)
@@ -61,16 +61,16 @@ def calibrate(options: Wish, request: Request) -> ExitCode:
         raise UsageError(_no_labels_message(options, labels))
     consensus = consensus_of(labels)
     questions = [question for question in consensus.values if question.metric in metrics]
-    prepared = prepared_judge(request, options.judge)
+    prepared = prepare_judge(request, options.judge)
     settings = prepared.loaded.config.judge
     if request.options.dry_run:
-        calls_needed = to_ask(questions, labels.conversations, settings.batch, run_metrics(prepared))
+        calls_needed = judge_requests(questions, labels.conversations, settings.batch, run_metrics(prepared))
         calls = count(sum(each.calls for each in calls_needed) * settings.samples, "model call")
         say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries and repairs on top")
         return ExitCode.PASSED
     if options.write:
         _check_file(calibration_file(prepared.loaded.path))  # checked before any model call is paid for
-    answers, usage = in_event_loop(ask_judge, prepared, labels, questions)
+    answers, usage = run_event_loop(ask_judge, prepared, labels, questions)
     result = _result(prepared, metrics, labels, consensus, answers, usage)
     if options.as_json:
         Output(sys.stdout).write_bytes(source(json_document(as_json(result))))
@@ -103,12 +103,12 @@ def _result(
     metrics: Iterable[str],
     labels: Labels,
     consensus: Consensus,
-    answers: dict[Question, Answer],
+    answers: dict[LabelQuestion, JudgeOutcome],
     usage: ModelUsage,
-) -> Result:
+) -> CalibrationResult:
     assert prepared.judge
     redact = prepared.loaded.redact
-    return Result(
+    return CalibrationResult(
         judge=prepared.judge.name,
         figures=[figures_of(metric, labels, consensus, answers) for metric in metrics],
         differences=differences(pairs_of(consensus, answers)),
@@ -131,7 +131,7 @@ def _check_file(path: Path) -> None:
         raise UsageError(f"--write: {path}: {error}; remove it or mend it") from None
 
 
-def _write(prepared: Prepared, figures: Iterable[Figures], request: Request) -> None:
+def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) -> None:
     """Write the figures to the file next to the configuration. Raises UsageError."""
     assert prepared.judge
     model, batch = prepared.judge.name, prepared.loaded.config.judge.batch
@@ -139,7 +139,7 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: Request) -> 
     measured = [each for each in figures if each.n]
     _, notes = known_calibrations(path, model, [each.metric for each in measured], batch)
     lines = [
-        Calibrated(
+        CalibrationLine(
             metric=each.metric, prompts=fingerprint(each.metric, batch), calibration=_calibration(each, model)
         )
         for each in measured

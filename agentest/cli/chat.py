@@ -6,16 +6,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from agentest.conversation.simulated_user import Said
+from agentest.conversation.simulated_user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.report.phrases import server_rows
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.talk import Happening, Noted, Ready, Replied, Spoke, Talking
+from agentest.runner.talk import MessageSent, PersonConversation, Ready, Replied, TalkEvent, TalkNote
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.function_threads import in_thread
-from agentest.support.interrupts import in_event_loop
+from agentest.support.interrupts import run_event_loop
 from agentest.support.terminal import clean_rows, say
 
 QUIT = "/quit"
@@ -24,14 +24,14 @@ Write = Callable[[str], None]
 ReadLine = Callable[[], str | None]
 
 
-class Person:
+class TerminalUser:
     """A user whose messages are typed. `read_line` returns None at the end of the input."""
 
     def __init__(self, read_line: ReadLine, write: Write) -> None:
         self._read_line = read_line
         self._write = write
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         """Return the next line that is not empty; /quit or the end of the input ends the conversation."""
         del turns  # the person remembers the conversation
         while True:
@@ -40,7 +40,7 @@ class Person:
             if line is None or line.strip() == QUIT:
                 return Ending.SATISFIED
             if line.strip():
-                return Said(line.strip())
+                return NextMessage(line.strip())
 
 
 def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | None = None) -> ExitCode:
@@ -49,37 +49,37 @@ def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | N
     if len(units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
         raise UsageError(f"chat needs one scenario; choose with --scenario TEXT among\n{names}")
-    return in_event_loop(_chat, prepared, units[0], read_line or typed(), write or _to_stdout)
+    return run_event_loop(_chat, prepared, units[0], read_line or stdin_reader(), write or _to_stdout)
 
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
-    def tell(what: Happening) -> None:
+    def tell(what: TalkEvent) -> None:
         if event_text := _event_text(what):
             write(event_text)
 
-    person = Person(read_line, write)
-    outcome = await Talking(prepared, unit, f"{unit.slug}-chat", person, tell).run()
+    person = TerminalUser(read_line, write)
+    outcome = await PersonConversation(prepared, unit, f"{unit.slug}-chat", person, tell).run()
     for warning in outcome.unclaimed:
-        write(said_by("! ", prepared.loaded.redact(warning.message)))
+        write(speaker_lines("! ", prepared.loaded.redact(warning.message)))
     conversation = outcome.conversation
     if conversation and conversation.failure:
-        write(said_by("! ", prepared.loaded.redact(conversation.failure.message)))
+        write(speaker_lines("! ", prepared.loaded.redact(conversation.failure.message)))
         for output in conversation.unfinished.server_output if conversation.unfinished else ():
-            write(said_by("! server ", "\n".join(server_rows(output))))
+            write(speaker_lines("! server ", "\n".join(server_rows(output))))
         return ExitCode.FAILED
     return ExitCode.ERRORED if outcome.unclaimed else ExitCode.PASSED
 
 
-def _event_text(what: Happening) -> str:
+def _event_text(what: TalkEvent) -> str:
     """Return the text to print for an event; "" for messages that the person typed."""
     match what:
         case Ready():
             return _introduction(what.unit)
-        case Noted():
-            return said_by("! ", what.text)
+        case TalkNote():
+            return speaker_lines("! ", what.text)
         case Replied():
             return _turn_text(what.turn)
-        case Spoke():
+        case MessageSent():
             return ""
 
 
@@ -98,11 +98,13 @@ def _introduction(unit: Unit) -> str:
 
 
 def _turn_text(turn: Turn) -> str:
-    calls = "".join(said_by("tool   ", f"{call_text(call)} → {call.result!r}") for call in turn.tool_calls)
-    return calls + said_by("agent  ", turn.agent_message or NO_TEXT)
+    calls = "".join(
+        speaker_lines("tool   ", f"{call_text(call)} → {call.result!r}") for call in turn.tool_calls
+    )
+    return calls + speaker_lines("agent  ", turn.agent_message or NO_TEXT)
 
 
-def said_by(who: str, text: str) -> str:
+def speaker_lines(who: str, text: str) -> str:
     """Format a message with its speaker. Later lines are indented, so that they cannot imitate a speaker."""
     return who + f"\n{' ' * len(who)}".join(clean_rows(text).split("\n")) + "\n"
 
@@ -111,7 +113,7 @@ def _to_stdout(text: str) -> None:
     say(text, end="")
 
 
-def typed() -> ReadLine:
+def stdin_reader() -> ReadLine:
     """Return a function that reads lines from standard input.
 
     It bypasses Python's buffer, because a thread that waits in a buffered read blocks the exit. Input

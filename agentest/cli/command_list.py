@@ -69,7 +69,7 @@ FIRST_STEPS = (
 )
 
 
-class Commands(click.Group):
+class SectionedGroup(click.Group):
     """A command group that lists its commands in sections and suggests a replacement for ADK's commands."""
 
     def resolve_command(
@@ -98,7 +98,7 @@ class Commands(click.Group):
         return [(title, rows) for title, rows in known.items() if rows]
 
 
-class Running(click.Command):
+class RunCommand(click.Command):
     """A command that runs something, with its options in sections and its own options first."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

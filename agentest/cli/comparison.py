@@ -10,36 +10,36 @@ from pathlib import Path
 from typing import Literal
 
 from agentest.cli.run_lookup import run_at, runs_folder
-from agentest.config.file import find, load
+from agentest.config.file import find_config, load
 from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import ScenarioResult, Status
 from agentest.history.compared_runs import (
     MeasuredRun,
     MeasuredScenario,
-    check_common,
-    measured_run,
-    measured_scenario,
+    check_common_scenarios,
+    measure_run,
+    measure_scenario,
     of_agent,
 )
-from agentest.history.comparison import compared
-from agentest.history.comparison_data import Between, as_json, for_page
+from agentest.history.comparison import compare_measured_runs
+from agentest.history.comparison_data import ComparedSubjects, as_json, comparison_for_page
 from agentest.history.comparison_report import (
     as_markdown,
     changed_rows,
+    describe_change,
     headline,
     print_text,
     regressions_overall,
-    story,
 )
 from agentest.history.comparison_result import Change, Comparison, ScenarioChange
 from agentest.report.comparison import Regression
 from agentest.report.console.reporter import open_console
-from agentest.runner.environment import Place, output_dir
+from agentest.runner.environment import RunFolders, output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
 from agentest.store.run_results import run_of
-from agentest.store.runs.folder import KeptRun, kept_runs, run_file
+from agentest.store.runs.folder import StoredRunFolder, list_stored_runs, run_file
 from agentest.store.runs.record import RunKind, read_record
 from agentest.support.errors import ConfigError, ExitCode, UsageError
 from agentest.support.files import write_atomically
@@ -64,7 +64,7 @@ class Wish:
     fail_on_regression: bool = False
 
 
-def compare_runs(options: Wish, place: Place) -> ExitCode:
+def compare_runs(options: Wish, place: RunFolders) -> ExitCode:
     """Compare runs, write the comparison, and return FAILED if a regression counts as a failure.
 
     Raises UsageError.
@@ -83,22 +83,22 @@ def read_run(path: Path, label: str) -> MeasuredRun:
     result = run_of(read_results(path))
     record = read_record(path.parent)
     partial = record is not None and record.partial
-    return measured_run(result, label, map(measured_scenario, result.scenarios), partial=partial)
+    return measure_run(result, label, map(measure_scenario, result.scenarios), partial=partial)
 
 
-def label_of(path: Path, place: Place) -> str:
+def run_label(path: Path, place: RunFolders) -> str:
     """Return the name of a results file for the user: the id of a stored run, or the path."""
-    kept = path.parent.parent.name == "runs" and KeptRun(path.parent).record is not None
+    kept = path.parent.parent.name == "runs" and StoredRunFolder(path.parent).record is not None
     return path.parent.name if kept else place.shown(path)
 
 
-def between_agents(run: MeasuredRun) -> list[Comparison]:
+def compare_agents(run: MeasuredRun) -> list[Comparison]:
     """Compare each agent of a run with the first one. Raises UsageError if they share no scenario."""
     first, *others = (of_agent(run, agent) for agent in run.agents)
-    return [compared(first, other) for other in others]
+    return [compare_measured_runs(first, other) for other in others]
 
 
-def show(comparisons: Sequence[Comparison], environ: Mapping[str, str] = os.environ) -> None:
+def print_comparisons(comparisons: Sequence[Comparison], environ: Mapping[str, str] = os.environ) -> None:
     """Print comparisons to the console. Raises OutputError."""
     console = open_console(environ, sys.stdout)
     for comparison in comparisons:
@@ -131,18 +131,18 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
         return None
     try:
         path = run_file(wanted, output_dir(prepared), here)
-        run = read_run(path, label_of(path, Place(request.root, here)))
+        run = read_run(path, run_label(path, RunFolders(request.root, here)))
         planned = _planned_run(prepared)
-        check_common(run, planned)
+        check_common_scenarios(run, planned)
     except UsageError as error:
         raise UsageError(f"baseline: {error}") from None
     return Baseline(run=run, fail_on_regression=fails)
 
 
-class Against:
+class RunComparison:
     """Measure the scenarios of a run as they finish, and compare the run when it ends.
 
-    Register it before the reporters, because they report regressions. `Told` comes after them.
+    Register it before the reporters, because they report regressions. `ComparisonReporter` comes after them.
     """
 
     name = "baseline"
@@ -163,16 +163,16 @@ class Against:
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, ScenarioFinished):
-            self._scenarios[_key(event.result)] = measured_scenario(event.result)
+            self._scenarios[_key(event.result)] = measure_scenario(event.result)
         elif isinstance(event, ScenarioAmended) and _key(event.result) in self._scenarios:
             key = _key(event.result)  # the conversations are already measured; only the verdict changes
             self._scenarios[key] = replace(self._scenarios[key], status=event.result.verdict.status)
         elif isinstance(event, RunFinished):
             # Scenarios that were decided without a conversation may have no ScenarioFinished event.
             scenarios = [
-                self._scenarios.get(_key(each)) or measured_scenario(each) for each in event.result.scenarios
+                self._scenarios.get(_key(each)) or measure_scenario(each) for each in event.result.scenarios
             ]
-            self._compare(measured_run(event.result, self.label, scenarios, partial=self._partial))
+            self._compare(measure_run(event.result, self.label, scenarios, partial=self._partial))
 
     @property
     def regressed(self) -> bool:
@@ -181,9 +181,9 @@ class Against:
 
     def _compare(self, run: MeasuredRun) -> None:
         if self.baseline is None:
-            self.comparisons = between_agents(run)
+            self.comparisons = compare_agents(run)
         else:
-            self.comparisons = [compared(self.baseline.run, run)]
+            self.comparisons = [compare_measured_runs(self.baseline.run, run)]
 
     def markdown(self) -> list[str]:
         """Return the comparisons as Markdown, for a job summary."""
@@ -191,8 +191,8 @@ class Against:
 
     def pages(self) -> list[Json]:
         """Return the comparisons as data for the html report."""
-        between = Between.RUNS if self.baseline else Between.AGENTS
-        return [for_page(each, between) for each in self.comparisons]
+        between = ComparedSubjects.RUNS if self.baseline else ComparedSubjects.AGENTS
+        return [comparison_for_page(each, between) for each in self.comparisons]
 
     def regressions(self) -> list[Regression]:
         """Return the regressions against the baseline; [] if agents are compared with each other."""
@@ -200,57 +200,57 @@ class Against:
         return [_regression(each) for comparison in found for each in comparison.of(Change.REGRESSED)]
 
 
-class Told:
+class ComparisonReporter:
     """Print the comparison to the console after the other reports."""
 
     name = "comparison"
 
-    def __init__(self, against: Against, prepared: Prepared, environ: Mapping[str, str]) -> None:
+    def __init__(self, against: RunComparison, prepared: Prepared, environ: Mapping[str, str]) -> None:
         self._against = against
         self._printed = {report.name for report in prepared.reports if report.path is None}
         self._environ = environ
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunFinished) and "console" in self._printed:
-            show(self._against.comparisons, self._environ)
+            print_comparisons(self._against.comparisons, self._environ)
 
 
-def in_a_line(against: Against) -> str:
+def in_a_line(against: RunComparison) -> str:
     """Return the comparison in one line, for runs without a console reporter."""
     parts = [(headline(each), regressions_overall(each)) for each in against.comparisons]
     return "; ".join(text for part in parts for text in part if text)
 
 
-def write_comparison(against: Against, folder: Path) -> None:
+def write_comparison(against: RunComparison, folder: Path) -> None:
     """Write comparison.json. Raises OSError."""
     write_atomically(folder / COMPARISON, as_json(against.comparisons[0]).encode())
 
 
-def _of_runs(options: Wish, place: Place) -> Comparison:
+def _of_runs(options: Wish, place: RunFolders) -> Comparison:
     base, new = _run_files(options, place)
-    before = read_run(base, label_of(base, place))
+    before = read_run(base, run_label(base, place))
     if base.resolve() == new.resolve():
         raise UsageError(
-            f"both are the same run: {label_of(base, place)}; name two, or none for the latest two "
+            f"both are the same run: {run_label(base, place)}; name two, or none for the latest two "
             "(`agentest runs` lists them)"
         )
-    return compared(before, read_run(new, label_of(new, place)))
+    return compare_measured_runs(before, read_run(new, run_label(new, place)))
 
 
-def _of_agents(options: Wish, place: Place) -> list[Comparison]:
+def _of_agents(options: Wish, place: RunFolders) -> list[Comparison]:
     if options.new:
         raise UsageError("--agents compares the agents of one run: leave NEW out")
     path = run_at(options.base or "latest", place, options.config)
-    run = read_run(path, label_of(path, place))
+    run = read_run(path, run_label(path, place))
     if len(run.agents) < 2:
         raise UsageError(
             f"--agents: {run.label} has one agent, {run.agents[0] if run.agents else 'none'}; a run of "
             "several has `compare` in its configuration"
         )
-    return between_agents(run)
+    return compare_agents(run)
 
 
-def _run_files(options: Wish, place: Place) -> tuple[Path, Path]:
+def _run_files(options: Wish, place: RunFolders) -> tuple[Path, Path]:
     if options.base:
         new = run_at(options.new or "latest", place, options.config)
         return run_at(options.base, place, options.config), new
@@ -267,19 +267,19 @@ def _run_files(options: Wish, place: Place) -> tuple[Path, Path]:
     return _results_file(base), _results_file(latest)
 
 
-def _is_part(run: KeptRun) -> bool:
+def _is_part(run: StoredRunFolder) -> bool:
     return run.record is not None and run.record.partial
 
 
-def _results_file(run: KeptRun) -> Path:
+def _results_file(run: StoredRunFolder) -> Path:
     assert run.file
     return run.file
 
 
-def _comparable_runs(folder: Path) -> Iterator[KeptRun]:
+def _comparable_runs(folder: Path) -> Iterator[StoredRunFolder]:
     """Yield stored runs from the latest on, all of the same command; judge runs are left out."""
     wanted = None
-    for run in reversed(kept_runs(folder)):
+    for run in reversed(list_stored_runs(folder)):
         record = None if run.under_way else run.record
         if run.file is None or record is None or record.kind is RunKind.JUDGE:
             continue
@@ -289,10 +289,10 @@ def _comparable_runs(folder: Path) -> Iterator[KeptRun]:
             yield run
 
 
-def _fails_on_regression(options: Wish, place: Place) -> bool:
+def _fails_on_regression(options: Wish, place: RunFolders) -> bool:
     """Return `fail_on_regression` of the configuration; False if the configuration cannot be loaded."""
     try:
-        path = place.path(options.config) if options.config else find(place.root)
+        path = place.path(options.config) if options.config else find_config(place.root)
         return load(path, dict(os.environ)).config.fail_on_regression
     except ConfigError as error:
         if place.config or options.config:
@@ -300,7 +300,7 @@ def _fails_on_regression(options: Wish, place: Place) -> bool:
         return False
 
 
-def _output(comparisons: Sequence[Comparison], options: Wish, place: Place) -> None:
+def _output(comparisons: Sequence[Comparison], options: Wish, place: RunFolders) -> None:
     if options.output:
         path = place.path(options.output)
         try:
@@ -308,7 +308,7 @@ def _output(comparisons: Sequence[Comparison], options: Wish, place: Place) -> N
         except OSError as error:
             raise UsageError(f"--output: {path} cannot be written: {error.strerror}") from None
     elif options.form == "console":
-        show(comparisons)
+        print_comparisons(comparisons)
     else:
         Output(sys.stdout).write_bytes(_formatted(comparisons, options))
 
@@ -341,7 +341,7 @@ def _planned_run(prepared: Prepared) -> MeasuredRun:
 
 def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
     if isinstance(entry, ScenarioResult):
-        return measured_scenario(entry)
+        return measure_scenario(entry)
     return MeasuredScenario(
         name=entry.scenario.name,
         agent=entry.agent,
@@ -366,7 +366,7 @@ def _regression(change: ScenarioChange) -> Regression:
 
 def _message(change: ScenarioChange) -> str:
     figures = [f"{row.name} {row.base:.2f} → {row.new:.2f}" for row in changed_rows(change)]
-    return "\n".join([story(change), *figures])
+    return "\n".join([describe_change(change), *figures])
 
 
 def _key(result: ScenarioResult) -> tuple[str, str, str]:

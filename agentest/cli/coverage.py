@@ -18,8 +18,8 @@ from agentest.domain.results import ScenarioResult, Status
 from agentest.report.console.reporter import open_console
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Options, Unit
-from agentest.runner.prepare import Prepared, Request, is_configured, prepare
-from agentest.scenarios.discovery import name_fits
+from agentest.runner.prepare import Prepared, RunRequest, is_configured, prepare
+from agentest.scenarios.discovery import matches_name
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import latest_run
 from agentest.store.runs.record import RunKind
@@ -35,14 +35,16 @@ _NO_AGENT = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCoverage:
     """The coverage, and the files that could not be loaded."""
 
     coverage: Coverage
     broken: tuple[ScenarioResult, ...]
 
 
-def covered(request: Request, results: Sequence[Path] = (), eval_sets: Sequence[str] = ()) -> Measured:
+def measure_coverage(
+    request: RunRequest, results: Sequence[Path] = (), eval_sets: Sequence[str] = ()
+) -> MeasuredCoverage:
     """Measure the coverage of scenarios, evaluation cases and their results. Raises UsageError.
 
     Args:
@@ -63,10 +65,10 @@ def covered(request: Request, results: Sequence[Path] = (), eval_sets: Sequence[
         only_units=options.filtered,
         agent=options.agent,
     )
-    return Measured(coverage, tuple(broken(prepared)) if prepared else ())
+    return MeasuredCoverage(coverage, tuple(broken(prepared)) if prepared else ())
 
 
-def _prepared(request: Request, *, alone: bool) -> Prepared | None:
+def _prepared(request: RunRequest, *, alone: bool) -> Prepared | None:
     """Prepare the scenarios; None if there is no configuration and other input was given."""
     if not (alone or is_configured(request)):
         return None
@@ -80,7 +82,7 @@ def _last_results(prepared: Prepared) -> list[Path]:
     return [file for file in files if file.exists()]
 
 
-def _cases(request: Request, eval_sets: Sequence[str]) -> Iterator[Unit]:
+def _cases(request: RunRequest, eval_sets: Sequence[str]) -> Iterator[Unit]:
     """Yield the evaluation cases that can run and match the filters."""
     reads = read_sets(EvalRequest(request, tuple(eval_sets)))
     sets = [CaseSet(read, Criteria(()), graded=False) for read in reads]
@@ -92,7 +94,7 @@ def _cases(request: Request, eval_sets: Sequence[str]) -> Iterator[Unit]:
 
 def _chosen(unit: Unit, options: Options) -> bool:
     return (
-        (not options.scenarios or name_fits(unit.scenario.name, options.scenarios))
+        (not options.scenarios or matches_name(unit.scenario.name, options.scenarios))
         and (not options.files or contains_any(unit.file, options.files))
         and (not options.tags or bool({*options.tags} & {*unit.scenario.tags}))
     )
@@ -111,7 +113,7 @@ def show(coverage: Coverage, form: Form, out: TextIO, environ: Mapping[str, str]
         Output(out, environ).write_bytes(text)
 
 
-def enough(coverage: Coverage, least: float | None) -> ExitCode:
+def coverage_status(coverage: Coverage, least: float | None) -> ExitCode:
     """Return FAILED if a share is below `least` percent. Raises UsageError if there is nothing to measure."""
     if least is None:
         return ExitCode.PASSED

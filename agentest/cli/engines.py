@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.runner.plan import Options
-from agentest.runner.prepare import Prepared, Request
+from agentest.runner.prepare import Prepared, RunRequest
 from agentest.support.errors import UsageError
 from agentest.support.files import moved
 
 if TYPE_CHECKING:
     from agentest.adk.plan import EvalRequest
     from agentest.runner.executor import Engine
-    from agentest.workers.ray.worker_process import Recipe
+    from agentest.workers.ray.worker_process import PreparationRecipe
 
 LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
@@ -38,7 +38,7 @@ def engine_name(options: Options) -> str:
     return name
 
 
-def processes_of(prepared: Prepared) -> int:
+def process_count(prepared: Prepared) -> int:
     """Return the number of processes on this machine that run conversations. Raises UsageError."""
     options = prepared.request.options
     if engine_name(options) in (LOCAL, RAY):
@@ -48,7 +48,9 @@ def processes_of(prepared: Prepared) -> int:
     return worker_count(prepared, options.workers or AUTO)
 
 
-def within_limits(prepared: Prepared, processes: int, allow: Callable[[int], int] | None = None) -> Prepared:
+def limit_concurrency(
+    prepared: Prepared, processes: int, allow: Callable[[int], int] | None = None
+) -> Prepared:
     """Limit the concurrency to the connections that the processes can open, and add a note if it changes.
 
     On Ray the workers open the connections, so each of them applies the limit of its node.
@@ -61,12 +63,12 @@ def within_limits(prepared: Prepared, processes: int, allow: Callable[[int], int
         return prepared
     from agentest.runner import environment
 
-    return environment.fitted(prepared, processes, allow or environment.allow)
+    return environment.limited_to_connections(prepared, processes, allow or environment.allow)
 
 
 @contextmanager
-def opened_engine(
-    prepared: Prepared, processes: int, recipe: Recipe | None = None, *, earlier: bool
+def open_engine(
+    prepared: Prepared, processes: int, recipe: PreparationRecipe | None = None, *, earlier: bool
 ) -> Iterator[Engine]:
     """Open the engine of a run. Call it before the event loop starts, because it forks processes.
 
@@ -78,19 +80,19 @@ def opened_engine(
     Raises UsageError.
     """
     if engine_name(prepared.request.options) == RAY:
-        from agentest.workers.ray.engine import ray_engine
+        from agentest.workers.ray.engine import open_ray_engine
 
-        with ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
+        with open_ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
             yield on_ray
         return
     if processes == 1 and prepared.request.options.engine != WORKERS:
-        from agentest.runner.executor import InProcess
+        from agentest.runner.executor import LocalEngine
 
-        yield InProcess()
+        yield LocalEngine()
         return
-    from agentest.workers.processes import forked_engine
+    from agentest.workers.processes import open_forked_engine
 
-    with forked_engine(prepared, processes, earlier=earlier) as engine:
+    with open_forked_engine(prepared, processes, earlier=earlier) as engine:
         yield engine
 
 
@@ -98,7 +100,7 @@ def opened_engine(
 class RunRecipe:
     """Prepare a run of scenarios in another process."""
 
-    request: Request
+    request: RunRequest
 
     def prepared(self, root: Path) -> Prepared:
         from agentest.runner.prepare import prepare
@@ -125,7 +127,7 @@ class EvalRecipe:
         return prepare_eval(there)
 
 
-def _moved(request: Request, root: Path) -> Request:
+def _moved(request: RunRequest, root: Path) -> RunRequest:
     """Move the request to another folder, without reports and comparisons, which the main process makes."""
     paths = tuple(replace(each, path=moved(each.path, request.root, root)) for each in request.options.paths)
     return replace(

@@ -15,13 +15,13 @@ _MAX_LINES = 40
 _MAX_LINE_CHARS = 1_000
 
 
-def refused(error: object) -> ExitCode:
+def print_user_error(error: object) -> ExitCode:
     """Print an error that the user can fix, and return the exit status."""
     tell(f"agentest: {_redactor()(str(error))}")
     return ExitCode.ERRORED
 
 
-def crashed(error: BaseException) -> ExitCode:
+def print_crash(error: BaseException) -> ExitCode:
     """Print an unexpected error with secrets redacted, and return the exit status."""
     errors = list(unwrapped(error))
     if isinstance(errors[-1], KeyboardInterrupt):

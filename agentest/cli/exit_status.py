@@ -14,7 +14,7 @@ from agentest.support.errors import ExitCode, OutputError, UsageError
 from agentest.support.terminal import Output, lost, tell
 
 
-def ended(command: Callable[[], int]) -> int:
+def exit_status_of(command: Callable[[], int]) -> int:
     """Run a command and return its exit status. A user's mistake is printed as one message."""
     try:
         return command()
@@ -23,15 +23,15 @@ def ended(command: Callable[[], int]) -> int:
     except click.ClickException:
         raise
     except BaseException as error:  # noqa: BLE001 - a SystemExit of the user's code would set our status
-        from agentest.cli.error_output import crashed
+        from agentest.cli.error_output import print_crash
 
-        return crashed(error)
+        return print_crash(error)
 
 
 def _refused(error: Exception) -> ExitCode:
-    from agentest.cli.error_output import refused
+    from agentest.cli.error_output import print_user_error
 
-    return refused(error)
+    return print_user_error(error)
 
 
 def run_to_exit(cli: click.Group) -> NoReturn:
@@ -43,7 +43,7 @@ def run_to_exit(cli: click.Group) -> NoReturn:
 
     hear()
     guard_process_exit()
-    status = ended(lambda: _flushed(cli))
+    status = exit_status_of(lambda: _flushed(cli))
     for problem in prevented_exits():
         tell(f"agentest: {problem}: the exit status is {ExitCode.ERRORED}")
         status = ExitCode.ERRORED

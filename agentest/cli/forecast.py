@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from agentest.cli.run_output import ANSWERS, Keeping, Kind
-from agentest.domain.forecast import Earlier, Forecast, Planned, forecast, forecast_words, over_budget
+from agentest.cli.run_output import ANSWERS, RunOutput, RunVariant
+from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast, format_forecast
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import Spending
-from agentest.store.last_run import earlier_of_kind
+from agentest.store.last_run import find_earlier_run
 from agentest.store.runs.folder import complete_runs
 from agentest.store.runs.record import RunKind
 
@@ -20,7 +20,7 @@ _AGENT_KINDS = (RunKind.RUN, RunKind.EVAL)
 """Kinds of runs that call agents."""
 
 
-def earlier_of(prepared: Prepared, kind: RunKind) -> Earlier | None:
+def comparable_run(prepared: Prepared, kind: RunKind) -> PastRun | None:
     """Return the durations and costs of a comparable earlier run; None if there is none.
 
     A run is comparable if it is complete, of the same kind, and used models if this one does.
@@ -29,12 +29,12 @@ def earlier_of(prepared: Prepared, kind: RunKind) -> Earlier | None:
         return None
     places = {(unit.scenario.name, unit.agent) for unit in prepared.plan.units}
     offline = not any(prepared.model_names.values())
-    return earlier_of_kind(complete_runs(output_dir(prepared), kind), places, offline=offline)
+    return find_earlier_run(complete_runs(output_dir(prepared), kind), places, offline=offline)
 
 
 def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
     """Predict the run from the last comparable one; None if there is none."""
-    earlier = earlier_of(prepared, kind)
+    earlier = comparable_run(prepared, kind)
     if earlier is None:
         return None
     parallel = prepared.loaded.config.parallel
@@ -42,7 +42,7 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
     return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
 
 
-def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
+def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
     """Yield the expected duration and cost as lines.
 
     Args:
@@ -51,7 +51,7 @@ def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
     evaluated = any(unit.scenario.case for unit in prepared.plan.units)
     found = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
     if found:
-        yield f"expected: {forecast_words(found, datetime.now().astimezone())}"
+        yield f"expected: {format_forecast(found, datetime.now().astimezone())}"
         return
     yield "expected: how long it takes is not known before a first run has been kept"
     if most_calls:
@@ -59,15 +59,15 @@ def expectation(prepared: Prepared, most_calls: int) -> Iterator[str]:
         yield from _prices(prepared)
 
 
-def spending_of(
-    prepared: Prepared, kind: Kind, keeping: Keeping | None, note: Callable[[str], None]
+def known_costs(
+    prepared: Prepared, kind: RunVariant, keeping: RunOutput | None, note: Callable[[str], None]
 ) -> Spending:
     """Return the known costs of conversations, and add a note if the forecast exceeds the budget."""
     options = prepared.request.options
     found = None if options.tape == "replay" else forecast_of(prepared, kind.name)
-    if over := found and over_budget(found, options.max_llm_calls, options.max_cost, kind.resumed_by):
+    if over := found and budget_warning(found, options.max_llm_calls, options.max_cost, kind.resumed_by):
         note(over)
-    earlier = earlier_of(prepared, kind.name)
+    earlier = comparable_run(prepared, kind.name)
     took = earlier.took if earlier else {}
     if earlier and dict(earlier.models) != prepared.model_names:
         took = {place: replace(each, cost=None) for place, each in took.items()}
@@ -79,8 +79,8 @@ def spending_of(
     )
 
 
-def _planned(unit: Unit, parallel: bool) -> Planned:
-    return Planned(
+def _planned(unit: Unit, parallel: bool) -> PlannedUnit:
+    return PlannedUnit(
         name=unit.scenario.name,
         agent=unit.agent,
         conversations=unit.conversations - len(unit.kept.conversations),

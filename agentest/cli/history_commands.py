@@ -12,8 +12,16 @@ from typing import Any
 
 import click
 
-from agentest.cli.exit_status import ended
-from agentest.cli.options import output_options, path_option, place_in, recording, request_at, tape, where
+from agentest.cli.exit_status import exit_status_of
+from agentest.cli.options import (
+    build_request,
+    cassette_mode,
+    enter_place,
+    output_options,
+    path_option,
+    recording,
+    where,
+)
 
 _FEW = 20
 
@@ -29,10 +37,10 @@ def runs(cwd: Path | None, config: Path | None, every: bool, form: Any) -> int:
         from agentest.cli.run_lookup import runs_folder
         from agentest.cli.stored_runs import list_runs
 
-        place = place_in(cwd, config)
+        place = enter_place(cwd, config)
         return list_runs(runs_folder(place, config), form, None if every else _FEW)
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.command()
@@ -52,12 +60,12 @@ def show(run: str, cwd: Path | None, config: Path | None, **chosen: Any) -> int:
     def go() -> int:
         from agentest.cli.run_lookup import run_at
         from agentest.cli.stored_runs import Wish
-        from agentest.cli.stored_runs import show as shown
+        from agentest.cli.stored_runs import report_stored_run as shown
 
-        place = place_in(cwd, config)
+        place = enter_place(cwd, config)
         return shown(run_at(run, place, config), Wish(**chosen), place)
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.command()
@@ -74,9 +82,9 @@ def ui(run: str | None, cwd: Path | None, config: Path | None, port: int) -> int
     def go() -> int:
         from agentest.cli.ui import ui as served
 
-        return served(place_in(cwd, config), config, port, run)
+        return served(enter_place(cwd, config), config, port, run)
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.command()
@@ -107,9 +115,9 @@ def compare(base: str | None, new: str | None, cwd: Path | None, config: Path | 
     def go() -> int:
         from agentest.cli.comparison import Wish, compare_runs
 
-        return compare_runs(Wish(base=base, new=new, config=config, **chosen), place_in(cwd, config))
+        return compare_runs(Wish(base=base, new=new, config=config, **chosen), enter_place(cwd, config))
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.command()
@@ -130,9 +138,9 @@ def merge(runs: tuple[str, ...], cwd: Path | None, config: Path | None, **chosen
         from agentest.cli.merge import Wish
         from agentest.cli.merge import merge as merged
 
-        return merged(Wish(runs=runs, **chosen), place_in(cwd, config), config)
+        return merged(Wish(runs=runs, **chosen), enter_place(cwd, config), config)
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 _METRIC = click.option(
@@ -167,11 +175,11 @@ def label(results: str, cwd: Path | None, config: Path | None, to: Path, **chose
         from agentest.cli.label import label as run
         from agentest.cli.run_lookup import run_at
 
-        place = place_in(cwd, config)
-        request = request_at(place, config, offline=True)
+        place = enter_place(cwd, config)
+        request = build_request(place, config, offline=True)
         return run(Wish(results=run_at(results, place, config), to=place.path(to), **chosen), request)
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.command()
@@ -193,14 +201,14 @@ def calibrate(labels: Path, cwd: Path | None, config: Path | None, **options: An
     Exit status: 0 measured, 2 when the labels or the configuration cannot be used or the judge answered
     nothing, 130 interrupted.
     """
-    options["tape"] = tape(options)
+    options["tape"] = cassette_mode(options)
     chosen = {key: options.pop(key) for key in ("judge", "metrics", "write", "as_json")}
 
     def go() -> int:
         from agentest.cli.calibrate import Wish
         from agentest.cli.calibrate import calibrate as run
 
-        place = place_in(cwd, config)
-        return run(Wish(labels=place.path(labels), **chosen), request_at(place, config, **options))
+        place = enter_place(cwd, config)
+        return run(Wish(labels=place.path(labels), **chosen), build_request(place, config, **options))
 
-    return ended(go)
+    return exit_status_of(go)

@@ -17,7 +17,7 @@ from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import tell
 
 
-def for_finished(
+def plan_for_finished(
     plan: Plan,
     conversations: Mapping[tuple[str, str], Sequence[Conversation]],
     planned: Mapping[tuple[str, str], int],
@@ -66,7 +66,7 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
         for (name, agent), with_threshold in conversations.items()
         if (name in selected or not options.filtered) and options.agent in (None, agent)
     }
-    plan, finished = for_finished(prepared.plan, conversations, planned_of(earlier))
+    plan, finished = plan_for_finished(prepared.plan, conversations, planned_of(earlier))
     if not finished:
         of_sets = any(entry.scenario.adk for entry in entries(earlier))
         hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""

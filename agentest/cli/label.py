@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.calibration.candidates import gather, scenarios_of
+from agentest.calibration.candidates import gather_conversations, scenarios_of
 from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labels import Labels, metrics_named
 from agentest.calibration.terminal_labelling import Dialogue, open_questions
-from agentest.cli.chat import typed
-from agentest.scenarios.discovery import name_fits
+from agentest.cli.chat import stdin_reader
+from agentest.scenarios.discovery import matches_name
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.spelling import did_you_mean
@@ -22,7 +22,7 @@ from agentest.support.terminal import say, tell
 from agentest.support.text import count
 
 if TYPE_CHECKING:
-    from agentest.runner.prepare import Request
+    from agentest.runner.prepare import RunRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class Wish:
     by: str = ""
 
 
-def label(options: Wish, request: Request) -> ExitCode:
+def label(options: Wish, request: RunRequest) -> ExitCode:
     """Ask the open questions in the terminal and store each label. Raises UsageError."""
     if sys.stdin is None:
         raise UsageError("label reads what you type from the standard input, which is closed")
     metrics = chosen_metrics(options.metrics)
-    gathered = gather(options.results, scenarios_of(request))
+    gathered = gather_conversations(options.results, scenarios_of(request))
     for note in gathered.notes:
         tell(f"agentest: {note}")
     chosen = {
         each.id: each
         for each in gathered.conversations.values()
-        if not options.scenarios or name_fits(each.scenario, options.scenarios)
+        if not options.scenarios or matches_name(each.scenario, options.scenarios)
     }
     if not chosen:
         raise UsageError(
@@ -63,7 +63,7 @@ def label(options: Wish, request: Request) -> ExitCode:
     dialogue = Dialogue(
         conversations=chosen,
         keep=LabelWriter(options.to, set(known.conversations)),
-        read_line=typed(),
+        read_line=stdin_reader(),
         write=lambda text: say(text, end=""),
         now=lambda: datetime.now().astimezone().isoformat(timespec="seconds"),
         by=options.by,

@@ -14,7 +14,7 @@ from agentest.support.terminal import clean
 
 def dry_run(prepared: Prepared) -> Iterator[str]:
     """Yield the maximum number of model calls per scenario, and the expected duration and cost."""
-    from agentest.cli.forecast import expectation
+    from agentest.cli.forecast import forecast_lines
     from agentest.runner.run_budget import estimate_of, shown
 
     if not prepared.user and not prepared.judge:
@@ -22,7 +22,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
     left = [replace(unit, conversations=_conversations_left(unit)) for unit in prepared.plan.left]
     estimates = estimate_of(prepared, left)
     yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
-    yield from map(clean, expectation(prepared, sum(each.total for each in estimates)))
+    yield from map(clean, forecast_lines(prepared, sum(each.total for each in estimates)))
 
 
 def listing(prepared: Prepared) -> Iterator[str]:

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 
 import click
 
-from agentest.cli.command_list import FIRST_STEPS, Commands
-from agentest.cli.exit_status import ended as _ended
+from agentest.cli.command_list import FIRST_STEPS, SectionedGroup
+from agentest.cli.exit_status import exit_status_of as _ended
 from agentest.cli.exit_status import run_to_exit
 from agentest.cli.history_commands import calibrate, compare, label, merge, runs, show, ui
+from agentest.cli.options import build_request as _request
 from agentest.cli.options import (
     camel_case_option,
     coverage_options,
@@ -28,10 +29,9 @@ from agentest.cli.options import (
     which,
     with_dashes,
 )
-from agentest.cli.options import place_in as _place
-from agentest.cli.options import request_at as _request
+from agentest.cli.options import enter_place as _place
 from agentest.cli.project_commands import doctor, eval_set, init, mcp_stdio, mcp_tools
-from agentest.cli.run_commands import evaluate, run, tell_broken
+from agentest.cli.run_commands import evaluate, report_load_errors, run
 from agentest.support.errors import ExitCode
 from agentest.support.terminal import Output, say, source, tell
 from agentest.version import __version__
@@ -43,7 +43,7 @@ _CONTEXT = {
 }
 
 
-@click.group(cls=Commands, context_settings=_CONTEXT, epilog=FIRST_STEPS)
+@click.group(cls=SectionedGroup, context_settings=_CONTEXT, epilog=FIRST_STEPS)
 @click.version_option(__version__, prog_name="agentest")
 def cli() -> None:
     """Test AI agents: simulated users, mocked tools, judged conversations, black-box over HTTP."""
@@ -82,11 +82,11 @@ def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **cho
     """
 
     def go() -> int:
-        from agentest.cli.record_tools import Wish, record_tools
+        from agentest.cli.record_tools import RecordToolsOptions, record_tools
 
         place = _place(cwd, config)
         request = _request(place, config=config, agent=agent, offline=True)
-        return record_tools(request, Wish(**chosen), place)
+        return record_tools(request, RecordToolsOptions(**chosen), place)
 
     return _ended(go)
 
@@ -153,9 +153,9 @@ def show_prompts(metric: str | None, mode: str | None) -> int:
     """Show what the judges are asked."""
 
     def go() -> int:
-        from agentest.cli.prompts import prompts
+        from agentest.cli.prompts import prompt_text
 
-        say(prompts(metric, mode))
+        say(prompt_text(metric, mode))
         return ExitCode.PASSED
 
     return _ended(go)
@@ -189,9 +189,9 @@ def export(run: str, output: Path | None, force: bool, **options: Any) -> int:
     def go() -> int:
         from agentest.authoring.export import export, write
         from agentest.cli.run_lookup import run_here
-        from agentest.runner.environment import place_of
+        from agentest.runner.environment import run_folders_of
 
-        root = place_of(Path.cwd()).root
+        root = run_folders_of(Path.cwd()).root
         exported = export(run_here(run), output=output, root=root, **options)
         for note in exported.notes:
             tell(f"agentest: {note}")
@@ -221,16 +221,16 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
     """
 
     def go() -> int:
-        from agentest.cli.coverage import covered, enough, show
+        from agentest.cli.coverage import coverage_status, measure_coverage, show
         from agentest.cli.run_lookup import run_at
 
         place = _place(cwd, options["config"])
         references = (*options.pop("more_results"), *options.pop("results"))
         paths = [run_at(reference, place, options["config"]) for reference in references]
         eval_sets = [place.from_root(target) for target in options.pop("eval_sets")]
-        measured = covered(_request(place, offline=True, **options), paths, eval_sets)
+        measured = measure_coverage(_request(place, offline=True, **options), paths, eval_sets)
         show(measured.coverage, form, sys.stdout)
-        return tell_broken(measured.broken) or enough(measured.coverage, fail_under)
+        return report_load_errors(measured.broken) or coverage_status(measured.coverage, fail_under)
 
     return _ended(go)
 

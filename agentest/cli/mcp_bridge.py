@@ -13,10 +13,10 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from agentest.runner.mock_servers import RealTools, look_at_real_tools
-from agentest.runner.prepare import Request, configure
+from agentest.runner.mock_servers import RealTools, compare_real_tools
+from agentest.runner.prepare import RunRequest, configure
 from agentest.support.errors import ExitCode
-from agentest.support.interrupts import in_event_loop
+from agentest.support.interrupts import run_event_loop
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count
 
@@ -36,7 +36,7 @@ def serve(url: str, environ: Mapping[str, str], lines: BinaryIO, out: BinaryIO) 
 
     Each message has its own thread, so that a slow tool does not delay other messages.
     """
-    send = sender(url, environ)
+    send = trace_sender(url, environ)
     writing = threading.Lock()
 
     def pass_on(line: bytes) -> None:
@@ -56,7 +56,7 @@ def serve(url: str, environ: Mapping[str, str], lines: BinaryIO, out: BinaryIO) 
         thread.join(_GRACE_S)
 
 
-def sender(url: str, environ: Mapping[str, str]) -> Send:
+def trace_sender(url: str, environ: Mapping[str, str]) -> Send:
     """Return a function that posts to a URL with the trace context of this process."""
     parts = urlsplit(url)
     connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
@@ -96,7 +96,7 @@ def url_of(given: str | None) -> str:
     return url
 
 
-def mcp_tools(request: Request, *, check: bool) -> ExitCode:
+def mcp_tools(request: RunRequest, *, check: bool) -> ExitCode:
     """Update the recorded tools of MCP servers, or with `check` report the differences.
 
     Raises UsageError.
@@ -104,9 +104,9 @@ def mcp_tools(request: Request, *, check: bool) -> ExitCode:
     loaded = configure(request)
 
     async def look() -> list[RealTools]:
-        return await look_at_real_tools(loaded, request.root, request.options.agent, write=not check)
+        return await compare_real_tools(loaded, request.root, request.options.agent, write=not check)
 
-    found = in_event_loop(look)
+    found = run_event_loop(look)
     for tools in found:
         for line in _lines(tools, check=check):
             say(clean(loaded.redact(line)))

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agentest.cli.run_output import LATEST, Keeping
+from agentest.cli.run_output import LATEST, RunOutput
 from agentest.config.config import Config
-from agentest.config.fields import wanted_reports
-from agentest.config.file import find, load
-from agentest.domain.events import RunFinished, WantedReport
+from agentest.config.fields import parse_reports
+from agentest.config.file import find_config, load
+from agentest.domain.events import ReportRequest, RunFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
-from agentest.history.merge import Whole
-from agentest.history.merge_parts import check_parts, check_whole, find_parts, named
-from agentest.report.registry import Broadcast, NotesReporter, Setting, make_reporters
-from agentest.runner.environment import Place, check_can_be_written
+from agentest.history.merge import MergedRun
+from agentest.history.merge_parts import check_parts, check_whole, find_parts, part_names
+from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
+from agentest.runner.environment import RunFolders, check_can_be_written
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, new_run_folder
 from agentest.store.runs.record import RunKind, RunRecord, write_record
@@ -29,7 +29,7 @@ from agentest.support.terminal import tell
 from agentest.support.text import count
 from agentest.version import __version__
 
-_RESULTS = WantedReport("json")
+_RESULTS = ReportRequest("json")
 _STATUSES = {
     Status.PASSED: ExitCode.PASSED,
     Status.FAILED: ExitCode.FAILED,
@@ -51,7 +51,7 @@ class Wish:
 
 
 def merge(
-    options: Wish, place: Place, config: Path | None, environ: Mapping[str, str] = os.environ
+    options: Wish, place: RunFolders, config: Path | None, environ: Mapping[str, str] = os.environ
 ) -> ExitCode:
     """Merge several runs into one and write its reports.
 
@@ -63,9 +63,9 @@ def merge(
     found = find_parts(options.runs, default_output, place.here)
     check_parts(found.parts)
     missing = check_whole(found.parts, allow_missing=options.allow_missing)
-    whole = Whole(parts=found.parts, missing=missing)
+    whole = MergedRun(parts=found.parts, missing=missing)
     whole.entries  # noqa: B018 - raises errors before anything is written
-    for note in (*found.notes, f"merge: {count(len(found.parts), 'run')}: {named(found.parts)}"):
+    for note in (*found.notes, f"merge: {count(len(found.parts), 'run')}: {part_names(found.parts)}"):
         _note(note)
     output_dir = place.here / options.output_dir if options.output_dir else default_output
     with _open_run_folder(
@@ -74,10 +74,10 @@ def merge(
         return _write_reports(whole, keeping, reports, options, place, environ)
 
 
-def _settings(place: Place, config: Path | None, environ: Mapping[str, str]) -> Config | None:
+def _settings(place: RunFolders, config: Path | None, environ: Mapping[str, str]) -> Config | None:
     """Return the configuration; None if there is none, because shards can be merged on any machine."""
     try:
-        path = place.path(config) if config else find(place.root)
+        path = place.path(config) if config else find_config(place.root)
         return load(path, dict(environ)).config
     except ConfigError as error:
         if config:
@@ -87,19 +87,19 @@ def _settings(place: Place, config: Path | None, environ: Mapping[str, str]) -> 
         return None
 
 
-def _reports(options: Wish, settings: Config | None, place: Place) -> tuple[WantedReport, ...]:
+def _reports(options: Wish, settings: Config | None, place: RunFolders) -> tuple[ReportRequest, ...]:
     """Return the requested reports, or those of the configuration. Raises UsageError."""
     try:
-        requested = wanted_reports(options.reporters, place.here)
+        requested = parse_reports(options.reporters, place.here)
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
-    reports = requested or wanted_reports(settings.reporters if settings else ("console",), place.root)
+    reports = requested or parse_reports(settings.reporters if settings else ("console",), place.root)
     check_can_be_written(reports)
     return reports
 
 
 @contextmanager
-def _open_run_folder(whole: Whole, output_dir: Path, keep_runs: int) -> Iterator[Keeping]:
+def _open_run_folder(whole: MergedRun, output_dir: Path, keep_runs: int) -> Iterator[RunOutput]:
     """Create the run's folder, and remove it if the block raises. Raises ConfigError."""
     with ExitStack() as stack:
         try:
@@ -112,7 +112,7 @@ def _open_run_folder(whole: Whole, output_dir: Path, keep_runs: int) -> Iterator
             ) from None
         journal = stack.enter_context(closing(Journal(folder.path / JOURNAL, _note)))
         try:
-            yield Keeping(
+            yield RunOutput(
                 folder=folder,
                 fixed=LATEST,
                 record=record,
@@ -126,7 +126,7 @@ def _open_run_folder(whole: Whole, output_dir: Path, keep_runs: int) -> Iterator
             raise
 
 
-def _record(whole: Whole, id: str) -> RunRecord:
+def _record(whole: MergedRun, id: str) -> RunRecord:
     records = [part.record for part in whole.parts]
     planned = [entry.planned.conversations for entry in whole.entries if entry.planned]
     return RunRecord(
@@ -144,14 +144,14 @@ def _record(whole: Whole, id: str) -> RunRecord:
 
 
 def _write_reports(
-    whole: Whole,
-    keeping: Keeping,
-    reports: Sequence[WantedReport],
+    whole: MergedRun,
+    keeping: RunOutput,
+    reports: Sequence[ReportRequest],
     options: Wish,
-    place: Place,
+    place: RunFolders,
     environ: Mapping[str, str],
 ) -> ExitCode:
-    setting = Setting(
+    setting = ReporterContext(
         root=place.root,
         folder=keeping.folder.path,
         run_id=keeping.folder.id,
@@ -174,7 +174,7 @@ def _write_reports(
     return code or (ExitCode.ERRORED if problems or broadcast.failed else code)
 
 
-def _send_events(whole: Whole, broadcast: Callable[..., None]) -> RunResult:
+def _send_events(whole: MergedRun, broadcast: Callable[..., None]) -> RunResult:
     result: RunResult | None = None
     for event in whole.events():
         broadcast(event)
@@ -184,7 +184,7 @@ def _send_events(whole: Whole, broadcast: Callable[..., None]) -> RunResult:
     return result
 
 
-def _outcome_line(result: RunResult, reports: Sequence[WantedReport], broadcast: Broadcast) -> Iterator[str]:
+def _outcome_line(result: RunResult, reports: Sequence[ReportRequest], broadcast: Broadcast) -> Iterator[str]:
     """Yield the outcome in one line, unless a reporter has printed it to the console."""
     printed = {report.name for report in reports if report.path is None} - broadcast.failed
     if printed & {"console", "github-actions"}:

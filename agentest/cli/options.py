@@ -13,9 +13,9 @@ from agentest.support.errors import UsageError
 from agentest.support.terminal import tell
 
 if TYPE_CHECKING:
-    from agentest.cli.selection import Choosing
-    from agentest.runner.environment import Place
-    from agentest.runner.prepare import Request
+    from agentest.cli.selection import ScenarioSelection
+    from agentest.runner.environment import RunFolders
+    from agentest.runner.prepare import RunRequest
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -291,7 +291,7 @@ recording = _options(
 _SELECTION_OPTIONS = ("last_failed", "failed_first", "shuffle", "resume", "shard", "shard_by")
 
 
-def place_in(cwd: Path | None, config: Path | None) -> Place:
+def enter_place(cwd: Path | None, config: Path | None) -> RunFolders:
     """Return the place of a run, and make the configuration's folder the working directory.
 
     Args:
@@ -300,7 +300,7 @@ def place_in(cwd: Path | None, config: Path | None) -> Place:
 
     Raises UsageError if `cwd` does not exist.
     """
-    from agentest.runner.environment import Place, place_of
+    from agentest.runner.environment import RunFolders, run_folders_of
 
     if cwd is not None:
         if not cwd.is_dir():
@@ -308,42 +308,42 @@ def place_in(cwd: Path | None, config: Path | None) -> Place:
         os.chdir(cwd)
     here = Path.cwd()
     if config:  # the user named the file, so it can be in any folder
-        return Place(here, here)
-    place = place_of(here)
+        return RunFolders(here, here)
+    place = run_folders_of(here)
     if place.config:
         tell(f"agentest: configuration: {place.shown(place.config)}")
         os.chdir(place.root)
     return place
 
 
-def request_at(place: Place, config: Path | None, **options: Any) -> Request:
+def build_request(place: RunFolders, config: Path | None, **options: Any) -> RunRequest:
     """Build the request of a command from its options.
 
     Args:
         place: folder of the configuration and working directory.
         config: configuration file named by the user; None for the one of `place`.
-        options: fields of `Request` and of `runner.plan.Options`.
+        options: fields of `RunRequest` and of `runner.plan.Options`.
 
     Raises UsageError if the engine options exclude each other, even if nothing runs.
     """
     from agentest.cli.engines import engine_name
     from agentest.runner.plan import Options
-    from agentest.runner.prepare import Request
-    from agentest.scenarios.discovery import path_choice
+    from agentest.runner.prepare import RunRequest
+    from agentest.scenarios.discovery import parse_path_choice
 
     beside = ("reporters", "verbose", "detailed", "baseline", "fail_on_regression")
     reporting = {name: options.pop(name) for name in beside if name in options}
     if options.get("cassettes"):
         options["cassettes"] = place.from_root(options["cassettes"])
     if options.get("paths"):
-        options["paths"] = tuple(path_choice(given, place.here) for given in options["paths"])
+        options["paths"] = tuple(parse_path_choice(given, place.here) for given in options["paths"])
     named = place.path(config) if config else None
-    request = Request(place.root, named, Options(**options), here=place.here, **reporting)
+    request = RunRequest(place.root, named, Options(**options), here=place.here, **reporting)
     engine_name(request.options)
     return request
 
 
-def choosing_options(
+def split_selection_options(
     options: dict[str, Any], words: tuple[str, ...]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Split off the options that select and order scenarios, and return them with the positional arguments.
@@ -369,14 +369,14 @@ def _names_scenarios(word: str) -> bool:
     return path.endswith((".py", ".test.json", ".evalset.json"))
 
 
-def choosing(selection: dict[str, Any]) -> Choosing:
+def scenario_selection(selection: dict[str, Any]) -> ScenarioSelection:
     """Return the function that selects the scenarios of a prepared run."""
-    from agentest.cli.selection import Choosing
+    from agentest.cli.selection import ScenarioSelection
 
-    return Choosing(**selection)
+    return ScenarioSelection(**selection)
 
 
-def tape(options: dict[str, Any]) -> str | None:
+def cassette_mode(options: dict[str, Any]) -> str | None:
     """Return the cassette mode, and remove its flags from the options.
 
     Raises click.UsageError if more than one flag is set.

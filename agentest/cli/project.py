@@ -10,27 +10,27 @@ from functools import partial
 from pathlib import Path
 from textwrap import wrap
 
-from agentest.authoring.check import Check, Mark
-from agentest.authoring.doctor import examine
-from agentest.authoring.new_project import Begun, Filed, Step, Wish, begin
-from agentest.runner.prepare import Prepared, Request
+from agentest.authoring.check import Check, CheckOutcome
+from agentest.authoring.doctor import run_checks
+from agentest.authoring.new_project import InitRequest, InitResult, NextStep, WrittenFile, begin
+from agentest.runner.prepare import Prepared, RunRequest
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from
-from agentest.support.interrupts import in_event_loop
+from agentest.support.interrupts import run_event_loop
 from agentest.support.terminal import clean, encodable, say, tell
 from agentest.support.text import count
 
-_GLYPHS = {Mark.GOOD: "✓", Mark.BAD: "✗", Mark.OPEN: "–"}
-_ASCII_MARKS = {Mark.GOOD: "ok", Mark.BAD: "BAD", Mark.OPEN: "-"}
+_GLYPHS = {CheckOutcome.GOOD: "✓", CheckOutcome.BAD: "✗", CheckOutcome.OPEN: "–"}
+_ASCII_MARKS = {CheckOutcome.GOOD: "ok", CheckOutcome.BAD: "BAD", CheckOutcome.OPEN: "-"}
 """Marks for terminals that cannot show the glyphs."""
 _WIDTH = 80
 _INDENT = "    "
 
 
-def doctor(request: Request) -> ExitCode:
+def doctor(request: RunRequest) -> ExitCode:
     """Check everything that a run needs; return ERRORED if something would prevent a verdict."""
-    look = partial(examine, request, _print_check, say=_print_progress, expected=_forecast_text)
-    bad = in_event_loop(look)
+    look = partial(run_checks, request, _print_check, say=_print_progress, expected=_forecast_text)
+    bad = run_event_loop(look)
     if bad:
         what = "it" if bad == 1 else "them"
         say(f"\n{count(bad, 'problem')}: see to {what}, and run agentest doctor again")
@@ -39,7 +39,7 @@ def doctor(request: Request) -> ExitCode:
     return ExitCode.PASSED
 
 
-def init(options: Wish) -> ExitCode:
+def init(options: InitRequest) -> ExitCode:
     """Write a project's first files and print the next steps. Raises UsageError."""
     begun = begin(options)
     for line in (*_file_lines(begun.files), *_next_steps(options.folder, begun)):
@@ -56,11 +56,11 @@ def _print_progress(what: str) -> None:
 def _forecast_text(prepared: Prepared) -> str:
     """Return the expected duration and cost based on an earlier run; "" if there is none."""
     from agentest.cli.forecast import forecast_of
-    from agentest.domain.forecast import forecast_words
+    from agentest.domain.forecast import format_forecast
     from agentest.store.runs.record import RunKind
 
     found = forecast_of(prepared, RunKind.RUN)
-    return forecast_words(found, datetime.now().astimezone()) if found else ""
+    return format_forecast(found, datetime.now().astimezone()) if found else ""
 
 
 def _print_check(check: Check) -> None:
@@ -70,7 +70,7 @@ def _print_check(check: Check) -> None:
     say("\n".join((*head, *below)))
 
 
-def _glyphs() -> Mapping[Mark, str]:
+def _glyphs() -> Mapping[CheckOutcome, str]:
     signs = "".join(_GLYPHS.values())
     return _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _ASCII_MARKS
 
@@ -92,20 +92,20 @@ def _indented(row: str) -> Iterator[str]:
     )
 
 
-def _file_lines(files: tuple[Filed, ...]) -> Iterator[str]:
+def _file_lines(files: tuple[WrittenFile, ...]) -> Iterator[str]:
     shown = [clean(path_from(Path.cwd(), file.path)) for file in files]
     width = max(map(len, shown))
     for name, file in zip(shown, files, strict=True):
         yield f"{file.deed.value:<8}  {name:<{width}}  {clean(file.about)}"
 
 
-def _next_steps(folder: Path, begun: Begun) -> Iterator[str]:
+def _next_steps(folder: Path, begun: InitResult) -> Iterator[str]:
     is_here = folder.absolute().resolve() == Path.cwd().resolve()
     there = "" if is_here else f"cd {shlex.quote(clean(str(folder)))} && "
     yield ""
-    if begun.step is Step.RUN:
+    if begun.step is NextStep.RUN:
         yield f"Next: {there}agentest run"
         return
-    yield "Next:" if begun.step is Step.LOOK else "Next: see to `agent` in the configuration, then"
+    yield "Next:" if begun.step is NextStep.LOOK else "Next: see to `agent` in the configuration, then"
     yield f"  {there}agentest doctor"
     yield f"  {there}agentest run"

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from agentest.cli.exit_status import ended
-from agentest.cli.options import model_option, path_option, place_in, request_at, where
+from agentest.cli.exit_status import exit_status_of
+from agentest.cli.options import build_request, enter_place, model_option, path_option, where
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import say
 
@@ -34,12 +34,12 @@ def init(folder: Path, endpoint: str | None, demo: bool, ci: str | None) -> int:
     """
 
     def go() -> int:
-        from agentest.authoring.new_project import Wish
+        from agentest.authoring.new_project import InitRequest
         from agentest.cli.project import init
 
-        return init(Wish(folder=folder, endpoint=endpoint, demo=demo, ci=ci))  # type: ignore[arg-type]
+        return init(InitRequest(folder=folder, endpoint=endpoint, demo=demo, ci=ci))  # type: ignore[arg-type]
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.command()
@@ -58,9 +58,9 @@ def doctor(cwd: Path | None, config: Path | None, **options: Any) -> int:
     def go() -> int:
         from agentest.cli.project import doctor
 
-        return doctor(request_at(place_in(cwd, config), config, **options))
+        return doctor(build_request(enter_place(cwd, config), config, **options))
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.command("mcp-stdio")
@@ -81,7 +81,7 @@ def mcp_stdio(url: str | None) -> int:
         serve(found, os.environ, sys.stdin.buffer, sys.stdout.buffer)
         return ExitCode.PASSED
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.command("mcp-tools")
@@ -97,9 +97,9 @@ def mcp_tools(cwd: Path | None, check: bool, **options: Any) -> int:
     def go() -> int:
         from agentest.cli.mcp_bridge import mcp_tools
 
-        return mcp_tools(request_at(place_in(cwd, options["config"]), **options), check=check)
+        return mcp_tools(build_request(enter_place(cwd, options["config"]), **options), check=check)
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @click.group("eval-set")
@@ -127,7 +127,7 @@ def create(agent: str, set_id: str) -> int:
         say(f"agentest eval_set add_eval_case {agent} {set_id} --scenarios_file FILE adds cases")
         return ExitCode.PASSED
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 @eval_set.command("add-eval-case")
@@ -159,4 +159,4 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
             say(f"{place.file}: case {case.eval_id!r} {happened}")
         return ExitCode.PASSED
 
-    return ended(go)
+    return exit_status_of(go)

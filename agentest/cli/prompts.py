@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agentest.adk.metrics.example_prompts import JUDGED_NAMES, shown_prompt
 from agentest.domain.metrics import BUILTIN
-from agentest.judging.example_prompts import shown_calls
-from agentest.judging.questions import SYSTEM, criterion_question, shown_prompts
+from agentest.judging.example_prompts import render_example_prompts
+from agentest.judging.questions import SYSTEM, criterion_question, prompts_text
 from agentest.runner.conversation_run import shown_question
 from agentest.scenarios.model import Criterion
 from agentest.support.errors import UsageError
@@ -23,7 +23,7 @@ _OTHERS = {
 """Judge questions that are not metrics."""
 
 
-def prompts(metric: str | None, mode: str | None = None) -> str:
+def prompt_text(metric: str | None, mode: str | None = None) -> str:
     """Return the prompts of a metric, or of all metrics if it is None.
 
     Args:
@@ -35,11 +35,11 @@ def prompts(metric: str | None, mode: str | None = None) -> str:
     if metric and mode:
         raise UsageError("--metric shows one question, --mode shows whole calls; give one of them")
     if mode:
-        return shown_calls(_MODES.get(mode, mode))
+        return render_example_prompts(_MODES.get(mode, mode))
     if metric is None:
         names = ", ".join(JUDGED_NAMES)
         return (
-            f"{shown_prompts()}\n\n# besides, each by --metric NAME\n{', '.join(_OTHERS)}"
+            f"{prompts_text()}\n\n# besides, each by --metric NAME\n{', '.join(_OTHERS)}"
             f"\n\n# of evaluation sets, each by --metric NAME\n{names}"
             "\n\n# whole calls about an example\n--mode off, --mode turn, --mode conversation"
         )
@@ -52,4 +52,4 @@ def prompts(metric: str | None, mode: str | None = None) -> str:
         raise UsageError(
             f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *JUDGED_NAMES, *_OTHERS})}"
         )
-    return shown_prompts(name)
+    return prompts_text(name)

@@ -12,33 +12,40 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.authoring.mock_module import Module, Targets, module_of, targets, write_module, write_text
-from agentest.authoring.recorded_calls import Declared, Gathered, gather
+from agentest.authoring.mock_module import (
+    MockModule,
+    MockTargets,
+    module_of,
+    targets,
+    write_module,
+    write_text,
+)
+from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
 from agentest.authoring.recorded_scenario import scenario_of
-from agentest.cli.chat import Person, said_by, typed
+from agentest.cli.chat import TerminalUser, speaker_lines, stdin_reader
 from agentest.cli.engines import LOCAL, engine_name
 from agentest.cli.run import run_once
-from agentest.cli.run_output import Keeping, LiveRun
-from agentest.cli.selection import Choosing
+from agentest.cli.run_output import LiveRun, RunOutput
+from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.simulated_user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
 from agentest.models.factory import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
-from agentest.runner.environment import Place
+from agentest.runner.environment import RunFolders
 from agentest.runner.mock_servers import (
-    Recorder,
-    one_conversation,
+    CallRecorder,
+    forwarding_servers,
+    prepare_one_conversation,
     refused,
-    serving,
     ways_to_mocks,
     with_real_tools,
 )
-from agentest.runner.prepare import Prepared, Request, prepare
+from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.runner.run import handled_signals
 from agentest.runner.sources import LiveAgents, SourceFactory, live_conversations
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
-from agentest.support.interrupts import in_event_loop
+from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_value
 from agentest.support.terminal import say, tell
 from agentest.support.text import count, shortened
@@ -48,7 +55,7 @@ _LAST_WORDS = "agentest: ended at once; nothing was written\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RecordToolsOptions:
     """Options of `agentest record-tools`."""
 
     say: tuple[str, ...] = ()
@@ -60,7 +67,7 @@ class Wish:
     force: bool = False
 
 
-def record_tools(request: Request, options: Wish, place: Place) -> ExitCode:
+def record_tools(request: RunRequest, options: RecordToolsOptions, place: RunFolders) -> ExitCode:
     """Run one conversation, or serve, and write the mocks. Raises UsageError."""
     _check(options)
     at = targets(
@@ -70,13 +77,13 @@ def record_tools(request: Request, options: Wish, place: Place) -> ExitCode:
         place.shown,
         force=options.force,
     )
-    prepared, tool_lists = with_tool_list(one_conversation(request, options.say), at)
+    prepared, tool_lists = with_tool_list(prepare_one_conversation(request, options.say), at)
     for note in prepared.notes:
         tell(f"agentest: {note}")
-    recorder = Recorder()
-    with tool_list_anew(at):
-        outcome = in_event_loop(_record, prepared, options, recorder)
-    recording = Recording(
+    recorder = CallRecorder()
+    with fresh_tool_list(at):
+        outcome = run_event_loop(_record, prepared, options, recorder)
+    recording = ToolRecording(
         prepared=prepared,
         recorder=recorder,
         at=at,
@@ -84,7 +91,7 @@ def record_tools(request: Request, options: Wish, place: Place) -> ExitCode:
         shown=place.shown,
         turns=outcome.turns,
     )
-    written = tell_recorded(recording, wanted=not outcome.interrupted)
+    written = write_recording(recording, wanted=not outcome.interrupted)
     if outcome.interrupted:
         return ExitCode.INTERRUPTED
     if outcome.failure:
@@ -93,7 +100,7 @@ def record_tools(request: Request, options: Wish, place: Place) -> ExitCode:
     return ExitCode.PASSED if written else ExitCode.ERRORED
 
 
-def record_run(request: Request, place: Place, choose: Choosing) -> ExitCode:
+def record_run(request: RunRequest, place: RunFolders, choose: ScenarioSelection) -> ExitCode:
     """Run the scenarios without their mocks and write the results of the real tools. Raises UsageError."""
     at = targets(None, None, place.here, place.shown, force=None)
     if engine_name(request.options) != LOCAL:
@@ -101,12 +108,12 @@ def record_run(request: Request, place: Place, choose: Choosing) -> ExitCode:
     if request.options.unmocked_tools == "error":
         raise UsageError("--record-tools has the real tools answer; leave --unmocked-tools error out")
     prepared, tool_lists = with_tool_list(with_real_tools(choose(prepare(request))), at)
-    recorder = Recorder()
+    recorder = CallRecorder()
     status = run_once(prepared, RecordedRun(recorder=recorder))
-    recording = Recording(
+    recording = ToolRecording(
         prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, shown=place.shown
     )
-    written = tell_recorded(recording, wanted=status is not ExitCode.INTERRUPTED)
+    written = write_recording(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
 
 
@@ -114,10 +121,10 @@ def record_run(request: Request, place: Place, choose: Choosing) -> ExitCode:
 class RecordedRun(LiveRun):
     """Run conversations with the agents and record their tool calls."""
 
-    recorder: Recorder = field(default_factory=Recorder)
+    recorder: CallRecorder = field(default_factory=CallRecorder)
     resumed_by: str = ""  # without mocks, another run has different conversations
 
-    def source(self, keeping: Keeping | None) -> SourceFactory:
+    def source(self, keeping: RunOutput | None) -> SourceFactory:
         on_mocks = self.recorder.on_mocks
         if keeping is None:
             return LiveAgents(on_mocks=on_mocks)
@@ -125,12 +132,12 @@ class RecordedRun(LiveRun):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class ToolRecording:
     """Recorded calls, and the files to write."""
 
     prepared: Prepared
-    recorder: Recorder
-    at: Targets
+    recorder: CallRecorder
+    at: MockTargets
     tool_list: Mapping[str, Path]
     """Maps an agent to the file with the tool list of its MCP server."""
     shown: Callable[[Path], str]
@@ -139,7 +146,7 @@ class Recording:
     """Turns of the conversation to write as a scenario."""
 
 
-def with_tool_list(prepared: Prepared, at: Targets) -> tuple[Prepared, dict[str, Path]]:
+def with_tool_list(prepared: Prepared, at: MockTargets) -> tuple[Prepared, dict[str, Path]]:
     """Set a tool list file for each agent with an MCP server, and return the files by agent.
 
     The file is written when the server is opened.
@@ -157,7 +164,7 @@ def with_tool_list(prepared: Prepared, at: Targets) -> tuple[Prepared, dict[str,
 
 
 @contextmanager
-def tool_list_anew(at: Targets) -> Iterator[None]:
+def fresh_tool_list(at: MockTargets) -> Iterator[None]:
     """With --force, remove the tool list so that it is recorded again, and restore it if it is not."""
     before = at.tool_list.read_bytes() if at.force and at.tool_list.exists() else None
     if before is not None:
@@ -169,7 +176,7 @@ def tool_list_anew(at: Targets) -> Iterator[None]:
             at.tool_list.write_bytes(before)
 
 
-def tell_recorded(recording: Recording, *, wanted: bool = True) -> bool:
+def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
     """Write the mocks and print the files. Returns True if any tool call was recorded. Raises UsageError.
 
     Args:
@@ -189,7 +196,7 @@ def tell_recorded(recording: Recording, *, wanted: bool = True) -> bool:
     return True
 
 
-def _check(options: Wish) -> None:
+def _check(options: RecordToolsOptions) -> None:
     if options.serve and options.say:
         raise UsageError("--serve talks to nobody: leave --say out, or --serve")
     if options.serve and options.scenario:
@@ -207,7 +214,7 @@ class _Outcome:
     interrupted: bool = False
 
 
-async def _record(prepared: Prepared, options: Wish, recorder: Recorder) -> _Outcome:
+async def _record(prepared: Prepared, options: RecordToolsOptions, recorder: CallRecorder) -> _Outcome:
     outcome, problem = _Outcome(), None
     with handled_signals(lambda: tasks.cancel_scope.cancel(), lambda: _LAST_WORDS) as signals:
         async with anyio.create_task_group() as tasks:
@@ -228,8 +235,8 @@ async def _record(prepared: Prepared, options: Wish, recorder: Recorder) -> _Out
 
 async def _converse(
     prepared: Prepared,
-    options: Wish,
-    recorder: Recorder,
+    options: RecordToolsOptions,
+    recorder: CallRecorder,
     stack: AsyncExitStack,
     tasks: TaskGroup,
     outcome: _Outcome,
@@ -264,27 +271,27 @@ async def _converse(
     outcome.failure = conversation.failure.message if conversation.failure else None
 
 
-def _user(options: Wish) -> User:
+def _user(options: RecordToolsOptions) -> User:
     if options.say:
         return ScriptedUser(options.say)
     if sys.stdin is not None and sys.stdin.isatty():
         say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
-    return Person(typed(), lambda text: say(text, end=""))
+    return TerminalUser(stdin_reader(), lambda text: say(text, end=""))
 
 
 def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
     if not typed_in:
-        yield said_by("you    ", turn.user_message)
+        yield speaker_lines("you    ", turn.user_message)
     for call in turn.tool_calls:
         answer = shortened(str(call.error or call.result), _SHOWN_RESULT_CHARS)
-        yield said_by("tool   ", f"{shortened(call_text(call), _SHOWN_RESULT_CHARS)} → {answer}")
-    yield said_by("agent  ", turn.agent_message or NO_TEXT)
+        yield speaker_lines("tool   ", f"{shortened(call_text(call), _SHOWN_RESULT_CHARS)} → {answer}")
+    yield speaker_lines("agent  ", turn.agent_message or NO_TEXT)
 
 
-async def _serve(prepared: Prepared, recorder: Recorder, stack: AsyncExitStack) -> None:
+async def _serve(prepared: Prepared, recorder: CallRecorder, stack: AsyncExitStack) -> None:
     """Run the mock servers in front of the real tools until a signal arrives."""
     addresses = await stack.enter_async_context(
-        serving(prepared, recorder, stack, lambda text: tell(f"agentest: {text}"))
+        forwarding_servers(prepared, recorder, stack, lambda text: tell(f"agentest: {text}"))
     )
     for name, url in addresses.by_placeholder.items():
         say(f"{name}  {url}")
@@ -292,23 +299,23 @@ async def _serve(prepared: Prepared, recorder: Recorder, stack: AsyncExitStack) 
     await anyio.sleep_forever()
 
 
-def _gathered(recording: Recording) -> Gathered:
+def _gathered(recording: ToolRecording) -> RecordedTools:
     declared = dict(_declared_tools(recording))
     recorder, redact = recording.recorder, recording.prepared.loaded.redact
-    return gather(recorder.conversations, redact, declared, recorder.statuses)
+    return gather_tools(recorder.conversations, redact, declared, recorder.statuses)
 
 
-def _declared_tools(recording: Recording) -> Iterator[tuple[str, Declared]]:
+def _declared_tools(recording: ToolRecording) -> Iterator[tuple[str, ToolDeclaration]]:
     """Yield the tools that the configuration or an MCP server's tool list describes."""
     for agent in recording.prepared.plan.agents.values():
         for tool in agent.tools or ():
-            yield tool.name, Declared(description=tool.description or "", parameters=tool.parameters)
+            yield tool.name, ToolDeclaration(description=tool.description or "", parameters=tool.parameters)
     for path in recording.tool_list.values():
         for entry in _listed_tools(path):
             schema = entry.get("inputSchema")
             yield (
                 str(entry.get("name")),
-                Declared(
+                ToolDeclaration(
                     description=str(entry.get("description") or ""),
                     parameters=schema if isinstance(schema, dict) else None,
                 ),
@@ -326,7 +333,7 @@ def _listed_tools(path: Path) -> list[dict[str, Any]]:
     return [entry for entry in tools if isinstance(entry, dict)] if isinstance(tools, list) else []
 
 
-def _nothing_recorded_message(recording: Recording, gathered: Gathered) -> str:
+def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools) -> str:
     if gathered.notes:
         return "nothing was recorded, and nothing was written"
     name, agent = next(iter(recording.prepared.plan.agents.items()))
@@ -342,7 +349,7 @@ def _nothing_recorded_message(recording: Recording, gathered: Gathered) -> str:
     )
 
 
-def _summary_lines(recording: Recording, gathered: Gathered, module: Module) -> Iterator[str]:
+def _summary_lines(recording: ToolRecording, gathered: RecordedTools, module: MockModule) -> Iterator[str]:
     """Yield lines about the written files and how to use them."""
     at, shown = recording.at, recording.shown
     calls = sum(tool.calls for tool in gathered.tools)
@@ -361,7 +368,7 @@ def _summary_lines(recording: Recording, gathered: Gathered, module: Module) -> 
         yield f"in a scenario: from {at.stem} import tools, then scenario(…, tools=tools)"
 
 
-def _write_scenario(recording: Recording, gathered: Gathered) -> Iterator[str]:
+def _write_scenario(recording: ToolRecording, gathered: RecordedTools) -> Iterator[str]:
     at = recording.at
     assert at.scenario
     if not recording.turns:

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 
 from agentest.cli.run_output import ANSWERS
 from agentest.domain.events import ConversationFinished
-from agentest.domain.forecast import Earlier, Took
+from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ConversationResult, ScenarioResult, Status
 from agentest.domain.shards import Part, Shard, split
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
 from agentest.runner.fingerprints import with_fingerprints
-from agentest.runner.plan import KeptPart, KeptRun, Plan, Unit
+from agentest.runner.plan import FinishedUnitPart, Plan, ResumedRun, Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import Entry, cut, with_units
-from agentest.runner.warnings import slimmed
-from agentest.store.last_run import earlier_run
+from agentest.runner.selection import PlanEntry, cut, with_units
+from agentest.runner.warnings import without_unneeded_parts
+from agentest.store.last_run import read_earlier_run
 from agentest.store.runs import folder as finding
 from agentest.store.runs.finished import FinishedPart, FinishedParts, Place, read_finished
 from agentest.store.runs.folder import JOURNAL, latest_whole_run, run_file
@@ -35,10 +35,10 @@ _SHOWN = 3
 COUNTS = "counts"
 """Value of `--shard-by` that splits by numbers of conversations, even if a stored run exists."""
 _BY_COUNTS = "numbers of conversations"
-_NO_TIME = Took(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
+_NO_TIME = ScenarioResources(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
 
 
-def resumed(
+def resume_run(
     prepared: Prepared,
     reference: str,
     kind: RunKind,
@@ -62,7 +62,7 @@ def resumed(
             "leave --shard out, or name the run of that shard"
         )
     if earlier_part:
-        prepared = as_part(prepared, earlier_part.shard, earlier_part.scenarios, earlier_part.split_by)
+        prepared = mark_as_shard(prepared, earlier_part.shard, earlier_part.scenarios, earlier_part.split_by)
     else:
         prepared = sharded(prepared, kind)
     if run is None:
@@ -89,7 +89,7 @@ class Durations:
 
     run: str
     """Name of the earlier run."""
-    earlier: Earlier
+    earlier: PastRun
 
     def cost(self, unit: Unit) -> int:
         """Return the expected milliseconds of a unit; the average of all units if this one is new."""
@@ -114,10 +114,12 @@ def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> 
     numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
     # Entries that do not run go to the first shard, which always has something to run if any shard has.
     mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}
-    return as_part(prepared, shard, mine, f"durations of run {durations.run}" if durations else _BY_COUNTS)
+    return mark_as_shard(
+        prepared, shard, mine, f"durations of run {durations.run}" if durations else _BY_COUNTS
+    )
 
 
-def as_part(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
+def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
     """Return the run as a shard that contains the named scenarios."""
     plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
     part = Part(
@@ -134,19 +136,21 @@ def as_part(prepared: Prepared, shard: Shard, names: Collection[str], split_by: 
     return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
 
 
-def name_of(entry: Entry) -> str:
+def name_of(entry: PlanEntry) -> str:
     """Return the name of a scenario, whether it runs or not."""
     return entry.scenario.name if isinstance(entry, Unit) else entry.name
 
 
-def _latest_unfinished(prepared: Prepared, kind: RunKind, shard: Shard | None) -> finding.KeptRun | None:
+def _latest_unfinished(
+    prepared: Prepared, kind: RunKind, shard: Shard | None
+) -> finding.StoredRunFolder | None:
     run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
     return run if run is None or (run.path / JOURNAL).is_file() else None
 
 
-def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.KeptRun:
+def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.StoredRunFolder:
     here = prepared.request.here or prepared.request.root
-    run = finding.KeptRun(finding.run_file(reference, output_dir(prepared), here).parent)
+    run = finding.StoredRunFolder(finding.run_file(reference, output_dir(prepared), here).parent)
     if run.under_way:
         raise UsageError(
             f"{_OPTION} {reference}: the run is still under way; wait for its end, or interrupt it"
@@ -168,7 +172,7 @@ def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.Kep
 def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
     """Select the scenarios that the earlier run's filters selected; used if the user gave no filters."""
 
-    def is_kept(entry: Entry) -> bool:
+    def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):
             return entry.verdict.status is not Status.SKIPPED
         return _place(entry) in earlier.parts
@@ -176,19 +180,19 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
     return replace(prepared, plan=cut(prepared.plan, is_kept), narrowed=True)
 
 
-def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> KeptPart:
+def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:
     part = earlier.parts.get(_place(unit))
     if part is None or not _is_same(unit, part):
-        return KeptPart()
+        return FinishedUnitPart()
     place = _place(unit)
     # The report shows a case's scores with its messages.
     slim = slim and unit.scenario.case is None
     conversations = {
-        number: slimmed(result) if slim else result
+        number: without_unneeded_parts(result) if slim else result
         for number, result in earlier.conversations(place).items()
         if number <= unit.conversations
     }
-    kept = KeptPart(conversations=conversations, usage=part.usage)
+    kept = FinishedUnitPart(conversations=conversations, usage=part.usage)
     result = earlier.result(place) if part.decided else None
     if result is None or not _is_whole(unit, part, result):
         return kept
@@ -225,14 +229,14 @@ def _completed(
 class _ResumedRun:
     """Collects what an earlier run contributes, and why the rest runs again."""
 
-    run: finding.KeptRun
+    run: finding.StoredRunFolder
     earlier: FinishedParts
     units: Sequence[Unit]
 
     @property
-    def kept_run(self) -> KeptRun:
+    def kept_run(self) -> ResumedRun:
         kept = {_place(unit): tuple(unit.kept.conversations) for unit in self.units}
-        return KeptRun(
+        return ResumedRun(
             id=self.run.id,
             answers=answers if (answers := self.run.path / ANSWERS).is_dir() else None,
             conversations=_Conversations(self.earlier, kept),
@@ -299,10 +303,10 @@ def _durations(prepared: Prepared, by: str | None, kind: RunKind) -> Durations |
         return None
     if by is None:
         latest = latest_whole_run(output_dir(prepared), kind)
-        earlier = earlier_run(latest.file) if latest and latest.file else None
+        earlier = read_earlier_run(latest.file) if latest and latest.file else None
         return Durations(run=latest.id, earlier=earlier) if latest and earlier else None
     file = run_file(by, output_dir(prepared), prepared.request.here or prepared.request.root)
-    earlier = earlier_run(file)
+    earlier = read_earlier_run(file)
     if earlier is None:
         raise UsageError(
             f"--shard-by {by}: {file} tells of no conversation's duration; name another run or results.json, "
@@ -335,7 +339,7 @@ def _fingerprints(prepared: Prepared) -> Mapping[str, str]:
     return {"plan": _hash(map(_identity, plan.entries)), "made_of": _hash(sorted(made_of))}
 
 
-def _identity(entry: Entry) -> str:
+def _identity(entry: PlanEntry) -> str:
     """Return a text that is equal for the same entry in another part."""
     if isinstance(entry, ScenarioResult):
         return repr((entry.name, entry.agent, entry.file, str(entry.verdict.status)))

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.engines import opened_engine, processes_of, within_limits
-from agentest.cli.run_output import LIVE, Keeping, Kind, kept
-from agentest.domain.events import WantedReport
+from agentest.cli.engines import limit_concurrency, open_engine, process_count
+from agentest.cli.run_output import LIVE, RunOutput, RunVariant, kept
+from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
@@ -22,22 +22,22 @@ from agentest.store.runs.folder import FILES
 from agentest.store.runs.record import RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
-from agentest.support.interrupts import in_event_loop
-from agentest.support.terminal import clean, in_log, tell
+from agentest.support.interrupts import run_event_loop
+from agentest.support.terminal import clean, clean_for_log, tell
 
 if TYPE_CHECKING:
-    from agentest.cli.comparison import Against
+    from agentest.cli.comparison import RunComparison
     from agentest.domain.events import Reporter
     from agentest.report.registry import Broadcast
-    from agentest.runner.session import Outcome
+    from agentest.runner.session import RunOutcome
     from agentest.runner.sources import SourceFactory
     from agentest.store.journal import Journal
 
-_RESULTS = WantedReport("json")
+_RESULTS = ReportRequest("json")
 
 
 def run_once(
-    prepared: Prepared, kind: Kind = LIVE, environ: MutableMapping[str, str] = os.environ
+    prepared: Prepared, kind: RunVariant = LIVE, environ: MutableMapping[str, str] = os.environ
 ) -> ExitCode:
     """Run a prepared plan with its reporters and return the exit status.
 
@@ -54,10 +54,10 @@ def run_once(
         from agentest.runner.fingerprints import with_fingerprints
 
         prepared = with_fingerprints(prepared)
-    against = comparing(prepared, kind)
+    against = open_comparison(prepared, kind)
     with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
-        processes = processes_of(prepared)
-        return _Run(within_limits(prepared, processes), kind, environ, keeping, against).run(processes)
+        processes = process_count(prepared)
+        return _Run(limit_concurrency(prepared, processes), kind, environ, keeping, against).run(processes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,44 +65,46 @@ class _Run:
     """One run that is starting: its plan, its folder and its comparison."""
 
     prepared: Prepared
-    kind: Kind
+    kind: RunVariant
     environ: Mapping[str, str]
-    keeping: Keeping | None
-    against: Against | None
+    keeping: RunOutput | None
+    against: RunComparison | None
 
     def run(self, processes: int) -> ExitCode:
-        from agentest.runner.run import AtSignals, Mode, execute
+        from agentest.runner.run import RunMode, SignalMessages, execute
         from agentest.runner.session import Spending
 
         prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
         broadcast, spending = self._broadcast(), None
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
-            from agentest.cli.forecast import spending_of
+            from agentest.cli.forecast import known_costs
 
-            spending = spending_of(prepared, self.kind, self.keeping, partial(_note, prepared))
+            spending = known_costs(prepared, self.kind, self.keeping, partial(_note, prepared))
         for text in prepared.notes:
             _note(prepared, text)
-        words = AtSignals(last=partial(last_words, prepared, journal, self.kind), show=broadcast.show)
+        words = SignalMessages(
+            last=partial(interruption_message, prepared, journal, self.kind), show=broadcast.show
+        )
         source = _source(prepared, self.kind, self.keeping)
         _tune_garbage_collector()
         with (
             shared_ports(prepared) as known,  # opened before the workers fork, which use the ports too
-            opened_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
+            open_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
             verbose = prepared.request.verbose
-            mode = Mode(source, engine, keep_conversations=verbose, spending=spending or Spending())
-            outcome = in_event_loop(execute, known, broadcast, mode, words)
+            mode = RunMode(source, engine, keep_conversations=verbose, spending=spending or Spending())
+            outcome = run_event_loop(execute, known, broadcast, mode, words)
         broadcast.finish()
         return self._finish(outcome, broadcast)
 
     def _broadcast(self) -> Broadcast:
         from agentest.cli.forecast import forecast_of
-        from agentest.report.registry import Broadcast, NotesReporter, Setting, make_reporters
+        from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
 
         prepared, keeping, request = self.prepared, self.keeping, self.prepared.request
         folder = keeping.folder.path if keeping else output_dir(prepared)
-        setting = Setting(
+        setting = ReporterContext(
             root=request.root,
             folder=folder,
             run_id=keeping.folder.id if keeping else "",
@@ -123,28 +125,28 @@ class _Run:
         reporters_and_comparison = with_comparison(reporters, self.against, prepared, self.environ)
         return Broadcast([*reporters_and_comparison, NotesReporter()], partial(_note, prepared))
 
-    def _finish(self, outcome: Outcome, broadcast: Broadcast) -> ExitCode:
+    def _finish(self, outcome: RunOutcome, broadcast: Broadcast) -> ExitCode:
         """Close the run folder, print the closing notes and return the exit status."""
         prepared, keeping = self.prepared, self.keeping
         written = [report for report in prepared.reports if report.name not in broadcast.failed]
-        missing = list(kept_comparison(self.against, keeping))
+        missing = list(store_comparison(self.against, keeping))
         missing += keeping.end(outcome.result, written) if keeping else ()
         for text in (*outcome.notes, *self._journal_notes(), *missing):
             _note(prepared, text)
         files = files_of(written, self.kind, prepared)
         for text in (
             *in_a_line(outcome.result, prepared, broadcast, files),
-            *in_words(self.against, prepared),
+            *comparison_lines(self.against, prepared),
         ):
             _note(prepared, text)
         code = status(outcome, prepared, broadcast, complete=not missing)
-        return with_regressions(code, self.against)
+        return apply_regressions(code, self.against)
 
     def _journal_notes(self) -> Iterator[str]:
-        return not_kept(self.keeping.journal if self.keeping else None)
+        return journal_problem(self.keeping.journal if self.keeping else None)
 
 
-def _source(prepared: Prepared, kind: Kind, keeping: Keeping | None) -> SourceFactory:
+def _source(prepared: Prepared, kind: RunVariant, keeping: RunOutput | None) -> SourceFactory:
     """Return the source of conversations, or an empty one that needs no agent if none are left to run."""
     if prepared.kept and all(unit.kept.is_all(unit.conversations) for unit in prepared.plan.units):
         from agentest.runner.sources import EarlierRun
@@ -166,7 +168,7 @@ def _note(prepared: Prepared, note: str) -> None:
 CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
 
 
-def status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:
+def status(outcome: RunOutcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:
     """Return the exit status of a run that may be interrupted or lack a requested report."""
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
@@ -177,7 +179,7 @@ def status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast, *, comple
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
-def files_of(reports: Iterable[WantedReport], kind: Kind, prepared: Prepared) -> list[str]:
+def files_of(reports: Iterable[ReportRequest], kind: RunVariant, prepared: Prepared) -> list[str]:
     """Return the paths of the written reports; files in the run folder are shown by their fixed names."""
     folder = output_dir(prepared)
     named = [
@@ -209,13 +211,13 @@ def in_a_line(
         yield from (warning.message for warning in (*result.unclaimed, *result.unanswered))
 
 
-def not_kept(journal: Journal | None) -> Iterator[str]:
+def journal_problem(journal: Journal | None) -> Iterator[str]:
     """Yield a note if the journal is incomplete."""
     if journal and journal.held and not journal.flush():
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
-def last_words(prepared: Prepared, journal: Journal | None, kind: Kind) -> str:
+def interruption_message(prepared: Prepared, journal: Journal | None, kind: RunVariant) -> str:
     """Return the message for a run that ends without reports; "" if no conversation has finished."""
     if journal is None or not journal.held:
         return ""
@@ -223,7 +225,7 @@ def last_words(prepared: Prepared, journal: Journal | None, kind: Kind) -> str:
     finished = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
     goes_on = f"{kind.resumed_by} keeps what is there and runs the rest, " if kind.resumed_by else ""
     words = f"agentest: {path} holds {finished}; {goes_on}agentest judge {path} judges again what is there"
-    return in_log(clean(prepared.loaded.redact(words))) + "\n"
+    return clean_for_log(clean(prepared.loaded.redact(words))) + "\n"
 
 
 def _shown(path: Path, prepared: Prepared) -> str:
@@ -246,7 +248,7 @@ def exit_code(result: RunResult) -> ExitCode:
     return statuses[run_status(result)]
 
 
-def comparing(prepared: Prepared, kind: Kind) -> Against | None:
+def open_comparison(prepared: Prepared, kind: RunVariant) -> RunComparison | None:
     """Return the comparison with the baseline, or of the agents with each other; None if neither applies.
 
     Raises UsageError.
@@ -257,25 +259,25 @@ def comparing(prepared: Prepared, kind: Kind) -> Against | None:
     wanted = bool(named) and not judged
     if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
         return None
-    from agentest.cli.comparison import Against, read_baseline
+    from agentest.cli.comparison import RunComparison, read_baseline
 
-    return Against(read_baseline(prepared) if wanted else None, partial=prepared.is_partial)
+    return RunComparison(read_baseline(prepared) if wanted else None, partial=prepared.is_partial)
 
 
 def with_comparison(
     reporters: Sequence[Reporter],
-    against: Against | None,
+    against: RunComparison | None,
     prepared: Prepared,
     environ: Mapping[str, str],
 ) -> Sequence[Reporter]:
     if against is None:
         return reporters
-    from agentest.cli.comparison import Told
+    from agentest.cli.comparison import ComparisonReporter
 
-    return [against, *reporters, Told(against, prepared, environ)]
+    return [against, *reporters, ComparisonReporter(against, prepared, environ)]
 
 
-def kept_comparison(against: Against | None, keeping: Keeping | None) -> Iterator[str]:
+def store_comparison(against: RunComparison | None, keeping: RunOutput | None) -> Iterator[str]:
     """Store the comparison with the baseline. Yields a message for each file that could not be written."""
     if against is None or against.baseline is None or not against.comparisons or keeping is None:
         return
@@ -288,7 +290,7 @@ def kept_comparison(against: Against | None, keeping: Keeping | None) -> Iterato
         yield f"{keeping.folder.path / COMPARISON} could not be written ({error.strerror or error})"
 
 
-def with_regressions(code: ExitCode, against: Against | None) -> ExitCode:
+def apply_regressions(code: ExitCode, against: RunComparison | None) -> ExitCode:
     """Return the exit status, counting a regression as a failure if the user configured that."""
     if against is None or against.baseline is None or code is ExitCode.INTERRUPTED:
         return code
@@ -298,7 +300,7 @@ def with_regressions(code: ExitCode, against: Against | None) -> ExitCode:
     return ExitCode.FAILED if failed else code
 
 
-def in_words(against: Against | None, prepared: Prepared) -> Iterator[str]:
+def comparison_lines(against: RunComparison | None, prepared: Prepared) -> Iterator[str]:
     """Yield the comparison in one line, unless a reporter has printed it to the console."""
     if against is None or not against.comparisons or CONSOLE_REPORTERS & prepared.reporters:
         return

@@ -12,28 +12,28 @@ from typing import Any
 
 import click
 
-from agentest.cli.command_list import Running
-from agentest.cli.exit_status import ended
+from agentest.cli.command_list import RunCommand
+from agentest.cli.exit_status import exit_status_of
 from agentest.cli.options import (
     EVAL_FILES,
     baseline_options,
-    choosing,
-    choosing_options,
+    build_request,
+    cassette_mode,
+    enter_place,
     limits,
     model_option,
     not_run,
     order,
     output_options,
     path_option,
-    place_in,
     recording,
     repeat_option,
-    request_at,
     resume_option,
+    scenario_selection,
     shard_options,
+    split_selection_options,
     spread,
     strict_option,
-    tape,
     unmocked_option,
     where,
     which,
@@ -42,7 +42,7 @@ from agentest.support.errors import ExitCode
 from agentest.support.terminal import say, tell
 
 
-@click.command(cls=Running)
+@click.command(cls=RunCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
@@ -79,17 +79,17 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
         raise click.UsageError("--repeat and --conversations exclude each other")
     if record_tools and watch + list_only + options["dry_run"]:
         raise click.UsageError("--record-tools runs real tools: leave --watch, --list and --dry-run out")
-    options["tape"] = tape(options)
-    selection, options["paths"] = choosing_options(options, options["paths"])
+    options["tape"] = cassette_mode(options)
+    selection, options["paths"] = split_selection_options(options, options["paths"])
     if selection["resume"] is not None and (watch or record_tools):
         raise click.UsageError("--resume goes on with one run: leave --watch and --record-tools out")
     if selection["shard"] and watch:
         raise click.UsageError("--shard runs a part of one run: leave --watch out")
 
     def go() -> int:
-        place = place_in(cwd, options["config"])
-        request = request_at(place, **options)
-        choose = choosing(selection)
+        place = enter_place(cwd, options["config"])
+        request = build_request(place, **options)
+        choose = scenario_selection(selection)
         if record_tools:
             from agentest.cli.record_tools import record_run
 
@@ -110,10 +110,10 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
         return run_once(prepared)
 
     options["offline"] = options["offline"] or list_only  # a list needs no model and no API key
-    return ended(go)
+    return exit_status_of(go)
 
 
-@click.command("eval", cls=Running)
+@click.command("eval", cls=RunCommand)
 @click.argument("targets", nargs=-1, required=True, metavar="[AGENT] FILE_OR_DIR[:CASE,…]…")
 @where
 @click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the one at a URL.")
@@ -151,33 +151,33 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
     """
     if list_only and options["dry_run"]:
         raise click.UsageError("--list and --dry-run exclude each other")
-    options["tape"] = tape(options)
+    options["tape"] = cassette_mode(options)
     options["offline"] = options["offline"] or list_only  # a list needs no model and no API key
-    selection, targets = choosing_options(options, targets)
+    selection, targets = split_selection_options(options, targets)
 
     def go() -> int:
         from agentest.adk.plan import EvalRequest, prepare_eval
         from agentest.cli.engines import EvalRecipe
         from agentest.cli.run import run_once
-        from agentest.cli.run_output import eval_of
+        from agentest.cli.run_output import evaluation_run
 
-        place = place_in(cwd, options["config"])
+        place = enter_place(cwd, options["config"])
         eval_options: dict[str, Any] = {
             key: place.path(path) if (path := options.pop(key)) else None for key in EVAL_FILES
         }
         eval_options |= {key: options.pop(key) for key in ("num_runs", "every_set")}
-        kind = eval_of(targets, {"agent": options["agent"], "num_runs": eval_options["num_runs"]})
-        request = request_at(place, **options)
+        kind = evaluation_run(targets, {"agent": options["agent"], "num_runs": eval_options["num_runs"]})
+        request = build_request(place, **options)
         alone = list_only or options["dry_run"]
         words = tuple(map(place.word, targets))
         evaluation = EvalRequest(request, words, without_agent=alone, **eval_options)
         kind = replace(kind, recipe=EvalRecipe(evaluation))
-        prepared = choosing(selection)(prepare_eval(evaluation), kind.name)
+        prepared = scenario_selection(selection)(prepare_eval(evaluation), kind.name)
         if list_only:
             return _list(prepared)
         return _dry_run(prepared) if request.options.dry_run else run_once(prepared, kind)
 
-    return ended(go)
+    return exit_status_of(go)
 
 
 def _dry_run(prepared: Any) -> ExitCode:
@@ -199,10 +199,10 @@ def _print_lines(prepared: Any, lines: Iterable[str]) -> ExitCode:
         tell(f"agentest: {note}")
     for line in lines:
         say(line)
-    return tell_broken(broken(prepared))
+    return report_load_errors(broken(prepared))
 
 
-def tell_broken(problems: Sequence[Any]) -> ExitCode:
+def report_load_errors(problems: Sequence[Any]) -> ExitCode:
     for entry in problems:
         tell(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}")
     return ExitCode.ERRORED if problems else ExitCode.PASSED

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agentest.config.file import find, load
-from agentest.runner.environment import Place, place_of
+from agentest.config.file import find_config, load
+from agentest.runner.environment import RunFolders, run_folders_of
 from agentest.store.runs.folder import run_file
 from agentest.support.errors import ConfigError
 from agentest.support.terminal import tell
@@ -14,14 +14,14 @@ from agentest.support.terminal import tell
 _DEFAULT = ".agentest"
 
 
-def runs_folder(place: Place, config: Path | None) -> Path:
+def runs_folder(place: RunFolders, config: Path | None) -> Path:
     """Return `output_dir` of the configuration, or the default if it cannot be loaded.
 
     Commands that show past runs work without the variables and files that a run needs. Raises
     ConfigError if the user named the file.
     """
     try:
-        path = place.path(config) if config else find(place.root)
+        path = place.path(config) if config else find_config(place.root)
         return place.root / load(path, dict(os.environ)).config.output_dir
     except ConfigError as error:
         if config:
@@ -31,7 +31,7 @@ def runs_folder(place: Place, config: Path | None) -> Path:
         return place.root / _DEFAULT
 
 
-def run_at(reference: str, place: Place, config: Path | None) -> Path:
+def run_at(reference: str, place: RunFolders, config: Path | None) -> Path:
     """Return the file that a RUN argument means: an id, a prefix of one, `latest`, a folder or a file.
 
     Raises UsageError that lists the stored runs.
@@ -42,4 +42,4 @@ def run_at(reference: str, place: Place, config: Path | None) -> Path:
 
 def run_here(reference: str) -> Path:
     """Return the file of a RUN argument, for commands without `--config`. Raises UsageError."""
-    return run_at(reference, place_of(Path.cwd()), None)
+    return run_at(reference, run_folders_of(Path.cwd()), None)

@@ -12,25 +12,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from agentest.domain.events import WantedReport
+from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, RunWarning
 from agentest.domain.transcript import Conversation
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import endpoint
 from agentest.runner.prepare import Prepared, cassette_folder
 from agentest.store.journal import Journal
-from agentest.store.log_file import BoundedLog, LateFile, RawFile, open_new
+from agentest.store.log_file import BoundedLog, RawFile, RetryingLineFile, open_new
 from agentest.store.runs.folder import FILES, JOURNAL, RUNS, RunFolder, new_run_folder, prune
 from agentest.store.runs.record import JOB_VARIABLE, RECORD, RunKind, RunRecord, with_end, write_record
 from agentest.store.spans import SPANS
 from agentest.support.errors import ConfigError
 from agentest.support.files import commit_of
-from agentest.support.locking import LOCK, Taken, locked
+from agentest.support.locking import LOCK, FolderLocked, locked
 from agentest.version import __version__
 
 if TYPE_CHECKING:
     from agentest.runner.sources import SourceFactory
-    from agentest.workers.ray.worker_process import Recipe
+    from agentest.workers.ray.worker_process import PreparationRecipe
 
 SERVERS = "servers"
 """Folder for the logs of servers."""
@@ -57,7 +57,7 @@ JUDGED = FixedNames(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class RunOutput:
     """Folder and open files of a run in progress."""
 
     folder: RunFolder
@@ -69,7 +69,7 @@ class Keeping:
     """Receives the output of servers: the server's name, and whole lines with secrets redacted."""
     keep_runs: int
 
-    def end(self, result: RunResult | None, reports: Iterable[WantedReport]) -> Iterator[str]:
+    def end(self, result: RunResult | None, reports: Iterable[ReportRequest]) -> Iterator[str]:
         """Store the end of the run and remove the oldest runs. Yields what could not be written.
 
         Args:
@@ -98,7 +98,7 @@ def kept(
     environ: Mapping[str, str],
     *,
     spans: bool,
-) -> Iterator[Keeping | None]:
+) -> Iterator[RunOutput | None]:
     """Open the folder of a new run; yield None if it cannot be written and no file was requested.
 
     Args:
@@ -121,7 +121,7 @@ def kept(
             folder.path / JOURNAL, note, _open_unnamed, partial(_publish, folder, JOURNAL, fixed.journal)
         )
         stack.enter_context(closing(journal))
-        yield Keeping(
+        yield RunOutput(
             folder=folder,
             fixed=fixed,
             record=record,
@@ -132,7 +132,7 @@ def kept(
         )
 
 
-class Kind(Protocol):
+class RunVariant(Protocol):
     """Kind of a run: the source of its conversations and the names of its files."""
 
     @property
@@ -161,11 +161,11 @@ class Kind(Protocol):
         ...
 
     @property
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> PreparationRecipe | None:
         """How another process prepares the run; None for a run of scenarios."""
         ...
 
-    def source(self, keeping: Keeping | None) -> SourceFactory:
+    def source(self, keeping: RunOutput | None) -> SourceFactory:
         """Return the source of conversations, which stores their output in `keeping`, if given."""
         ...
 
@@ -179,9 +179,9 @@ class LiveRun:
     spans: bool = True
     earlier: bool = False
     resumed_by: str = "agentest run --resume"
-    recipe: Recipe | None = None
+    recipe: PreparationRecipe | None = None
 
-    def source(self, keeping: Keeping | None) -> SourceFactory:
+    def source(self, keeping: RunOutput | None) -> SourceFactory:
         from agentest.runner.sources import LiveAgents
 
         if keeping is None:
@@ -202,9 +202,9 @@ class JudgedRun:
     spans: bool = False
     earlier: bool = True
     resumed_by: str = ""
-    recipe: Recipe | None = None
+    recipe: PreparationRecipe | None = None
 
-    def source(self, keeping: Keeping | None) -> SourceFactory:
+    def source(self, keeping: RunOutput | None) -> SourceFactory:
         from agentest.runner.sources import EarlierRun
 
         del keeping  # no agent runs
@@ -214,7 +214,7 @@ class JudgedRun:
 LIVE = LiveRun()
 
 
-def eval_of(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
+def evaluation_run(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
     """Return the kind of an evaluation run, with the command that resumes it.
 
     Args:
@@ -227,7 +227,7 @@ def eval_of(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
     return LiveRun(RunKind.EVAL, resumed_by=shlex.join(["agentest", "eval", *words, *given, "--resume"]))
 
 
-def _in_folder(report: WantedReport) -> bool:
+def _in_folder(report: ReportRequest) -> bool:
     return report.path is None and report.name in FILES
 
 
@@ -283,7 +283,7 @@ def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(locked(folder, datetime.now(UTC).isoformat(timespec="seconds")))
-    except Taken as taken:
+    except FolderLocked as taken:
         raise ConfigError(f"{taken}; wait for its end, or record to another folder (--cassettes)") from None
     except OSError as error:
         raise ConfigError(
@@ -326,7 +326,7 @@ def _open_spans(
     def opened(path: Path) -> RawFile:
         return _open_published(folder, SPANS, path)
 
-    return stack.enter_context(closing(LateFile(folder.path / SPANS, note, opened))).add
+    return stack.enter_context(closing(RetryingLineFile(folder.path / SPANS, note, opened))).add
 
 
 def _server_logs(folder: RunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:

@@ -11,16 +11,16 @@ from agentest.domain.shards import Shard
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import Entry, cut, first, shuffled
+from agentest.runner.selection import PlanEntry, cut, first, shuffled
 from agentest.store.runs.record import RunKind
-from agentest.store.runs.verdicts import LatestVerdicts, Tried, latest_verdicts
+from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent, latest_verdicts
 from agentest.support.text import count
 
 _SEEDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choosing:
+class ScenarioSelection:
     """Options that select and order scenarios."""
 
     last_failed: bool = False
@@ -45,9 +45,9 @@ class Choosing:
         if failed and self.failed_first:
             prepared = failed.first(prepared)
         if self.resume is not None:
-            from agentest.cli.resume import resumed
+            from agentest.cli.resume import resume_run
 
-            return resumed(prepared, self.resume, kind, self.shard, self._sharded)
+            return resume_run(prepared, self.resume, kind, self.shard, self._sharded)
         return self._sharded(prepared, kind)
 
     def _sharded(self, prepared: Prepared, kind: RunKind) -> Prepared:
@@ -86,7 +86,7 @@ class LastFailed:
         notes = (*prepared.notes, f"{_OPTION}: {'; '.join(parts)}")
         return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
 
-    def _is_kept(self, entry: Entry) -> bool:
+    def _is_kept(self, entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):  # a file that cannot be loaded may have failed
             return entry.verdict.status is not Status.SKIPPED
         return self.verdicts.has_failed(_tried(entry))
@@ -125,6 +125,6 @@ def _named(names: list[str]) -> str:
     return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
-def _tried(entry: Unit | ScenarioResult) -> Tried:
+def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:
     name = entry.scenario.name if isinstance(entry, Unit) else entry.name
-    return Tried(entry.file, name, entry.agent)
+    return ScenarioWithAgent(entry.file, name, entry.agent)

@@ -10,15 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agentest.config.fields import wanted_reports
-from agentest.domain.events import WantedReport
+from agentest.config.fields import parse_reports
+from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
-from agentest.report.registry import Setting, make_reporters
-from agentest.runner.environment import Place, check_can_be_written
+from agentest.report.registry import ReporterContext, make_reporters
+from agentest.runner.environment import RunFolders, check_can_be_written
 from agentest.store.reader import events_of, read_results
 from agentest.store.run_results import run_of
-from agentest.store.runs.folder import FILES, RUNS, KeptRun, check_readable, kept_runs
-from agentest.store.runs.record import Ended, RunRecord, read_record
+from agentest.store.runs.folder import FILES, RUNS, StoredRunFolder, check_readable, list_stored_runs
+from agentest.store.runs.record import EndedRunNumbers, RunRecord, read_record
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any
 from agentest.support.spelling import did_you_mean
@@ -26,7 +26,7 @@ from agentest.support.terminal import say
 from agentest.support.text import duration
 
 if TYPE_CHECKING:
-    from agentest.cli.comparison import Against
+    from agentest.cli.comparison import RunComparison
 
 _COMMIT_CHARS = 7
 _HEADINGS = ("RUN", "STARTED", "STATUS", "PASSED", "FAILED", "ERRORED", "COST", "TIME", "MODEL", "COMMIT")
@@ -43,13 +43,15 @@ class Wish:
     reporters: tuple[str, ...] = ()
 
 
-def show(path: Path, options: Wish, place: Place, environ: Mapping[str, str] = os.environ) -> ExitCode:
+def report_stored_run(
+    path: Path, options: Wish, place: RunFolders, environ: Mapping[str, str] = os.environ
+) -> ExitCode:
     """Report a past run again and return its exit status. Raises UsageError."""
     record = read_record(path.parent)
     result = replace(run_of(read_results(path)), addresses=record.agents if record else {})
     result = _only(result, options.scenarios, path)
     against = _between_agents(result)
-    setting = Setting(
+    setting = ReporterContext(
         root=place.root,
         folder=path.parent,
         run_id=record.id if record else "",
@@ -70,7 +72,7 @@ def show(path: Path, options: Wish, place: Place, environ: Mapping[str, str] = o
 def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> ExitCode:
     """List the stored runs, latest first. Raises UsageError if their folder cannot be read."""
     check_readable(folder)
-    runs = list(reversed(kept_runs(folder)))
+    runs = list(reversed(list_stored_runs(folder)))
     shown = runs[:most]
     if form == "json":
         say(json.dumps([_as_json(run) for run in shown], indent=2))
@@ -84,19 +86,19 @@ def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> 
     return ExitCode.PASSED
 
 
-def _between_agents(result: RunResult) -> Against | None:
+def _between_agents(result: RunResult) -> RunComparison | None:
     """Return the comparison of the run's agents; None if the run did not compare agents."""
     if not result.comparison or len(result.agents) < 2:
         return None
-    from agentest.cli.comparison import Against
+    from agentest.cli.comparison import RunComparison
 
-    return Against(None)
+    return RunComparison(None)
 
 
-def _reports(given: tuple[str, ...], here: Path) -> tuple[WantedReport, ...]:
+def _reports(given: tuple[str, ...], here: Path) -> tuple[ReportRequest, ...]:
     """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
     try:
-        reports = wanted_reports(given or ("console",), here)
+        reports = parse_reports(given or ("console",), here)
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
     for report in reports:
@@ -122,13 +124,13 @@ def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
     return replace(result, scenarios=tuple(kept))
 
 
-def _as_json(run: KeptRun) -> dict[str, object]:
+def _as_json(run: StoredRunFolder) -> dict[str, object]:
     record = run.record
     known = asdict(record) if record else {"id": run.id}
     return {**known, "state": run.state_of(record), "folder": str(run.path)}
 
 
-def _row(run: KeptRun) -> tuple[str, ...]:
+def _row(run: StoredRunFolder) -> tuple[str, ...]:
     record = run.record
     if record is None:
         return (run.id, "", "unknown", *[""] * 7)
@@ -154,7 +156,7 @@ def _qualifiers(record: RunRecord) -> Iterator[str]:
         yield f"shard {record.shard}"
 
 
-def _numbers(ended: Ended | None) -> tuple[str, ...]:
+def _numbers(ended: EndedRunNumbers | None) -> tuple[str, ...]:
     if ended is None:
         return ("",) * 5
     cost = "" if not ended.cost else f"${ended.cost:.2f}" if ended.cost >= 0.005 else "<$0.01"

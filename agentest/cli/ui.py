@@ -7,18 +7,18 @@ from pathlib import Path
 import anyio
 
 from agentest.cli.run_lookup import run_at, runs_folder
-from agentest.runner.environment import Place
+from agentest.runner.environment import RunFolders
 from agentest.runner.run import handled_signals
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.interrupts import end_at_once, in_event_loop
+from agentest.support.interrupts import end_at_once, run_event_loop
 from agentest.support.terminal import say, tell
-from agentest.web.listener import Door
-from agentest.web.project import Project
+from agentest.web.listener import ListeningSockets
+from agentest.web.project import WebProject
 
 
-def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCode:
+def ui(place: RunFolders, config: Path | None, port: int, run: str | None) -> ExitCode:
     """Serve the page. Raises UsageError if the port is not available or the run does not exist."""
-    project = Project(
+    project = WebProject(
         root=place.root,
         config=place.path(config) if config else None,
         output_dir=runs_folder(place, config),
@@ -26,20 +26,20 @@ def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCod
     )
     if project.chosen and not project.chosen.is_file():
         raise UsageError(f"{project.chosen} is not there: expected a results.json or a journal.jsonl")
-    door = Door.at(port)
+    door = ListeningSockets.at(port)
     say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
     say(f"  {door.address(project)}")
     say("The address is for you alone: whoever has it sees and starts runs. Ctrl-C ends it.")
-    in_event_loop(_serve, project, door)
+    run_event_loop(_serve, project, door)
     return ExitCode.PASSED
 
 
-async def _serve(project: Project, door: Door) -> None:
-    from agentest.web.app import answering  # slow import, started after the address is printed
+async def _serve(project: WebProject, door: ListeningSockets) -> None:
+    from agentest.web.app import serve_on_sockets  # slow import, started after the address is printed
 
     ending = anyio.Event()
     with handled_signals(ending.set, str):
-        async with answering(project, door, _report_waiting):
+        async with serve_on_sockets(project, door, _report_waiting):
             await ending.wait()
     end_at_once()  # a thread may hang while it imports a scenario file
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from watchfiles import Change, DefaultFilter, watch
 
-from agentest.cli.error_output import refused
+from agentest.cli.error_output import print_user_error
 from agentest.cli.run import run_once
-from agentest.cli.selection import Choosing
+from agentest.cli.selection import ScenarioSelection
 from agentest.runner.environment import output_dir
-from agentest.runner.prepare import Prepared, Request, prepare
-from agentest.scenarios.discovery import matches
+from agentest.runner.prepare import Prepared, RunRequest, prepare
+from agentest.scenarios.discovery import is_scenario_file
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import matches_any, path_from, patterns
 from agentest.support.importing import forget_modules, imported_files
@@ -28,7 +28,7 @@ _TOOL_FILES_FILTER = DefaultFilter()
 """Ignores files that tools write: `__pycache__`, `.git`, `node_modules`, editor files."""
 
 
-def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
+def run_and_watch(request: RunRequest, choose: ScenarioSelection) -> ExitCode:
     """Run, wait for a change and run again, until interrupted while waiting or during a run."""
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     known: frozenset[Path] = frozenset()
@@ -63,7 +63,7 @@ def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchEntry:
     """One entry of `watch`: a file, or the files in a folder that match a pattern."""
 
     entry: str
@@ -102,7 +102,7 @@ class Watched:
 class WatchedFiles:
     """All files that restart the servers of a run."""
 
-    entries: tuple[Watched, ...] = ()
+    entries: tuple[WatchEntry, ...] = ()
     left_out: tuple[Path, ...] = ()
     """Folders that runs write to."""
 
@@ -127,7 +127,7 @@ class WatchedFiles:
         return [entry.entry for entry in self.entries if not any(True for _ in entry.files)]
 
 
-def watched_files(entries: Iterable[str], root: Path, left_out: Iterable[Path] = ()) -> WatchedFiles:
+def parse_watch_entries(entries: Iterable[str], root: Path, left_out: Iterable[Path] = ()) -> WatchedFiles:
     """Return the files that the entries of `watch` mean.
 
     Args:
@@ -145,7 +145,7 @@ def _server_files(prepared: Prepared) -> WatchedFiles:
     """Return the files that the servers of a run are watched for."""
     own = prepared.own_servers.of_any(prepared.plan.agents)
     entries = (entry for each in own for entry in each.server.watch)
-    return watched_files(entries, prepared.request.root, [output_dir(prepared)])
+    return parse_watch_entries(entries, prepared.request.root, [output_dir(prepared)])
 
 
 class _FilesWrittenByServers:
@@ -177,7 +177,7 @@ def _changed_between(before: Stamps, after: Stamps) -> frozenset[Path]:
     )
 
 
-def _changed_names(changed: frozenset[Path], request: Request) -> str:
+def _changed_names(changed: frozenset[Path], request: RunRequest) -> str:
     first = min(changed)
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     return f"{path_from(request.here or request.root, first)}{more}"
@@ -195,12 +195,12 @@ def _stamp(file: Path) -> int:
         return 0
 
 
-def _prepared(request: Request, choose: Choosing) -> Prepared | None:
+def _prepared(request: RunRequest, choose: ScenarioSelection) -> Prepared | None:
     """Prepare the run; print the error and return None if the user has to fix something."""
     try:
         return choose(prepare(request))
     except UsageError as error:
-        refused(error)
+        print_user_error(error)
         return None
 
 
@@ -208,7 +208,7 @@ def _run(prepared: Prepared) -> ExitCode:
     try:
         return run_once(prepared)
     except UsageError as error:
-        return refused(error)
+        return print_user_error(error)
 
 
 def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]:
@@ -220,7 +220,7 @@ def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]
 
 
 def _wait_for_change(
-    request: Request, prepared: Prepared | None, files: frozenset[Path], servers: WatchedFiles
+    request: RunRequest, prepared: Prepared | None, files: frozenset[Path], servers: WatchedFiles
 ) -> frozenset[Path]:
     """Wait until a file changes or a scenario file is added. Returns an empty set if interrupted."""
 
@@ -229,7 +229,7 @@ def _wait_for_change(
         if prepared is None or changed in files or servers.has(changed.resolve()):
             return True
         config = prepared.loaded.config
-        return matches(changed, request.root, config.include, config.exclude, prepared.loaded.path)
+        return is_scenario_file(changed, request.root, config.include, config.exclude, prepared.loaded.path)
 
     folders = {request.root, *servers.folders, *(file.parent for file in files if file.parent.is_dir())}
     for changes in watch(*folders, watch_filter=relevant, raise_interrupt=False):
@@ -237,8 +237,8 @@ def _wait_for_change(
     return frozenset()
 
 
-def _watched(entry: str, root: Path) -> Watched:
+def _watched(entry: str, root: Path) -> WatchEntry:
     parts = Path(entry).parts
     fixed = next((at for at, part in enumerate(parts) if _WILDCARDS & {*part}), len(parts))
     (pattern,) = patterns(["/".join(parts[fixed:])])
-    return Watched(entry=entry, folder=root.joinpath(*parts[:fixed]).resolve(), pattern=pattern)
+    return WatchEntry(entry=entry, folder=root.joinpath(*parts[:fixed]).resolve(), pattern=pattern)

@@ -109,7 +109,7 @@ def type_of(agent: AnyAgent) -> AgentType:
     return AGENT_TYPES[agent.type]
 
 
-def sight_of(agent: AnyAgent) -> Sight:
+def visibility_of_agent(agent: AnyAgent) -> Sight:
     """Return how the agent's tool calls become visible."""
     if agent.tool_visibility is not None:
         return agent.tool_visibility
@@ -121,9 +121,9 @@ def sight_of(agent: AnyAgent) -> Sight:
     return agent.natural_sight
 
 
-def hands_calls_over(agent: AnyAgent) -> bool:
+def returns_calls(agent: AnyAgent) -> bool:
     """Return True if the agent sends some or all tool calls to its client."""
-    sight = sight_of(agent)
+    sight = visibility_of_agent(agent)
     return sight is Sight.RETURNED or (sight is Sight.PARTIAL and agent.natural_sight is Sight.RETURNED)
 
 
@@ -177,7 +177,7 @@ _TYPES_BY_NAMES = {
 _TYPES_BY_NAME = {name: types for names, types in _TYPES_BY_NAMES.items() for name in names.split()}
 
 
-def no_such_type(name: str) -> str:
+def unknown_type_message(name: str) -> str:
     """Return the error message for an unknown type."""
     types = _TYPES_BY_NAME.get(re.sub(r"[\W_]", "", name).lower())
     if types is None:

@@ -18,12 +18,12 @@ from pydantic import (
 
 from agentest.config.agent_types import AgentConfig, agent_keys
 from agentest.config.agents.server import Servers
-from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, wanted_reports
+from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, parse_reports
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
-from agentest.domain.metrics import metric_name, normal_thresholds
+from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.domain.results import Severity
-from agentest.support.dates import checked_date
+from agentest.support.dates import normalize_date
 from agentest.support.spelling import snake_keys
 
 _INSTRUCTIONS = frozenset({"instructions", "instructions_file"})
@@ -85,7 +85,7 @@ class Config(Section):
         if not isinstance(data, Mapping) or not isinstance(data.get("compare"), list):
             return data
         agent = data.get("agent")
-        whole = [override(agent, entry, f"compare[{i}]") for i, entry in enumerate(data["compare"])]
+        whole = [apply_override(agent, entry, f"compare[{i}]") for i, entry in enumerate(data["compare"])]
         return {**data, "compare": whole}
 
     @model_validator(mode="before")
@@ -111,7 +111,7 @@ class Config(Section):
     @field_validator("date", mode="before")
     @classmethod
     def _date_in_iso_form(cls, value: Any) -> Any:
-        return None if value is None else checked_date(value)
+        return None if value is None else normalize_date(value)
 
     @field_validator("repeat", mode="before")
     @classmethod
@@ -127,7 +127,7 @@ class Config(Section):
     @field_validator("reporters")
     @classmethod
     def _known_reporters(cls, value: list[str]) -> list[str]:
-        wanted_reports(value, Path())
+        parse_reports(value, Path())
         return value
 
     @field_validator("metrics")
@@ -138,7 +138,7 @@ class Config(Section):
     @field_validator("thresholds")
     @classmethod
     def _either_spelling_of_thresholds(cls, value: dict[str, float]) -> dict[str, float]:
-        return normal_thresholds(value)
+        return normalize_thresholds(value)
 
     @model_validator(mode="after")
     def _distinct_agent_names(self) -> Self:
@@ -168,7 +168,7 @@ class Config(Section):
         return Severity.of(self.fail_on_error_severity)
 
 
-def override(agent: Any, entry: Any, key: str = "compare") -> Any:
+def apply_override(agent: Any, entry: Any, key: str = "compare") -> Any:
     """Return a complete agent for an entry of `compare`: `body` is merged shallowly, other keys are replaced.
 
     An entry with its own `type` is already complete.

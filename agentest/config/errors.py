@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from agentest.config.agent_types import AGENT_TYPES, agent_keys, no_such_type
+from agentest.config.agent_types import AGENT_TYPES, agent_keys, unknown_type_message
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import IN_A_LIST, NAMED
 from agentest.config.config import Config
@@ -52,7 +52,7 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind == "extra_forbidden":
         return _unknown_key(details["loc"])
     if kind == "union_tag_invalid":
-        return no_such_type(details["ctx"]["tag"])
+        return unknown_type_message(details["ctx"]["tag"])
     if kind == "missing":
         return "the key is missing"
     message = _INSTANCE_OF.sub("", details["msg"].removeprefix("Value error, "))

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from agentest.domain.events import WantedReport
+from agentest.domain.events import ReportRequest
 from agentest.support.json_path import check_path
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.spelling import did_you_mean, snake_keys
@@ -59,7 +59,7 @@ class Section(BaseModel):
         return snake_keys(data, cls.model_fields) if isinstance(data, Mapping) else data
 
 
-class Given:
+class GivenObject:
     """An agent object, wrapped so that pydantic does not convert it (or a dataclass) to a mapping."""
 
     __slots__ = ("value",)
@@ -68,7 +68,7 @@ class Given:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Given) and other.value is self.value
+        return isinstance(other, GivenObject) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -148,7 +148,7 @@ REPORTERS = ("console", "json", "github-actions", "junit", "html")
 _STREAM = "-"
 
 
-def wanted_report(text: str, root: Path | None = None) -> WantedReport:
+def parse_report(text: str, root: Path | None = None) -> ReportRequest:
     """Parse `NAME` or `NAME=PATH`. Raises ValueError.
 
     Args:
@@ -162,12 +162,12 @@ def wanted_report(text: str, root: Path | None = None) -> WantedReport:
         raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} alone for the usual place")
     if path == _STREAM:
         raise ValueError(f"{text!r}: '-' is no file; write {name}=/dev/stdout for the standard output")
-    return WantedReport(name, (root or Path()) / Path(path).expanduser() if equals else None)
+    return ReportRequest(name, (root or Path()) / Path(path).expanduser() if equals else None)
 
 
-def wanted_reports(texts: Iterable[str], root: Path) -> tuple[WantedReport, ...]:
+def parse_reports(texts: Iterable[str], root: Path) -> tuple[ReportRequest, ...]:
     """Parse reports and remove duplicates. Raises ValueError, also for two reports with the same file."""
-    wanted = tuple(dict.fromkeys(wanted_report(text, root) for text in texts))
+    wanted = tuple(dict.fromkeys(parse_report(text, root) for text in texts))
     owners: dict[Path, str] = {}
     for report in wanted:
         if report.path and owners.setdefault(report.path.resolve(), report.name) != report.name:

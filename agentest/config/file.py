@@ -21,7 +21,7 @@ from agentest.config.config import Config
 from agentest.config.errors import Path_, describe, dotted, place
 from agentest.config.fields import Section
 from agentest.support.errors import ConfigError
-from agentest.support.files import check_user_file, text_file, user_text
+from agentest.support.files import check_user_file, read_text_file, user_text
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.json_text import plainly
 from agentest.support.redaction import (
@@ -57,7 +57,7 @@ class LoadedConfig:
     redact: Redactor = field(default_factory=Redactor)
 
 
-def find(root: Path) -> Path:
+def find_config(root: Path) -> Path:
     """Return the configuration file of a folder. Raises ConfigError if there is none."""
     found = _in_folder(root)
     if found:
@@ -70,7 +70,7 @@ def find(root: Path) -> Path:
     )
 
 
-def find_above(folder: Path) -> Path | None:
+def find_config_above(folder: Path) -> Path | None:
     """Return the nearest configuration in a parent folder, up to the root of the repository.
 
     Returns None if the folder itself has one. Outside of a repository, parent folders may belong to others,
@@ -84,7 +84,7 @@ def _in_folder(folder: Path) -> Path | None:
     return next((folder / name for name in NAMES if (folder / name).is_file()), None)
 
 
-def top_of_repository(folder: Path) -> Path:
+def repository_root(folder: Path) -> Path:
     """Return the root of the folder's repository, or the folder itself outside of a repository."""
     return (folder, *_up_to_repository(folder))[-1]
 
@@ -220,7 +220,7 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
         text = user_text(path, _MAX_BYTES)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is not None:
-            Sizes(path).measure(node)
+            AliasSizes(path).measure(node)
         data = yaml.safe_load(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
@@ -322,7 +322,7 @@ def secrets_of(config: Config) -> list[str]:
     return secrets
 
 
-class Sizes:
+class AliasSizes:
     """Counts the values that each YAML node stands for, with its aliases expanded."""
 
     def __init__(self, path: Path) -> None:
@@ -399,6 +399,6 @@ def _agents(config: Config) -> tuple[AnyAgent, ...]:
 
 def _text(path: Path, place: str) -> str:
     try:
-        return text_file(path)
+        return read_text_file(path)
     except ValueError as error:
         raise ConfigError(f"{place}: {path} {error}; name a text file with what the agent was told") from None

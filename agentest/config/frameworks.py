@@ -77,12 +77,12 @@ _ADVICE = {
 
 def framework_of(value: Any) -> Framework | None:
     """Return the framework of an agent object, or None for any other value, including agent classes."""
-    if advice_on(value) is not None:
+    if advice_for_handler(value) is not None:
         return None
     return next((f for f in FRAMEWORKS if _is_a(value, f.package, f.class_names)), None)
 
 
-def accepted() -> str:
+def accepted_handlers() -> str:
     """Return the accepted kinds of handlers, for messages."""
     objects = ", ".join(f"{f.title} ({f.what})" for f in FRAMEWORKS)
     return (
@@ -91,7 +91,7 @@ def accepted() -> str:
     )
 
 
-def advice_on(value: Any) -> str | None:
+def advice_for_handler(value: Any) -> str | None:
     """Return advice for a value that looks like an agent but runs in another way, or None."""
     for (package, class_name), advice in _ADVICE.items():
         if _is_a(value, package, (class_name,)):

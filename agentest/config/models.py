@@ -170,7 +170,7 @@ NO_SAMPLING = Sampling()
 
 
 @dataclass(frozen=True, slots=True)
-class ModelWish:
+class RequestedModel:
     """A model that a file names, with its sampling. Equal requests share one model.
 
     When the run is prepared, the role's configured model replaces a model that is not available.

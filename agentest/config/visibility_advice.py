@@ -34,7 +34,7 @@ _SEND_TRACES = "have it send its traces here (traces: true)"
 _SET_RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
 
 
-def ways_to_see(name: str, agent: AnyAgent) -> str:
+def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
     """Return the message for a check on calls of an agent whose calls are not visible."""
     ways = [*_ways_in_settings(agent), *agent.ways_to_see, *_ways_of_any_agent(agent)][:_MAX_ALTERNATIVES]
     return (
@@ -43,7 +43,7 @@ def ways_to_see(name: str, agent: AnyAgent) -> str:
     )
 
 
-def ways_to_see_all(name: str, agent: AnyAgent) -> str:
+def partial_visibility_advice(name: str, agent: AnyAgent) -> str:
     """Return the message for a check that calls outside the mock servers could change."""
     servers = _mock_servers(agent)
     where = f"those at {servers} are seen" if servers else "some are seen"
@@ -53,7 +53,7 @@ def ways_to_see_all(name: str, agent: AnyAgent) -> str:
     )
 
 
-def ways_to_see_untold(name: str, agent: AnyAgent) -> str:
+def unreported_calls_advice(name: str, agent: AnyAgent) -> str:
     """Return the message for an agent that reported none of the calls that its mock servers answered."""
     servers = _mock_servers(agent)
     return (

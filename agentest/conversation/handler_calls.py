@@ -9,14 +9,14 @@ from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, Usage
-from agentest.mocks.calls import RealCall
+from agentest.mocks.calls import PendingRealCall
 from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.source_location import called_at
 
 
-class HandedCalls:
+class HandlerCalls:
     """The calls that the agent hands over during one request, with errors that it may swallow."""
 
     def __init__(self, turn_index: int, mocks: MockResolver) -> None:
@@ -80,7 +80,7 @@ class HandedCalls:
         )
 
 
-class Recording:
+class HandlerRecording:
     """Records calls and usage that the agent reports during one request. Invalid values are agent errors."""
 
     def __init__(self, turn_index: int, mocks: MockResolver) -> None:
@@ -117,7 +117,7 @@ class Recording:
         )
         self._mocks.observe((call,))
 
-    def real_call(self, name: str, args: Any) -> RealCall | None:
+    def real_call(self, name: str, args: Any) -> PendingRealCall | None:
         """Begin a call that the agent's own tool may answer. Returns None if mocks must. Raises AgentError.
 
         Background work may make the call after the reply; it still belongs to this turn.

@@ -11,8 +11,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from agentest.agents.bypassed_tools import named_tools
-from agentest.agents.in_process.tool_gate import Gate, to_be_asked_for
+from agentest.agents.bypassed_tools import quote_tool_names
+from agentest.agents.in_process.tool_gate import ToolGate, gate_for_lookup
 from agentest.agents.port import MockBypassed, TurnContext
 from agentest.conversation.turn_progress import TurnProgress
 from agentest.domain.messages import ToolSpec
@@ -21,12 +21,12 @@ from agentest.domain.transcript import ToolCall, Turn, arguments_untold
 from agentest.mock_servers.port import (
     REFUSED,
     Addresses,
-    AskedTurn,
-    How,
+    CallOutcome,
     Identity,
     ServedAnswer,
     ServedCall,
-    TellsSpans,
+    SpanRequest,
+    SpanSource,
     TurnTraces,
 )
 from agentest.mocks.calls import RecordedCall, tool_called
@@ -46,7 +46,7 @@ _HANDED_OVER = "have the agent hand the call to its caller (a handler: ctx.resol
 """How mocks can answer calls that the agent would run itself."""
 
 
-class CallsElsewhere:
+class OutOfBandCalls:
     """The out-of-band calls of one conversation.
 
     Args:
@@ -54,14 +54,16 @@ class CallsElsewhere:
         mocks, served, mocks_inside: as in `TurnLoop`.
     """
 
-    def __init__(self, agent: str, mocks: MockResolver, served: Served | None, *, mocks_inside: bool) -> None:
+    def __init__(
+        self, agent: str, mocks: MockResolver, served: ServedConversation | None, *, mocks_inside: bool
+    ) -> None:
         self._agent = agent
         self._remedy = _SERVED if served else _IN_PROCESS if mocks_inside else _HANDED_OVER
         self._mocks = mocks
         self._tools = mocks.specs()
         self._served = served
         self._mocks_inside = mocks_inside or served is not None
-        self._gates: list[Gate] = []
+        self._gates: list[ToolGate] = []
         self._late_reasons: Mapping[int, str] = {}
         """Turn → why its calls were hidden when it closed, for turns whose calls are known by now."""
 
@@ -77,13 +79,13 @@ class CallsElsewhere:
             mocks_inside=self._mocks_inside,
             servers=self._served.addresses if self._served else None,
         )
-        self._gates.append(Gate(ctx))
+        self._gates.append(ToolGate(ctx))
         return replace(ctx, gate=self._gates[-1])
 
     @contextmanager
     def asking(self, turn: TurnProgress) -> Iterator[None]:
         """Mark requests with the turn, count them, and let tools find the last interceptor."""
-        with in_turn(self._served.trace if self._served else None) as sent, to_be_asked_for(self._gates[-1]):
+        with in_turn(self._served.trace if self._served else None) as sent, gate_for_lookup(self._gates[-1]):
             try:
                 yield
             finally:
@@ -153,7 +155,7 @@ class CallsElsewhere:
         return self._served.doubt_of(turn_index) if self._served else None
 
 
-class Served:
+class ServedConversation:
     """Answers one conversation's calls at mock servers, and assigns them to the current turn.
 
     Args:
@@ -166,7 +168,7 @@ class Served:
         self.addresses = Addresses()
         self.turn_index = 0
         """The current turn, else the last one: a call after the reply belongs to that turn."""
-        self.traced: Traced | None = None
+        self.traced: TracedConversation | None = None
         """The spans of its agent; None: none are received."""
         self._mocks = mocks
         self.own = own
@@ -194,24 +196,24 @@ class Served:
             )
         except AgentestError as error:
             self._ended.append(_ending_error(error, call))
-            return ServedAnswer(how=How.UNMOCKED, message=str(self._ended[-1]))
+            return ServedAnswer(how=CallOutcome.UNMOCKED, message=str(self._ended[-1]))
         known = recorded.call
         if known.invalid_arguments:
-            return ServedAnswer(how=How.INVALID, message=known.invalid_arguments)
+            return ServedAnswer(how=CallOutcome.INVALID, message=known.invalid_arguments)
         if not known.mocked:
             self._forwarded.append((recorded, call.caller_runs or call.would_run))
-            return ServedAnswer(how=How.REAL, number=len(self._forwarded) - 1)
+            return ServedAnswer(how=CallOutcome.REAL, number=len(self._forwarded) - 1)
         if (http := recorded.http) is not None:
-            how = How.FAILED if http.failed else How.ANSWERED
+            how = CallOutcome.FAILED if http.failed else CallOutcome.ANSWERED
             headers = tuple(http.headers.items())
             return ServedAnswer(
                 how=how, result=result, message=str(http), status=http.status, headers=headers
             )
         if known.error is not None:
-            return ServedAnswer(how=How.FAILED, message=result["error"])
+            return ServedAnswer(how=CallOutcome.FAILED, message=result["error"])
         if call.check and (problem := call.check(result)):
             return self._wrongly_mocked(call, problem)
-        return ServedAnswer(how=How.ANSWERED, result=result)
+        return ServedAnswer(how=CallOutcome.ANSWERED, result=result)
 
     def _wrongly_mocked(self, call: ServedCall, problem: str) -> ServedAnswer:
         """End the conversation, because the agent's reaction to an impossible answer is not evidence."""
@@ -221,7 +223,7 @@ class Served:
             "recorded of it"
         )
         self._ended.append(error)
-        return ServedAnswer(how=How.UNMOCKED, message=str(error))
+        return ServedAnswer(how=CallOutcome.UNMOCKED, message=str(error))
 
     async def answered(self, number: int, result: object, *, failed: bool, status: int | None = None) -> None:
         """Record the real tool's answer to a forwarded call."""
@@ -296,23 +298,23 @@ def _bypassed(agent: str, names: Mapping[str, str], way: str) -> str:
             f"{other!r} is not the tool of mock {names[other]!r}, list it in the agent's `tools`; " + way
         )
     return (
-        f"agent {agent!r} ran {named_tools(tuple(names))} itself: no mock was asked, and the real tool ran. "
-        f"If {allowed}"
+        f"agent {agent!r} ran {quote_tool_names(tuple(names))} itself: no mock was asked, and the "
+        f"real tool ran. If {allowed}"
     )
 
 
-class Traced:
+class TracedConversation:
     """Records the calls that an agent's spans report.
 
     Args:
         alone: True if spans are the only source of the agent's calls, so that missing spans hide calls.
     """
 
-    def __init__(self, mocks: MockResolver, source: TellsSpans, *, alone: bool) -> None:
+    def __init__(self, mocks: MockResolver, source: SpanSource, *, alone: bool) -> None:
         self._mocks = mocks
         self._source = source
         self._alone = alone
-        self._asked: dict[int, AskedTurn] = {}
+        self._asked: dict[int, SpanRequest] = {}
         self._missing: dict[int, str] = {}
         """Turn → why its spans were incomplete when it closed."""
         self._stays_open = False
@@ -320,7 +322,7 @@ class Traced:
         self._recorded_spans: set[str] = set()
         """Spans whose calls are already recorded."""
 
-    async def see(self, asked: AskedTurn) -> TurnTraces:
+    async def see(self, asked: SpanRequest) -> TurnTraces:
         """Wait for the spans of a turn and record their calls. Raises AgentError for an invalid tool name."""
         self._stays_open |= asked.stays_open
         self._asked[asked.turn_index] = asked

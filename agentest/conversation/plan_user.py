@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from pydantic import Field, field_validator
 
-from agentest.conversation.simulated_user import Said
+from agentest.conversation.simulated_user import NextMessage
 from agentest.conversation.user_prompts import (
     NOT_ENDED,
     OPENING,
-    Answer,
     ReasonToStop,
+    UserAnswer,
     date_line,
     ending_of,
     reply_seen,
@@ -22,7 +22,7 @@ from agentest.domain.end_reason import PLAN_ENDS, Ending
 from agentest.domain.transcript import Turn
 from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import ConversationPlan
-from agentest.support.dates import shown_date
+from agentest.support.dates import format_date
 from agentest.support.errors import ConfigError, ModelError
 from agentest.support.spelling import did_you_mean
 from agentest.support.templates import fill
@@ -71,7 +71,7 @@ Who you are and how you behave:
 {{persona}}"""
 
 
-class PlanMessage(Answer):
+class PlanMessage(UserAnswer):
     """The next message of a user with a plan. The stop signal decides; `ended_by` is optional."""
 
     message: str = Field(description="What you write next, or the word that ends the conversation.")
@@ -106,12 +106,12 @@ class PlanUser:
         attempt: int = 0,
         date: str | None = None,
     ) -> None:
-        self._date = shown_date(date)
+        self._date = format_date(date)
         self._model = model
         self._plan = plan
         self._key = CallKey("user", scope, conversation, sample=attempt)
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if not turns:
             return _said(self._plan.starting_prompt)
         key = replace(self._key, turn=len(turns))
@@ -121,19 +121,19 @@ class PlanUser:
         return _said(answer.message)
 
 
-def _said(message: str) -> Said:
+def _said(message: str) -> NextMessage:
     if not message.strip():
         raise ModelError("the simulated user's message is empty (inference failure)")
-    return Said(message)
+    return NextMessage(message)
 
 
 def _ends(stop_signal: str, message: str) -> bool:
     return bool(stop_signal) and stop_signal.lower() in message.lower()
 
 
-def told_by_plan(plan: ConversationPlan, date: str | None = None) -> str:
+def plan_user_prompt(plan: ConversationPlan, date: str | None = None) -> str:
     """Return the instructions of the model that plays the user. `date`: as in a scenario."""
-    return str(plan_messages(plan, (), shown_date(date))[0]["content"])
+    return str(plan_messages(plan, (), format_date(date))[0]["content"])
 
 
 def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "") -> list[Message]:

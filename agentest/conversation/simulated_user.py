@@ -34,7 +34,7 @@ from agentest.support.replacing import replace as replaced
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class NextMessage:
     """A user's message. `ends`: how the conversation ends after the agent's reply; None: it continues."""
 
     text: str
@@ -46,7 +46,7 @@ class Said:
 class User(Protocol):
     """A participant that talks to the agent."""
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         """Return the next message, or how the conversation ends. Raises ModelError."""
         ...
 
@@ -57,12 +57,12 @@ class ScriptedUser:
     def __init__(self, messages: Sequence[str | UserText]) -> None:
         self._messages = tuple(UserText(one) if isinstance(one, str) else one for one in messages)
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         at = len(turns)
         if at >= len(self._messages):
             return Ending.SCRIPT
         message, is_last = self._messages[at], at == len(self._messages) - 1
-        return Said(message.text, Ending.SCRIPT if is_last else None, message.attachments)
+        return NextMessage(message.text, Ending.SCRIPT if is_last else None, message.attachments)
 
 
 class SimulatedUser:
@@ -89,14 +89,14 @@ class SimulatedUser:
         self._key = CallKey("user", scope, conversation, sample=attempt)
         self._tools = tools
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if out_of_patience(self._patience, turns):
             return Ending.GAVE_UP
         key = replace(self._key, turn=len(turns))
         answer = await (
             self._answer_after_tools(turns, key, self._tools) if self._tools else self._answer(turns, key)
         )
-        return (answer.ending or Said(answer.message)) if turns else _opening(answer)
+        return (answer.ending or NextMessage(answer.message)) if turns else _opening(answer)
 
     async def _answer(self, turns: Sequence[Turn], key: CallKey) -> UserMessage:
         shape = UserMessage if turns else OpeningMessage
@@ -133,20 +133,20 @@ class SimulatedUser:
         return self._tools.messages(turn_index) if self._tools else []
 
 
-class UntoldUser:
+class RedactedUser:
     """A user whose model receives the agent's replies without secrets. Its own messages are unchanged."""
 
     def __init__(self, user: User, hide: Callable[[str], str]) -> None:
         self._user = user
         self._hide = hide
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         told = [replaced(turn, agent_message=self._hide(turn.agent_message)) for turn in turns]
         return await self._user.next_message(told)
 
 
-def _opening(answer: UserMessage) -> Said:
-    return Said(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
+def _opening(answer: UserMessage) -> NextMessage:
+    return NextMessage(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
 
 
 def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
@@ -195,9 +195,9 @@ class OfflineUser:
         self._patience = scenario.patience
         self._knowledge = scenario.knowledge
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if not turns:
-            return Said(self._goal)
+            return NextMessage(self._goal)
         if out_of_patience(self._patience, turns):
             return Ending.GAVE_UP
         left = list(self._knowledge)
@@ -206,7 +206,7 @@ class OfflineUser:
         if not left:
             return Ending.SATISFIED
         asked = _words(_last_question(turns[-1].agent_message))
-        return Said(max(left, key=lambda fact: len(asked & _words(fact))))
+        return NextMessage(max(left, key=lambda fact: len(asked & _words(fact))))
 
 
 def _last_question(text: str) -> str:

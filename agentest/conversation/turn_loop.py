@@ -15,14 +15,14 @@ from agentest.agents.port import (
     MockBypassed,
     NoReply,
     TurnContext,
-    in_conversation,
+    open_conversation,
     takes_attachments,
     well_formed_reply,
 )
 from agentest.agents.server_output import NO_SERVERS, AgentServers
-from agentest.conversation.handler_calls import HandedCalls, Recording
-from agentest.conversation.out_of_band_calls import CallsElsewhere, Served
-from agentest.conversation.simulated_user import Said, User
+from agentest.conversation.handler_calls import HandlerCalls, HandlerRecording
+from agentest.conversation.out_of_band_calls import OutOfBandCalls, ServedConversation
+from agentest.conversation.simulated_user import NextMessage, User
 from agentest.conversation.turn_progress import TurnProgress, failure_of
 from agentest.conversation.user_tools import UserTools
 from agentest.domain.end_reason import Ending
@@ -36,7 +36,7 @@ from agentest.domain.messages import (
     UserText,
 )
 from agentest.domain.transcript import (
-    Attached,
+    AttachedFile,
     Blame,
     Conversation,
     Failure,
@@ -86,7 +86,7 @@ class TurnLoop:
         session: Session | None = None,
         session_id: str | None = None,
         date: str | None = None,
-        served: Served | None = None,
+        served: ServedConversation | None = None,
         mocks_inside: bool = False,
         keeps_state: bool = False,
         on_turn: OnTurn = lambda _: None,
@@ -107,7 +107,7 @@ class TurnLoop:
         self._session = session and replace(session, state=copied(dict(session.state)))
         self._session_id = session_id or session_id_of(session, conversation_id)
         self._date = date or today()
-        self._out_of_band = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
+        self._out_of_band = OutOfBandCalls(agent.name, mocks, served, mocks_inside=mocks_inside)
         self._keeps_state = keeps_state
         self._on_turn = on_turn
         self._redact = redact
@@ -123,7 +123,7 @@ class TurnLoop:
         """Run the conversation to its end. Raises only if it is cancelled."""
         try:
             self._mocks.begin()
-            async with in_conversation(self._agent) as self._connection:
+            async with open_conversation(self._agent) as self._connection:
                 ending = await self._talk()
             await self._see_late_spans()
             self._out_of_band.check()
@@ -210,7 +210,7 @@ class TurnLoop:
                 return said.ends
         return Ending.MAX_TURNS
 
-    async def _take_turn(self, said: Said, waited: Mapping[str, float]) -> None:
+    async def _take_turn(self, said: NextMessage, waited: Mapping[str, float]) -> None:
         text, attached = well_formed(said.text), tuple(map(_attached, said.attachments))
         message = with_mentions(text, attached)
         self._current = TurnProgress(len(self._turns), message, attached, waited=waited)
@@ -254,7 +254,10 @@ class TurnLoop:
 
     async def _ask(self, turn: TurnProgress) -> AgentReply:
         turn.requests += 1
-        handed, recording = HandedCalls(turn.turn_index, self._mocks), Recording(turn.turn_index, self._mocks)
+        handed, recording = (
+            HandlerCalls(turn.turn_index, self._mocks),
+            HandlerRecording(turn.turn_index, self._mocks),
+        )
         try:
             reply = await self._reply(turn, handed, recording)
         except NoReply as error:
@@ -279,7 +282,9 @@ class TurnLoop:
         self._out_of_band.check()
         return reply
 
-    async def _reply(self, turn: TurnProgress, handed: HandedCalls, recording: Recording) -> AgentReply:
+    async def _reply(
+        self, turn: TurnProgress, handed: HandlerCalls, recording: HandlerRecording
+    ) -> AgentReply:
         ctx = self._out_of_band.reaching(self._context(turn.turn_index, handed, recording))
         with self._waiting_for("agent"), self._out_of_band.asking(turn):
             reply = well_formed_reply(await self._connection.reply(self._messages, ctx))
@@ -309,7 +314,7 @@ class TurnLoop:
             turn.model_calls = (turn.model_calls or 0) + reply.model_calls
         turn.count_retries(reply.retries)
 
-    def _context(self, turn_index: int, handed: HandedCalls, recording: Recording) -> TurnContext:
+    def _context(self, turn_index: int, handed: HandlerCalls, recording: HandlerRecording) -> TurnContext:
         return TurnContext(
             self._id,
             self._scenario,
@@ -353,8 +358,8 @@ def _with_dead_servers(failure: Failure, printed: Sequence[ServerOutput]) -> Fai
     return replace(failure, message=f"{failure.message} ({'; '.join(ended)})") if ended else failure
 
 
-def _attached(file: Attachment) -> Attached:
-    return Attached(file.mime_type, file.name, file.size, shortened(file.uri))
+def _attached(file: Attachment) -> AttachedFile:
+    return AttachedFile(file.mime_type, file.name, file.size, shortened(file.uri))
 
 
 def _with_ids(requests: Sequence[ToolRequest], turn: TurnProgress) -> tuple[ToolRequest, ...]:

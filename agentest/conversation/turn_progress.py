@@ -10,7 +10,7 @@ from typing import Any
 from agentest.agents.port import AgentReply, MockBypassed
 from agentest.agents.server_output import Positions
 from agentest.domain.transcript import (
-    Attached,
+    AttachedFile,
     Blame,
     Failure,
     Remark,
@@ -20,15 +20,15 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.mock_servers.port import AskedTurn, TurnTraces
+from agentest.mock_servers.port import SpanRequest, TurnTraces
 from agentest.support.dates import moment_of
 from agentest.support.errors import (
     AgentestError,
     CannotSend,
-    HeldUp,
     MockError,
     ModelError,
     ProcessExitError,
+    ProgramDelayed,
     SessionMismatch,
 )
 from agentest.support.replacing import replace
@@ -40,7 +40,7 @@ class TurnProgress:
 
     turn_index: int
     user_message: str
-    attachments: tuple[Attached, ...] = ()
+    attachments: tuple[AttachedFile, ...] = ()
     latency_ms: float = 0.0
     usage: Usage = field(default_factory=Usage)
     model_calls: int | None = None
@@ -97,9 +97,9 @@ class TurnProgress:
         if reply.tool_requests and reply.text and reply.text.strip():
             self.remarks.append(Remark(author, reply.text))
 
-    def asked(self, key: str) -> AskedTurn:
+    def asked(self, key: str) -> SpanRequest:
         """Describe the turn for a search in the spans of the conversation with this key."""
-        return AskedTurn(
+        return SpanRequest(
             key=key,
             turn_index=self.turn_index,
             began_ns=self.began_ns,
@@ -173,7 +173,7 @@ def _blame(error: Exception) -> Blame:
         return Blame.MODEL
     if isinstance(error, MockError):
         return Blame.MOCK
-    if isinstance(error, CannotSend | HeldUp | SessionMismatch | ProcessExitError):
+    if isinstance(error, CannotSend | ProgramDelayed | SessionMismatch | ProcessExitError):
         return Blame.INTERNAL
     # AgentError, or an AgentestError by which a mock reports a violation of the agent.
     return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL

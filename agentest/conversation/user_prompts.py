@@ -13,9 +13,9 @@ from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Turn
 from agentest.domain.truncation import shortened
 from agentest.mocks.binding import Mock, tool_specs
-from agentest.models.structured_output import UNDESCRIBED
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
 from agentest.scenarios.model import Scenario
-from agentest.support.dates import shown_date
+from agentest.support.dates import format_date
 from agentest.support.json_text import json_text
 from agentest.support.templates import fill, placeholders
 from agentest.support.text import data_block, escaped
@@ -111,7 +111,7 @@ SILENCE = "(The assistant has written nothing.)"
 
 def user_prompt(scenario: Scenario) -> str:
     """Return the system prompt of a simulated user. A scenario's template replaces only the persona."""
-    template, date = scenario.user_prompt_template or PERSONA, shown_date(scenario.date)
+    template, date = scenario.user_prompt_template or PERSONA, format_date(scenario.date)
     values = {
         "date": date,
         "profile": scenario.profile or "An ordinary user of this assistant.",
@@ -188,13 +188,13 @@ def ending_of(reason: str) -> Ending:
     return Ending.SATISFIED if reason == NOT_ENDED else Ending(reason)
 
 
-class Answer(BaseModel):
+class UserAnswer(BaseModel):
     """Base class of the user's answers. The docstrings are not sent to the model."""
 
-    model_config = ConfigDict(**UNDESCRIBED, frozen=True)
+    model_config = ConfigDict(**WITHOUT_DESCRIPTION, frozen=True)
 
 
-class UserMessage(Answer):
+class UserMessage(UserAnswer):
     """The next message of a simulated user. `should_stop` decides; `ended_by` is optional."""
 
     message: str = Field(description="What you write next. Empty when you stop.")
@@ -245,7 +245,7 @@ def _as_text(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
-class ToolUse(Answer):
+class UserToolCall(UserAnswer):
     """A call of one of the user's own tools."""
 
     name: str = Field(description="Which of your tools.")
@@ -254,10 +254,10 @@ class ToolUse(Answer):
     )
 
 
-class Acts(Answer):
+class UserActions(UserAnswer):
     """The tool calls of a user before it writes. First in the schema, because they come first."""
 
-    tool_calls: list[ToolUse] = Field(
+    tool_calls: list[UserToolCall] = Field(
         default_factory=list, description="What you look up or do yourself before you write on; else empty."
     )
 
@@ -268,13 +268,13 @@ class Acts(Answer):
 
     @field_validator("tool_calls")
     @classmethod
-    def _not_too_many(cls, calls: list[ToolUse]) -> list[ToolUse]:
+    def _not_too_many(cls, calls: list[UserToolCall]) -> list[UserToolCall]:
         if len(calls) > MAX_CALLS:
             raise ValueError(f"these are {len(calls)} calls; make at most {MAX_CALLS} at once")
         return calls
 
 
-class ActingMessage(UserMessage, Acts):
+class ActingMessage(UserMessage, UserActions):
     """The next message or tool calls of a user with tools. With tool calls, it writes no message yet."""
 
     message: str = Field(

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.conversation.user_prompts import ActingMessage, ToolUse
+from agentest.conversation.user_prompts import ActingMessage, UserToolCall
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import Message
 from agentest.support.errors import MockError
-from agentest.support.json_text import no_constant, well_formed
+from agentest.support.json_text import reject_constant, well_formed
 from agentest.support.text import cut, data_block, shortened
 
 _RESULT_CHARS = 20_000
@@ -31,7 +31,7 @@ _UNSENT = (
 class _Round:
     """One answer of the model with tool calls, and their results."""
 
-    uses: Sequence[ToolUse]
+    uses: Sequence[UserToolCall]
     results: Sequence[str]
     said_besides: bool
 
@@ -73,7 +73,7 @@ class UserTools:
         results = [await self._result(use, turn_index) for use in answer.tool_calls]
         self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.said_besides))
 
-    async def _result(self, use: ToolUse, turn_index: int) -> str:
+    async def _result(self, use: UserToolCall, turn_index: int) -> str:
         name = well_formed(use.name)
         if name not in self._names:
             problem = f"you have no tool {shortened(name, _NAME_CHARS)!r}; yours are {', '.join(self._names)}"
@@ -88,12 +88,12 @@ class UserTools:
 def _parsed(arguments: str) -> Any:
     """Return the arguments for the record; the text itself if it is not JSON."""
     try:
-        return json.loads(arguments, parse_constant=no_constant) if arguments.strip() else {}
+        return json.loads(arguments, parse_constant=reject_constant) if arguments.strip() else {}
     except (ValueError, RecursionError):
         return arguments
 
 
-def _block(use: ToolUse, result: str) -> str:
+def _block(use: UserToolCall, result: str) -> str:
     """Format the result of a call. JSON prevents foreign text from starting a line."""
     name = json.dumps(shortened(use.name, _NAME_CHARS), ensure_ascii=False)
     lines = (f"tool: {cut(name, _RESULT_CHARS)}", f"result: {cut(_in_json(result), _RESULT_CHARS)}")

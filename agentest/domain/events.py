@@ -170,7 +170,7 @@ Emit = Callable[[Event], object]
 
 
 @dataclass(frozen=True, slots=True)
-class WantedReport:
+class ReportRequest:
     """A requested reporter: its name and its output file; None for the reporter's default output."""
 
     name: str

@@ -11,7 +11,7 @@ from agentest.support.text import about, count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Took:
+class ScenarioResources:
     """The resources that one scenario used against one agent, in total over its conversations."""
 
     conversations: int
@@ -24,8 +24,8 @@ class Took:
     calls: int = 0
     """Model calls in all roles."""
 
-    def __add__(self, other: Took) -> Took:
-        return Took(
+    def __add__(self, other: ScenarioResources) -> ScenarioResources:
+        return ScenarioResources(
             conversations=self.conversations + other.conversations,
             talking_s=self.talking_s + other.talking_s,
             judging_s=self.judging_s + other.judging_s,
@@ -35,18 +35,18 @@ class Took:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class PastRun:
     """An earlier run, as the basis of a forecast."""
 
     started_at: str
     """ISO 8601."""
     models: Mapping[str, str | None]
-    took: Mapping[tuple[str, str], Took]
+    took: Mapping[tuple[str, str], ScenarioResources]
     """By scenario and agent. Only those that ran a conversation are included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedUnit:
     """A scenario that is going to run against an agent."""
 
     name: str
@@ -81,7 +81,7 @@ class Forecast:
 
 
 def forecast(
-    planned: Sequence[Planned], earlier: Earlier, concurrency: int, models: Mapping[str, str | None]
+    planned: Sequence[PlannedUnit], earlier: PastRun, concurrency: int, models: Mapping[str, str | None]
 ) -> Forecast | None:
     """Forecast the planned run; None if the earlier run has no conversations.
 
@@ -91,7 +91,9 @@ def forecast(
     """
     if not earlier.took or not planned:
         return None
-    whole = sum(earlier.took.values(), Took(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0))
+    whole = sum(
+        earlier.took.values(), ScenarioResources(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
+    )
     took = [earlier.took.get((each.name, each.agent), whole) for each in planned]
     other_models = dict(models) != dict(earlier.models)
     return Forecast(
@@ -106,12 +108,12 @@ def forecast(
     )
 
 
-def _calls(planned: Sequence[Planned], took: Iterable[Took]) -> int:
+def _calls(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources]) -> int:
     known = zip(planned, took, strict=True)
     return round(sum(each.calls / each.conversations * unit.conversations for unit, each in known))
 
 
-def _cost(planned: Sequence[Planned], took: Iterable[Took]) -> float | None:
+def _cost(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources]) -> float | None:
     total = 0.0
     for each, known in zip(planned, took, strict=True):
         if known.cost is None:
@@ -120,7 +122,7 @@ def _cost(planned: Sequence[Planned], took: Iterable[Took]) -> float | None:
     return total
 
 
-def _seconds(planned: Sequence[Planned], took: Iterable[Took], concurrency: int) -> float:
+def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], concurrency: int) -> float:
     """Simulate the schedule and return when the last conversation is judged, in seconds."""
     places = [0.0] * max(1, concurrency)
     heapify(places)
@@ -137,7 +139,7 @@ def _seconds(planned: Sequence[Planned], took: Iterable[Took], concurrency: int)
     return last_judged
 
 
-def _schedule(places: list[float], talk_s: float, each: Planned) -> float:
+def _schedule(places: list[float], talk_s: float, each: PlannedUnit) -> float:
     """Assign the conversations of a unit to the earliest free slots and return when the last one ends."""
     lengths = [talk_s * each.conversations] if each.in_turn else [talk_s] * each.conversations
     ends = 0.0
@@ -148,13 +150,13 @@ def _schedule(places: list[float], talk_s: float, each: Planned) -> float:
     return ends
 
 
-def forecast_words(found: Forecast, now: datetime) -> str:
+def format_forecast(found: Forecast, now: datetime) -> str:
     """Format a forecast as one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03".
 
     Args:
         now: the current time with the time zone to show.
     """
-    then = day_and_time(found.started_at, now)
+    then = format_relative_moment(found.started_at, now)
     words = [f"about {about(found.seconds)}{_money(found.cost)}, by the run of {then}"]
     if found.other_models:
         words.append("its models were others, so the cost is not known")
@@ -168,7 +170,7 @@ def forecast_words(found: Forecast, now: datetime) -> str:
     return "; ".join(words)
 
 
-def over_budget(
+def budget_warning(
     found: Forecast, max_calls: int | None, max_cost: float | None, resumed_by: str
 ) -> str | None:
     """Return a warning if the forecast exceeds a budget; None if it does not.
@@ -199,7 +201,7 @@ def _money(cost: float | None) -> str:
     return f" and {cost:.2f} USD" if cost >= 1 else f" and {cost:.2g} USD"
 
 
-def day_and_time(moment: str, now: datetime) -> str:
+def format_relative_moment(moment: str, now: datetime) -> str:
     """Format a moment relative to today: "today 14:03", "yesterday 14:03", "2026-01-02 14:03"."""
     try:
         then = datetime.fromisoformat(moment).astimezone(now.tzinfo)

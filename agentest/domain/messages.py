@@ -75,7 +75,7 @@ class ToolResult:
 Message = UserText | AgentMessage | ToolResult
 
 
-def last_said(messages: Sequence[Message]) -> UserText:
+def last_user_message(messages: Sequence[Message]) -> UserText:
     """Return the user's last message, which is all that an agent with its own history needs."""
     return next(message for message in reversed(messages) if isinstance(message, UserText))
 

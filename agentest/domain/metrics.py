@@ -297,7 +297,7 @@ THRESHOLD_RANGE: Mapping[str, Range] = {
 """The metrics that a scenario's thresholds can name, with the range of valid thresholds."""
 
 
-def one_for_each(metrics: Iterable[MetricDefinition], table: Mapping[str, _T]) -> Mapping[str, _T]:
+def require_entry_for_each(metrics: Iterable[MetricDefinition], table: Mapping[str, _T]) -> Mapping[str, _T]:
     """Return the table after a check that it has exactly one entry for each metric. Raises LookupError."""
     names = {metric.name for metric in metrics}
     if names != table.keys():
@@ -327,7 +327,7 @@ def _shown(value: object) -> str:
     return shortened(safe_repr(value))
 
 
-def normal_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
+def normalize_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
     """Return thresholds under canonical metric names.
 
     Raises ValueError for a value that is not a finite number.

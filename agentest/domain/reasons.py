@@ -111,7 +111,7 @@ def _failure_reasons(result: ConversationResult) -> Iterator[Reason]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldTrajectory:
+class LocatedTrajectory:
     """The result of one trajectory and the turn that it covers."""
 
     turn_index: int | None
@@ -125,7 +125,7 @@ class HeldTrajectory:
         return f"trajectory{name}" + ("" if self.turn_index is None else " of the turn")
 
 
-def held_trajectories(result: ConversationResult) -> Iterator[HeldTrajectory]:
+def located_trajectories(result: ConversationResult) -> Iterator[LocatedTrajectory]:
     """Yield every single trajectory: first those of the whole conversation, then those of its turns."""
     if result.trajectory:
         yield from _located_parts(None, result.trajectory)
@@ -134,14 +134,14 @@ def held_trajectories(result: ConversationResult) -> Iterator[HeldTrajectory]:
             yield from _located_parts(turn.turn_index, turn.trajectory)
 
 
-def _located_parts(turn_index: int | None, found: TrajectoryResult) -> Iterator[HeldTrajectory]:
+def _located_parts(turn_index: int | None, found: TrajectoryResult) -> Iterator[LocatedTrajectory]:
     for part in found.parts or (found,):
-        yield HeldTrajectory(turn_index=turn_index, result=part)
+        yield LocatedTrajectory(turn_index=turn_index, result=part)
 
 
-def counted_trajectories(result: ConversationResult) -> tuple[HeldTrajectory, ...]:
+def threshold_counted_trajectories(result: ConversationResult) -> tuple[LocatedTrajectory, ...]:
     """Return the mismatched trajectories that are not reasons, because a threshold counts what they lack."""
-    return tuple(each for each in held_trajectories(result) if _is_counted(result, each.result))
+    return tuple(each for each in located_trajectories(result) if _is_counted(result, each.result))
 
 
 def _is_counted(result: ConversationResult, trajectory: TrajectoryResult) -> bool:
@@ -157,7 +157,7 @@ def _lacks_only_calls(trajectory: TrajectoryResult) -> bool:
 
 
 def _trajectory_reasons(result: ConversationResult) -> Iterator[Reason]:
-    for each in held_trajectories(result):
+    for each in located_trajectories(result):
         if not each.result.matched and not _is_counted(result, each.result):
             yield Reason(
                 trajectory_status(each.result),

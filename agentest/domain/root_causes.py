@@ -102,10 +102,10 @@ class _FindingGroup:
 
 def scenario_causes(scenario: ScenarioResult) -> tuple[ScenarioCause, ...]:
     """Return the causes of one scenario that need no judge, in the order of its reasons."""
-    return scenario.causes or causes_of(scenario.verdict.reasons, scenario.conversations)
+    return scenario.causes or find_scenario_causes(scenario.verdict.reasons, scenario.conversations)
 
 
-def causes_of(
+def find_scenario_causes(
     reasons: Iterable[Reason], conversations: Sequence[ConversationResult] = ()
 ) -> tuple[ScenarioCause, ...]:
     """Return the causes among the reasons of one verdict that need no judge.
@@ -365,7 +365,7 @@ class JudgedCause:
         return {(scenario.name, scenario.agent) for scenario, _ in self.groups}
 
 
-def normalised(label: str) -> str:
+def normalized_label(label: str) -> str:
     """Normalize a label for comparisons: ignore case and punctuation."""
     return " ".join(re.findall(r"\w+", label.casefold())) or label
 
@@ -376,7 +376,7 @@ def judged_causes(scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin
     found: dict[str, JudgedCause] = {}
     for scenario in scenarios:
         for group in scenario.errors:
-            label = normalised(group.label)
+            label = normalized_label(group.label)
             join = joined.get(label)
             cause = found.setdefault(
                 join.labels[0] if join else label,

@@ -60,7 +60,7 @@ STATE_TOLD_BY = (
 REMARKS_TOLD_BY = "a google-adk agent does (type: adk, behind its server; adk_module, in this process)"
 
 
-def state_unseen(agent: str) -> str:
+def invisible_state_message(agent: str) -> str:
     """Explain that the state of the agent's session is expected, but not visible."""
     return (
         f"the session state of agent {agent!r} cannot be seen: it does not tell of it; {STATE_TOLD_BY}. "
@@ -68,7 +68,7 @@ def state_unseen(agent: str) -> str:
     )
 
 
-def remarks_unseen(agent: str) -> str:
+def invisible_remarks_message(agent: str) -> str:
     """Explain that a missing remark proves nothing, because the agent does not report all remarks."""
     return (
         f"what is said on the way to the reply of agent {agent!r} cannot be seen: it does not tell who says "

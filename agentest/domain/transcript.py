@@ -84,7 +84,9 @@ NO_MOCK = "no mock"
 """The `error` of a call to a tool that has no mock."""
 ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
 """The `invalid_arguments` of a call for which the protocol reported only the name and the result."""
-besides_values = attrgetter(*(each.name for each in fields(ToolCall) if each.name not in ("args", "result")))
+get_call_metadata = attrgetter(
+    *(each.name for each in fields(ToolCall) if each.name not in ("args", "result"))
+)
 """All fields of a call except arguments and result, in order."""
 
 
@@ -178,7 +180,7 @@ def _form(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class AttachedFile:
     """A file that the user attached, without its contents."""
 
     mime_type: str
@@ -188,12 +190,12 @@ class Attached:
     uri: str = ""
 
 
-def with_mentions(text: str, files: Sequence[Attached]) -> str:
+def with_mentions(text: str, files: Sequence[AttachedFile]) -> str:
     """Format a user's message for people and judges, with a line for each file after the text."""
     return "\n".join([*([text] if text else []), *map(_mention, files)])
 
 
-def _mention(file: Attached) -> str:
+def _mention(file: AttachedFile) -> str:
     size = f"{file.bytes:,} bytes" if file.bytes is not None else file.uri
     return "[attached: " + ", ".join(part for part in (file.name, file.mime_type, size) if part) + "]"
 
@@ -228,7 +230,7 @@ class Turn:
     """The state of the agent's session after the turn; None if it is not reported."""
     state_error: str | None = None
     """The reason why the state could not be read, if the agent should report it."""
-    attachments: tuple[Attached, ...] = ()
+    attachments: tuple[AttachedFile, ...] = ()
     """The files that the user attached."""
     model_calls: int | None = None
     """The number of calls that the agent made to its model; None if it does not report them."""

@@ -33,7 +33,7 @@ class MeasuredConversation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class CostAndTime:
     """Cost and time of conversations.
 
     Attributes:
@@ -48,9 +48,9 @@ class Spent:
     agent_ms: float = 0.0
     total_ms: float = 0.0
 
-    def __add__(self, other: Spent) -> Spent:
+    def __add__(self, other: CostAndTime) -> CostAndTime:
         known = self.cost is not None and other.cost is not None
-        return Spent(
+        return CostAndTime(
             cost=(self.cost or 0.0) + (other.cost or 0.0) if known else None,
             tokens=self.tokens + other.tokens,
             turns=self.turns + other.turns,
@@ -75,7 +75,7 @@ class MeasuredScenario:
     repeated: bool = False
     """True if conversations were added until the verdict was decided."""
     conversations: tuple[MeasuredConversation, ...] = ()
-    spent: Spent = Spent()
+    spent: CostAndTime = CostAndTime()
 
     @property
     def passed(self) -> int:
@@ -114,12 +114,12 @@ class MeasuredRun:
     scenarios: tuple[MeasuredScenario, ...] = ()
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> CostAndTime:
         """Total cost and time of all scenarios."""
-        return sum((each.spent for each in self.scenarios), Spent())
+        return sum((each.spent for each in self.scenarios), CostAndTime())
 
 
-def measured_run(
+def measure_run(
     result: RunResult, label: str, scenarios: Iterable[MeasuredScenario], *, partial: bool = False
 ) -> MeasuredRun:
     """Return the measurements of a run whose scenarios have been measured.
@@ -142,7 +142,7 @@ def measured_run(
     )
 
 
-def measured_scenario(result: ScenarioResult) -> MeasuredScenario:
+def measure_scenario(result: ScenarioResult) -> MeasuredScenario:
     """Measure a scenario whose result still contains its conversations."""
     return MeasuredScenario(
         name=result.name,
@@ -165,7 +165,7 @@ def counts_failures(metric: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class ScenarioPair:
     """A scenario in both runs; None for a run that does not contain it."""
 
     base: MeasuredScenario | None
@@ -179,7 +179,7 @@ class Pair:
         return found
 
 
-def paired(base: MeasuredRun, new: MeasuredRun) -> list[Pair]:
+def pair_scenarios(base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
     """Pair the scenarios of two runs, in the order of the new run, followed by those only in the base.
 
     Scenarios are paired by name and agent, and also by file if a name occurs twice in a run. If both
@@ -188,20 +188,22 @@ def paired(base: MeasuredRun, new: MeasuredRun) -> list[Pair]:
     alone = len(base.agents) == 1 and len(new.agents) == 1
     twice = {key for run in (base, new) for key, n in Counter(_keys(run, alone)).items() if n > 1}
     old = _by_key(base, alone, twice)
-    pairs = [Pair(base=old.pop(key, None), new=each) for key, each in _by_key(new, alone, twice).items()]
-    return [*pairs, *(Pair(base=each, new=None) for each in old.values())]
+    pairs = [
+        ScenarioPair(base=old.pop(key, None), new=each) for key, each in _by_key(new, alone, twice).items()
+    ]
+    return [*pairs, *(ScenarioPair(base=each, new=None) for each in old.values())]
 
 
-def check_common(base: MeasuredRun, new: MeasuredRun) -> None:
+def check_common_scenarios(base: MeasuredRun, new: MeasuredRun) -> None:
     """Raise UsageError, with the scenarios of both runs, if they have none in common."""
-    if not any(pair.base and pair.new for pair in paired(base, new)):
+    if not any(pair.base and pair.new for pair in pair_scenarios(base, new)):
         raise UsageError(
             f"nothing to compare: no scenario is in both runs; {base.label} has {_names(base)}, "
             f"{new.label} has {_names(new)}"
         )
 
 
-def selected(pairs: Sequence[Pair], base: MeasuredRun, new: MeasuredRun) -> list[Pair]:
+def selected_pairs(pairs: Sequence[ScenarioPair], base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
     """Remove pairs with a scenario that one run did not select, because it is neither new nor gone."""
     return [pair for pair in pairs if not (_is_unselected(pair.new, new) or _is_unselected(pair.base, base))]
 
@@ -212,7 +214,7 @@ def of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
     return replace(run, label=agent, agents=(agent,), scenarios=mine)
 
 
-def did_not_load(pair: Pair, new: MeasuredRun) -> bool:
+def did_not_load(pair: ScenarioPair, new: MeasuredRun) -> bool:
     """Return True if the new run lacks the scenario because its file did not load."""
     errored = {
         each.name for each in new.scenarios if each.status is Status.ERRORED and not each.conversations
@@ -220,9 +222,9 @@ def did_not_load(pair: Pair, new: MeasuredRun) -> bool:
     return pair.new is None and pair.base is not None and pair.base.file in errored
 
 
-def _spent(result: ScenarioResult) -> Spent:
+def _spent(result: ScenarioResult) -> CostAndTime:
     models = sum(result.usage.values(), ModelUsage())
-    return Spent(
+    return CostAndTime(
         cost=models.cost,
         tokens=models.tokens.total_tokens,
         turns=result.totals.turns,

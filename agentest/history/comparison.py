@@ -10,14 +10,21 @@ from agentest.domain.results import Status
 from agentest.history.compared_runs import (
     MeasuredRun,
     MeasuredScenario,
-    Pair,
-    check_common,
+    ScenarioPair,
+    check_common_scenarios,
     counts_failures,
     did_not_load,
-    paired,
-    selected,
+    pair_scenarios,
+    selected_pairs,
 )
-from agentest.history.comparison_result import PASS_RATE, Change, Comparison, Row, ScenarioChange, Verdicts
+from agentest.history.comparison_result import (
+    PASS_RATE,
+    Change,
+    ComparedFigure,
+    Comparison,
+    ScenarioChange,
+    Verdicts,
+)
 from agentest.support.statistics.mean_difference import Cluster, Stratum, mean_difference
 from agentest.support.statistics.paired import holm, holm_of_testable, mcnemar, newcombe, shares_differ
 from agentest.support.text import count
@@ -33,11 +40,11 @@ _ONE_CONTRADICTING_IN = 20
 """An agent counts as random if at least one script in this many has contradicting results."""
 
 
-def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
+def compare_measured_runs(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     """Compare a new run with a base run. Raises UsageError if they have no scenario in common."""
-    check_common(base, new)
-    every = paired(base, new)
-    pairs = selected(every, base, new)
+    check_common_scenarios(base, new)
+    every = pair_scenarios(base, new)
+    pairs = selected_pairs(every, base, new)
     random = agents_random_in_scripts(pairs)
     drafts = [_draft(pair, base, new, random) for pair in pairs]
     decided = [draft for draft in drafts if draft.decided]
@@ -45,7 +52,7 @@ def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     return Comparison(
         base=base,
         new=new,
-        notes=tuple(conditions(base, new, pairs, left_out=len(every) - len(pairs))),
+        notes=tuple(differing_conditions(base, new, pairs, left_out=len(every) - len(pairs))),
         verdicts=verdicts,
         overall=overall,
         scenarios=tuple(_with_changes(drafts)),
@@ -53,8 +60,8 @@ def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     )
 
 
-def conditions(
-    base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair], left_out: int = 0
+def differing_conditions(
+    base: MeasuredRun, new: MeasuredRun, pairs: Sequence[ScenarioPair], left_out: int = 0
 ) -> Iterator[str]:
     """Yield a sentence for each condition that differs between the runs.
 
@@ -78,7 +85,7 @@ def conditions(
     yield from _repeat_notes(pairs)
 
 
-def agents_random_in_scripts(pairs: Iterable[Pair]) -> frozenset[str]:
+def agents_random_in_scripts(pairs: Iterable[ScenarioPair]) -> frozenset[str]:
     """Return the agents whose scripts have contradicting results, so that no single result is certain."""
     scripts, disagreeing = Counter[str](), Counter[str]()
     for pair in pairs:
@@ -92,7 +99,7 @@ def agents_random_in_scripts(pairs: Iterable[Pair]) -> frozenset[str]:
     )
 
 
-def came_out_otherwise(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
+def certain_change(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
     """Return the change of a script that always passed and now never does, or the reverse; else None."""
     if not (base.scripted or new.scripted) or not base.known or not new.known:
         return None
@@ -100,7 +107,7 @@ def came_out_otherwise(base: MeasuredScenario, new: MeasuredScenario) -> Change 
     return {(1.0, 0.0): Change.REGRESSED, (0.0, 1.0): Change.IMPROVED}.get(shares)
 
 
-def played_once(base: MeasuredScenario, new: MeasuredScenario) -> bool:
+def is_single_script_run(base: MeasuredScenario, new: MeasuredScenario) -> bool:
     """Return True if a script ran at most once in each run, so that its variation is unknown."""
     return (base.scripted or new.scripted) and base.known <= 1 and new.known <= 1
 
@@ -109,11 +116,11 @@ def played_once(base: MeasuredScenario, new: MeasuredScenario) -> bool:
 class _ScenarioDraft:
     """A compared scenario before the correction for multiple comparisons."""
 
-    pair: Pair
+    pair: ScenarioPair
     change: Change | None = None
     """Set if no figure decides the change."""
     why: str = ""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ComparedFigure, ...] = ()
     tests: tuple[tuple[float, float], ...] = ()
     """For each row, its p-value and the lowest p-value that it could reach."""
 
@@ -129,7 +136,9 @@ class _ScenarioDraft:
         return self.pair.base, self.pair.new
 
 
-def _draft(pair: Pair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]) -> _ScenarioDraft:
+def _draft(
+    pair: ScenarioPair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]
+) -> _ScenarioDraft:
     if pair.base is None or pair.new is None:
         return _one_sided(pair, base, new)
     for label, side in (("base", pair.base), ("new", pair.new)):
@@ -145,11 +154,11 @@ def _draft(pair: Pair, base: MeasuredRun, new: MeasuredRun, random: Collection[s
     if unknown:
         return _ScenarioDraft(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
     rows, tests = _rows(pair.base, pair.new)
-    certain = None if pair.shown.agent in random else came_out_otherwise(pair.base, pair.new)
+    certain = None if pair.shown.agent in random else certain_change(pair.base, pair.new)
     return _ScenarioDraft(pair=pair, change=certain, rows=rows, tests=tests)
 
 
-def _one_sided(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _ScenarioDraft:
+def _one_sided(pair: ScenarioPair, base: MeasuredRun, new: MeasuredRun) -> _ScenarioDraft:
     if did_not_load(pair, new):
         return _ScenarioDraft(
             pair=pair, change=Change.NOT_COMPARED, why="its file did not load in the new run"
@@ -163,8 +172,8 @@ def _one_sided(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _ScenarioDraf
 
 def _rows(
     base: MeasuredScenario, new: MeasuredScenario
-) -> tuple[tuple[Row, ...], tuple[tuple[float, float], ...]]:
-    rows: list[Row] = []
+) -> tuple[tuple[ComparedFigure, ...], tuple[tuple[float, float], ...]]:
+    rows: list[ComparedFigure] = []
     tests: list[tuple[float, float]] = []
     if base.known and new.known:
         shares = (base.passed, base.known), (new.passed, new.known)
@@ -172,7 +181,7 @@ def _rows(
         factor = _stopping_factor(base, new)
         p = min(1.0, factor * shares_differ(*shares))
         rows.append(
-            Row(
+            ComparedFigure(
                 name=PASS_RATE,
                 base=base.passed / base.known,
                 new=new.passed / new.known,
@@ -197,7 +206,7 @@ def _stopping_factor(*scenarios: MeasuredScenario) -> int:
 
 def _metric_rows(
     sides: Sequence[tuple[MeasuredScenario, MeasuredScenario]],
-) -> Iterator[tuple[Row, float]]:
+) -> Iterator[tuple[ComparedFigure, float]]:
     """Yield each metric of these scenarios, with the lowest p-value that it could reach."""
     names = {
         name: None for both in sides for side in both for each in side.conversations for name in each.sums
@@ -208,11 +217,11 @@ def _metric_rows(
             yield found
 
 
-def _row(name: str, strata: Sequence[Stratum]) -> tuple[Row, float] | None:
+def _row(name: str, strata: Sequence[Stratum]) -> tuple[ComparedFigure, float] | None:
     found = mean_difference(strata)
     if found is None:
         return None
-    row = Row(
+    row = ComparedFigure(
         name=name,
         base=found.before,
         new=found.after,
@@ -233,7 +242,7 @@ def _outcomes(scenario: MeasuredScenario) -> list[Cluster]:
     return [(float(each.passed), 1) for each in scenario.conversations if each.passed is not None]
 
 
-def _overall(decided: Sequence[_ScenarioDraft]) -> tuple[Verdicts, tuple[Row, ...]]:
+def _overall(decided: Sequence[_ScenarioDraft]) -> tuple[Verdicts, tuple[ComparedFigure, ...]]:
     """Return the combined figures of all scenarios that passed or failed in both runs."""
     sides = [draft.sides for draft in decided]
     statuses = [(base.status, new.status) for base, new in sides]
@@ -267,11 +276,11 @@ def _with_changes(drafts: Iterable[_ScenarioDraft]) -> Iterator[ScenarioChange]:
         )
 
 
-def _with_change(row: Row, adjusted: float) -> Row:
+def _with_change(row: ComparedFigure, adjusted: float) -> ComparedFigure:
     return replace(row, adjusted=adjusted, change=_change(row, adjusted))
 
 
-def _change(row: Row, adjusted: float) -> Change:
+def _change(row: ComparedFigure, adjusted: float) -> Change:
     """Return the change of a figure. It differs only if both the test and the interval say so."""
     if abs(row.difference) <= _ROUNDING:
         return Change.UNCHANGED
@@ -282,7 +291,7 @@ def _change(row: Row, adjusted: float) -> Change:
     return Change.REGRESSED if worse else Change.IMPROVED
 
 
-def _worst(draft: _ScenarioDraft, rows: Iterable[Row]) -> Change:
+def _worst(draft: _ScenarioDraft, rows: Iterable[ComparedFigure]) -> Change:
     changes = {row.change for row in rows}
     for change in (Change.REGRESSED, Change.IMPROVED, Change.WITHIN_NOISE):
         if change in changes:
@@ -293,7 +302,7 @@ def _worst(draft: _ScenarioDraft, rows: Iterable[Row]) -> Change:
 
 def _enough(decided: Sequence[_ScenarioDraft]) -> int | None:
     """Return the number of conversations from which a drop from always to never passing is significant."""
-    by_chance = [draft for draft in decided if draft.tests and not played_once(*draft.sides)]
+    by_chance = [draft for draft in decided if draft.tests and not is_single_script_run(*draft.sides)]
     if not by_chance:
         return None
     enough = next((n for n in range(2, _MAX_CONVERSATIONS) if _is_detectable(n, len(by_chance))), None)
@@ -305,7 +314,7 @@ def _is_detectable(n: int, family: int) -> bool:
     return shares_differ((n, n), (0, n)) * family <= LEVEL
 
 
-def _count_notes(pairs: Sequence[Pair]) -> Iterator[str]:
+def _count_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
     both = [
         (p.base, p.new) for p in pairs if p.base and p.new and p.base.conversations and p.new.conversations
     ]
@@ -318,7 +327,7 @@ def _count_notes(pairs: Sequence[Pair]) -> Iterator[str]:
         )
 
 
-def _repeat_notes(pairs: Sequence[Pair]) -> Iterator[str]:
+def _repeat_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
     """Yield a note about pass rates that are shifted, because a scenario ran until it was decided."""
     ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
     if ended:

@@ -10,14 +10,14 @@ from typing import Any
 from agentest.history.compared_runs import MeasuredRun, MeasuredScenario
 from agentest.history.comparison_report import (
     cells,
+    changes_worst_first,
+    describe_change,
     footnotes,
     headline,
-    in_order,
     regressions_overall,
-    story,
     verdict_line,
 )
-from agentest.history.comparison_result import Change, Comparison, Row, ScenarioChange
+from agentest.history.comparison_result import Change, ComparedFigure, Comparison, ScenarioChange
 from agentest.support.json_text import Json, json_document
 from agentest.support.text import duration
 
@@ -26,14 +26,14 @@ SCHEMA_VERSION = 1
 _KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithinNoise"}
 
 
-class Between(StrEnum):
+class ComparedSubjects(StrEnum):
     """Subjects of a comparison: two runs or two agents."""
 
     RUNS = "runs"
     AGENTS = "agents"
 
 
-def for_page(comparison: Comparison, between: Between) -> Json:
+def comparison_for_page(comparison: Comparison, between: ComparedSubjects) -> Json:
     """Return a comparison for the page: the fields of `comparison.schema.json`, with formatted figures.
 
     `figures` and `overall` are replaced by rows `{change, cells}` of those that differ. Each scenario
@@ -41,7 +41,7 @@ def for_page(comparison: Comparison, between: Between) -> Json:
     first.
     """
     document = as_document(comparison)
-    ordered = [*in_order(comparison), *comparison.of(Change.UNCHANGED)]
+    ordered = [*changes_worst_first(comparison), *comparison.of(Change.UNCHANGED)]
     return {
         **{key: document[key] for key in ("regressed", "base", "new", "notes", "counts")},
         "between": str(between),
@@ -95,7 +95,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     yield from footnotes(comparison)
 
 
-def _row(row: Row) -> Json:
+def _row(row: ComparedFigure) -> Json:
     return {"change": str(row.change), "cells": list(cells(row)[:-1])}
 
 
@@ -105,7 +105,7 @@ def _scenario(each: ScenarioChange) -> Json:
         "name": each.pair.shown.name,
         "agent": each.pair.shown.agent,
         "change": str(each.change),
-        "story": story(each),
+        "story": describe_change(each),
         "sides": [side and side.agent for side in sides],
         "figures": [_row(row) for row in each.rows if row.difference],
     }
@@ -176,7 +176,7 @@ def _side_document(side: MeasuredScenario | None) -> dict[str, Any] | None:
     }
 
 
-def _row_document(row: Row) -> dict[str, Any]:
+def _row_document(row: ComparedFigure) -> dict[str, Any]:
     return {
         "name": row.name,
         "base": row.base,

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredRun, MeasuredScenario, counts_failures
-from agentest.history.comparison import played_once
-from agentest.history.comparison_result import PASS_RATE, Change, Comparison, Row, ScenarioChange
-from agentest.report.console.text import BLANK, Line, Part, Printer, line
+from agentest.history.comparison import is_single_script_run
+from agentest.history.comparison_result import PASS_RATE, Change, ComparedFigure, Comparison, ScenarioChange
+from agentest.report.console.text import BLANK, ConsoleLine, Part, Printer, line
 from agentest.report.github_markdown import inline, table_row
 from agentest.support.text import count
 
@@ -63,7 +63,7 @@ def run_line(run: MeasuredRun) -> str:
     return f"{run.label}  {size}{f', begun {begun} UTC' if begun else ''}"
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: ComparedFigure) -> tuple[str, ...]:
     """Return the cells of a figure, for the columns of `HEAD`."""
     return (
         f"{row.name} (failures)" if counts_failures(row.name) else row.name,
@@ -71,18 +71,18 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{row.new:.2f}",
         f"{row.difference:+.2f}",
         interval(row),
-        likelihood(row.adjusted),
+        p_value_text(row.adjusted),
         "" if row.change is Change.UNCHANGED else _change_text(row.change),
     )
 
 
-def interval(row: Row) -> str:
+def interval(row: ComparedFigure) -> str:
     if row.low is None or row.high is None:
         return "unknown" if row.difference else ""
     return f"{row.low:+.2f} to {row.high:+.2f}"
 
 
-def likelihood(p: float) -> str:
+def p_value_text(p: float) -> str:
     return f"< {_MIN_P_SHOWN}" if p < _MIN_P_SHOWN else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
@@ -93,11 +93,11 @@ def verdict_line(comparison: Comparison) -> str:
         return "no verdict changed"
     return (
         f"verdicts: {verdicts.regressed} from passed to failed, {verdicts.improved} from failed to passed, "
-        f"p {likelihood(verdicts.adjusted)}"
+        f"p {p_value_text(verdicts.adjusted)}"
     )
 
 
-def story(change: ScenarioChange) -> str:
+def describe_change(change: ScenarioChange) -> str:
     """Describe the change of a scenario in one line."""
     pair = change.pair
     if change.why or pair.base is None or pair.new is None:
@@ -112,7 +112,7 @@ def story(change: ScenarioChange) -> str:
     return f"{status}, {passed_text} conversations passed"
 
 
-def changed_rows(change: ScenarioChange) -> Iterator[Row]:
+def changed_rows(change: ScenarioChange) -> Iterator[ComparedFigure]:
     """Yield the figures that explain a scenario's change; within noise, only the pass rate."""
     if change.certain:
         return
@@ -143,7 +143,7 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def in_order(comparison: Comparison) -> list[ScenarioChange]:
+def changes_worst_first(comparison: Comparison) -> list[ScenarioChange]:
     """Return the scenarios with a change, worst first; those within noise by their p-value."""
     changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
     order = list(Change)
@@ -171,7 +171,7 @@ def as_markdown(comparison: Comparison, heading: str = "##") -> str:
 
 def _ran_once(change: ScenarioChange) -> bool:
     base, new = change.pair.base, change.pair.new
-    return bool(base and new) and played_once(base, new)  # type: ignore[arg-type]
+    return bool(base and new) and is_single_script_run(base, new)  # type: ignore[arg-type]
 
 
 def _lowest_p(change: ScenarioChange) -> float:
@@ -197,7 +197,7 @@ def _passed(scenario: MeasuredScenario) -> str:
     return f"{scenario.passed}/{scenario.known}{errored}"
 
 
-def _head(comparison: Comparison) -> Iterator[Line]:
+def _head(comparison: Comparison) -> Iterator[ConsoleLine]:
     yield line(0, ("Compared", "bold"))
     yield line(0, run_line(comparison.base), lead=(("base  ", "dim"),))
     yield line(0, run_line(comparison.new), lead=(("new   ", "dim"),))
@@ -206,7 +206,7 @@ def _head(comparison: Comparison) -> Iterator[Line]:
     yield BLANK
 
 
-def _table(rows: Sequence[Row], printer: Printer) -> Table:
+def _table(rows: Sequence[ComparedFigure], printer: Printer) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for i, name in enumerate(HEAD):
         justify = "right" if 0 < i < len(HEAD) - 1 else "left"
@@ -218,10 +218,10 @@ def _table(rows: Sequence[Row], printer: Printer) -> Table:
     return table
 
 
-def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[Line]:
+def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[ConsoleLine]:
     if change is Change.UNCHANGED or not comparison.of(change):
         return
-    found = [each for each in in_order(comparison) if each.change is change]
+    found = [each for each in changes_worst_first(comparison) if each.change is change]
     shown = found[: _MAX_REGRESSED if change is Change.REGRESSED else _MAX_SCENARIOS]
     yield line(0, (str(change).capitalize(), f"bold {_STYLES.get(change, '')}".strip()))
     for each in shown:
@@ -231,20 +231,22 @@ def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[Li
     yield BLANK
 
 
-def _scenario(each: ScenarioChange, several: bool) -> Iterator[Line]:
+def _scenario(each: ScenarioChange, several: bool) -> Iterator[ConsoleLine]:
     shown = each.pair.shown
     agent = f"  [{shown.agent}]" if several else ""
-    yield Line(
-        ("  ",), ((shown.name + agent,), ((f"{shown.file}:{shown.line}", "dim"),), (story(each),)), gap="  "
+    yield ConsoleLine(
+        ("  ",),
+        ((shown.name + agent,), ((f"{shown.file}:{shown.line}", "dim"),), (describe_change(each),)),
+        gap="  ",
     )
     for row in changed_rows(each):
         what, before, after, *_ = cells(row)
         sure = interval(row)
         between = f" (95 % {sure})" if sure not in ("", "unknown") else ""
-        yield line(6, f"{what} {before} → {after}{between}, p {likelihood(row.adjusted)}")
+        yield line(6, f"{what} {before} → {after}{between}, p {p_value_text(row.adjusted)}")
 
 
-def _foot(comparison: Comparison) -> Iterator[Line]:
+def _foot(comparison: Comparison) -> Iterator[ConsoleLine]:
     for text in footnotes(comparison):
         yield line(0, (text, "dim"))
     if overall := regressions_overall(comparison):
@@ -261,7 +263,7 @@ def _markdown_parts(comparison: Comparison, heading: str) -> Iterator[str]:
         yield f"**{inline(overall)}**\n\n"
     yield f"Base: {inline(run_line(comparison.base))}\\\nNew: {inline(run_line(comparison.new))}\n"
     yield from _markdown_list(comparison.notes)
-    yield from _markdown_table(in_order(comparison), several=len(comparison.new.agents) > 1)
+    yield from _markdown_table(changes_worst_first(comparison), several=len(comparison.new.agents) > 1)
     if comparison.overall:
         yield f"\n{table_row(name or 'over all' if not i else name for i, name in enumerate(HEAD))}"
         yield table_row(["---", *["---:"] * (len(HEAD) - 2), "---"])
@@ -289,7 +291,7 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
                 f"{_ICONS[each.change]} {each.change}",
                 inline(shown.name),
                 *agent,
-                inline(story(each)) + details,
+                inline(describe_change(each)) + details,
             ]
         )
     if len(changes) > _MAX_MARKDOWN_SCENARIOS:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agentest.domain.results import Status
-from agentest.history.compared_runs import MeasuredRun, Pair
+from agentest.history.compared_runs import MeasuredRun, ScenarioPair
 
 
 class Change(StrEnum):
@@ -28,7 +28,7 @@ VERDICTS = "verdicts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ComparedFigure:
     """A rate or an average in both runs.
 
     Attributes:
@@ -78,7 +78,7 @@ class Verdicts:
 class ScenarioChange:
     """Change of one scenario with one agent."""
 
-    pair: Pair
+    pair: ScenarioPair
     change: Change
     why: str = ""
     """Explanation, if the rows do not contain it."""
@@ -87,7 +87,7 @@ class ScenarioChange:
 
     This assumes that the agent answers the same each time, because no result contradicts it.
     """
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ComparedFigure, ...] = ()
 
     @property
     def verdict_changed(self) -> bool:
@@ -105,7 +105,7 @@ class Comparison:
     notes: tuple[str, ...]
     """Conditions that differ, other than the agent."""
     verdicts: Verdicts
-    overall: tuple[Row, ...]
+    overall: tuple[ComparedFigure, ...]
     scenarios: tuple[ScenarioChange, ...]
     """Scenarios in the order of the new run."""
     enough: int | None = None

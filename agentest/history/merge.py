@@ -26,7 +26,7 @@ from agentest.domain.results import (
 from agentest.domain.root_causes import joins_of
 from agentest.domain.tool_visibility import Sight
 from agentest.history.merge_parts import MergedPart
-from agentest.runner.plan import joined
+from agentest.runner.plan import total_usage
 from agentest.runner.tools import is_known
 from agentest.runner.warnings import without
 from agentest.store.reader import KILLED
@@ -34,12 +34,12 @@ from agentest.store.runs.finished import Place
 from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
 
 _AFTER_ALL_FILES = "\U0010ffff"
-Held = Mapping[Place, ScenarioResult]
+ScenarioResults = Mapping[Place, ScenarioResult]
 """The scenarios of the whole run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class MergedEntry:
     """A scenario with an agent, and the part that contains it."""
 
     part: MergedPart
@@ -53,7 +53,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
+class MergedRun:
     """The run that consists of all parts."""
 
     parts: Sequence[MergedPart]
@@ -61,10 +61,10 @@ class Whole:
     """Description of missing parts; None if the run is complete."""
 
     @cached_property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[MergedEntry]:
         """Scenarios in the order in which a single run would report them."""
         found = _without_duplicates(
-            [Entry(part=part, place=place) for part in self.parts for place in part.places]
+            [MergedEntry(part=part, place=place) for part in self.parts for place in part.places]
         )
         if self.parts[0].record.part:
             return sorted(found, key=_by_plan)
@@ -134,7 +134,7 @@ class Whole:
             yield from self._conversations(entry, result)
             yield ScenarioFinished(result)
             scenarios.append(replace(result, conversations=()))
-        amended = amended_of({(each.name, each.agent): each for each in scenarios})
+        amended = scenarios_without_disproved_warnings({(each.name, each.agent): each for each in scenarios})
         for at, each in enumerate(scenarios):
             if now := amended.get((each.name, each.agent)):
                 yield ScenarioAmended(now, each.verdict.status)
@@ -163,7 +163,7 @@ class Whole:
     def _agents_at_first(self) -> Mapping[str, StoredAgent]:
         return {name: each for part in self.parts for name, each in part.held.run.agents.items()}
 
-    def _conversations(self, entry: Entry, result: ScenarioResult) -> Iterator[ConversationFinished]:
+    def _conversations(self, entry: MergedEntry, result: ScenarioResult) -> Iterator[ConversationFinished]:
         part = entry.part.held.parts.get(entry.place)
         if part:
             events = entry.part.held.events(entry.place, iter(sorted(part.lines)))
@@ -171,7 +171,7 @@ class Whole:
 
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
         results = {(each.name, each.agent): each for each in scenarios}
-        sights = sights_of(self.parts, list(self.agents), results)
+        sights = tool_visibility_of(self.parts, list(self.agents), results)
         return RunResult(
             scenarios=scenarios,
             agents=tuple(self.agents),
@@ -183,17 +183,19 @@ class Whole:
             interrupted=self.interrupted,
             stopped=self.stopped,
             sights=sights,
-            silent=silent_of(self.parts, results),
-            unanswered=unanswered_of(self.parts, results),
+            silent=silent_agent_warnings(self.parts, results),
+            unanswered=unanswered_call_warnings(self.parts, results),
             unclaimed=self.unclaimed,
             calibrations=self.calibrations,
             addresses=self.agents,
             joins=tuple(join for end in self._ends for join in joins_of(end.root_causes)),
-            joining=joined(*(end.joining for end in self._ends)),
+            joining=total_usage(*(end.joining for end in self._ends)),
         )
 
 
-def sights_of(parts: Sequence[MergedPart], agents: Sequence[str], results: Held) -> dict[str, Sight]:
+def tool_visibility_of(
+    parts: Sequence[MergedPart], agents: Sequence[str], results: ScenarioResults
+) -> dict[str, Sight]:
     """Return the tool visibility of each agent over the whole run.
 
     An agent counts as reporting its calls only if it did so in every turn of all parts.
@@ -202,14 +204,14 @@ def sights_of(parts: Sequence[MergedPart], agents: Sequence[str], results: Held)
     return {name: sight for name, sight in known.items() if sight}
 
 
-def silent_of(parts: Sequence[MergedPart], results: Held) -> tuple[RunWarning, ...]:
+def silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
     """Return warnings about agents without any tool call, unless another part has seen one."""
     called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
     warnings = [w for part in parts if part.held.end for w in part.held.end.summary.silent_agents]
     return tuple(dict.fromkeys(warning for warning in warnings if warning.agent not in called))
 
 
-def amended_of(results: Held) -> dict[Place, ScenarioResult]:
+def scenarios_without_disproved_warnings(results: ScenarioResults) -> dict[Place, ScenarioResult]:
     """Return the scenarios with a warning that another part disproves.
 
     Each part warns about tools that it does not know and about agents without tool calls.
@@ -220,7 +222,7 @@ def amended_of(results: Held) -> dict[Place, ScenarioResult]:
     return {place: each for place, each in now.items() if each is not results[place]}
 
 
-def unanswered_of(parts: Sequence[MergedPart], results: Held) -> tuple[RunWarning, ...]:
+def unanswered_call_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
     """Return warnings about tools whose calls were answered with null."""
     del results
     return tuple(
@@ -228,30 +230,30 @@ def unanswered_of(parts: Sequence[MergedPart], results: Held) -> tuple[RunWarnin
     )
 
 
-def _without_duplicates(entries: Sequence[Entry]) -> list[Entry]:
+def _without_duplicates(entries: Sequence[MergedEntry]) -> list[MergedEntry]:
     """Remove duplicates: a file that does not load is part of every shard."""
     return list({entry.place: entry for entry in reversed(entries)}.values())[::-1]
 
 
-def _agent_position(entry: Entry) -> int:
+def _agent_position(entry: MergedEntry) -> int:
     """Return the agent's position in its part, which has the order of the configuration."""
     agents = list(entry.part.held.run.agents)
     return agents.index(entry.place[1]) if entry.place[1] in agents else -1
 
 
-def _by_plan(entry: Entry) -> tuple[int, int]:
+def _by_plan(entry: MergedEntry) -> tuple[int, int]:
     part = entry.part.record.part
     return (part.scenarios.get(entry.place[0], 0) if part else 0), _agent_position(entry)
 
 
-def _by_file(entry: Entry) -> tuple[str, int]:
+def _by_file(entry: MergedEntry) -> tuple[str, int]:
     """Sort by file and line. Entries that a killed run did not reach have no known file and come last."""
     results = entry.part.held
     scenario = results.not_run.get(entry.place) or results.parts[entry.place].scenario
     return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)
 
 
-def _visibility_of(name: str, parts: Sequence[MergedPart], results: Held) -> Sight | None:
+def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> Sight | None:
     mine = [part for part in parts if name in part.held.run.agents]
     talked = [
         part for part in mine if any(results[place].totals.turns for place in part.places if place[1] == name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from agentest.domain.results import ReasonKind
 from agentest.domain.shards import Part
 from agentest.store.runs.finished import FinishedParts, Place, read_finished
-from agentest.store.runs.folder import JOURNAL, KeptRun, run_file
+from agentest.store.runs.folder import JOURNAL, StoredRunFolder, run_file
 from agentest.store.runs.record import RECORD, RunKind, RunRecord, read_record
 from agentest.support.errors import UsageError
 from agentest.support.text import count
@@ -51,14 +51,14 @@ class MergedPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundParts:
     """The runs to merge, and notes about runs that are left out."""
 
     parts: tuple[MergedPart, ...]
     notes: tuple[str, ...] = ()
 
 
-def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> Found:
+def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> FoundParts:
     """Find the runs that the RUN arguments mean.
 
     Args:
@@ -86,10 +86,10 @@ def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> Found
         if later := gone_on_with.get(part.record.id):
             notes.append(f"{part.name}: left out, as {later.record.id} went on with it")
     kept = tuple(part for part in parts if part.record.id not in gone_on_with)
-    return Found(parts=kept, notes=tuple(notes))
+    return FoundParts(parts=kept, notes=tuple(notes))
 
 
-def named(parts: Sequence[MergedPart]) -> str:
+def part_names(parts: Sequence[MergedPart]) -> str:
     """Return the names of up to four runs, and the number of the others."""
     shown = ", ".join(part.name for part in parts[:4])
     return shown + (f" and {count(len(parts) - 4, 'more run')}" if len(parts) > 4 else "")
@@ -105,7 +105,9 @@ def check_parts(parts: Sequence[MergedPart]) -> None:
     shards = [part for part in parts if part.record.part]
     if shards and len(shards) < len(parts):
         others = [part for part in parts if part.record.part is None]
-        raise UsageError(f"merge: shards go together with shards alone, which these are not: {named(others)}")
+        raise UsageError(
+            f"merge: shards go together with shards alone, which these are not: {part_names(others)}"
+        )
     if shards:
         _check_shards(shards)
     elif len(parts) == 1:
@@ -113,7 +115,7 @@ def check_parts(parts: Sequence[MergedPart]) -> None:
     _check_overlap(parts)
 
 
-def missing(parts: Sequence[MergedPart]) -> str | None:
+def missing_shards_text(parts: Sequence[MergedPart]) -> str | None:
     """Return which shards are missing and how many scenarios they contain; None if none is missing."""
     first = parts[0].record.part
     if first is None:
@@ -135,7 +137,7 @@ def missing(parts: Sequence[MergedPart]) -> str | None:
 
 def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
     """Return what is missing if that is allowed; otherwise raise UsageError."""
-    problem = missing(parts)
+    problem = missing_shards_text(parts)
     if problem and not allow_missing:
         raise UsageError(
             f"merge: {problem}; name all shards, or take those that are there, as an errored run: {ALLOW}"
@@ -178,7 +180,7 @@ def _part(folder: Path) -> MergedPart:
     record = read_record(folder)
     if record is None:
         raise UsageError(f"{folder} is no run's folder: it has no {RECORD} that can be read")
-    if KeptRun(folder).under_way:
+    if StoredRunFolder(folder).under_way:
         raise UsageError(f"{record.id}: the run is still under way; wait for its end")
     if not (folder / JOURNAL).is_file():
         raise UsageError(f"{folder} has no {JOURNAL}: take the whole folder of a run")
@@ -279,7 +281,7 @@ def _is_run_twice(place: Place, seen: Mapping[Place, MergedPart], part: MergedPa
 def _check_covered(parts: Sequence[MergedPart]) -> None:
     """Raise UsageError if a complete set of shards lacks scenarios, because the splits differed."""
     known = list(_shards(parts))
-    if not known or missing(parts):
+    if not known or missing_shards_text(parts):
         return
     lost = known[0].whole - sum(len(part.scenarios) for part in known)
     if lost:

@@ -1,8 +1,8 @@
 """Answer shapes for judge questions, and one result from several sampled answers.
 
 Each shape puts the reason first because a model that gives its reasons before the value judges better. The
-worst choice comes first among the choices. Docstrings of shapes and choices are for developers: `UNDESCRIBED`
-and `choices_of` keep them out of the schema that is sent to the model.
+worst choice comes first among the choices. Docstrings of shapes and choices are for developers:
+`WITHOUT_DESCRIPTION` and `choices_of` keep them out of the schema that is sent to the model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from agentest.domain.results import (
     Severity,
     Unscored,
 )
-from agentest.models.structured_output import UNDESCRIBED
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
 from agentest.scenarios.model import Criterion
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
@@ -74,7 +74,7 @@ def _truncated(reason: str) -> str:
 
 
 class _Answer(BaseModel):
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     reason: Annotated[str, AfterValidator(_truncated)]
 

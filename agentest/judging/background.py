@@ -9,11 +9,11 @@ from agentest.domain.tool_visibility import cannot_be_seen
 from agentest.domain.transcript import Conversation, Turn
 from agentest.scenarios.model import Scenario
 
-NO_TOOL_KNOWN = "no tool call of the agent was seen, and which tools it has is not known"
+NO_KNOWN_TOOLS = "no tool call of the agent was seen, and which tools it has is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SightOfCalls:
+class CallVisibility:
     """Visibility of an agent's tool calls.
 
     Attributes:
@@ -78,11 +78,11 @@ class SightOfCalls:
     def unseen(self, turns: Sequence[Turn]) -> str:
         """Return why the agent may have made calls that are not shown, or ""."""
         hidden = next((why for turn in turns if (why := self.hidden(turn))), "")
-        return hidden or ("" if self.has_none or self.may_lack_calls(turns) else NO_TOOL_KNOWN)
+        return hidden or ("" if self.has_none or self.may_lack_calls(turns) else NO_KNOWN_TOOLS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Background:
+class JudgeBackground:
     """Information that judges receive in addition to the conversation. An empty text means unknown.
 
     Attributes:
@@ -106,7 +106,7 @@ class Background:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownAgent:
+class AgentBackground:
     """Information about an agent for judges. An empty text means unknown.
 
     Attributes:
@@ -117,16 +117,16 @@ class KnownAgent:
 
     instructions: str = ""
     tools: str = ""
-    sight: SightOfCalls = SightOfCalls()
+    sight: CallVisibility = CallVisibility()
 
 
-def background_of(scenario: Scenario, agent: KnownAgent, turns: Sequence[Turn]) -> Background:
+def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Turn]) -> JudgeBackground:
     """Return the background for the judges of a scenario's conversation, in a run or a calibration.
 
     Args:
         turns: the turns that are shown; at least one.
     """
-    return Background(
+    return JudgeBackground(
         goal=scenario.goal,
         profile=scenario.profile,
         knowledge=scenario.knowledge,

@@ -12,8 +12,8 @@ from agentest.domain.results import CauseJoin
 from agentest.domain.root_causes import JudgedCause
 from agentest.judging.judge_input import block
 from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import UNDESCRIBED
-from agentest.support.json_text import on_one_line
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.support.json_text import encode_on_one_line
 from agentest.support.text import shortened
 
 GROUPS_PER_CALL = 50
@@ -39,21 +39,21 @@ cause give:
 - groups: the ids of its groups, exactly as given"""
 
 
-class Cause(BaseModel):
+class CauseAnswer(BaseModel):
     """One root cause in the model's answer."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     title: str
     groups: list[str]
 
 
-class Causes(BaseModel):
+class CausesAnswer(BaseModel):
     """The model's answer: all root causes."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
-    causes: list[Cause]
+    causes: list[CauseAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class _MergedCause:
     members: tuple[JudgedCause, ...]
 
 
-def worth_joining(causes: Sequence[JudgedCause]) -> bool:
+def can_join(causes: Sequence[JudgedCause]) -> bool:
     """Return True if at least two causes come from different scenarios."""
     return len(causes) > 1 and len(set().union(*(cause.scenarios for cause in causes))) > 1
 
 
-class Joining:
+class CauseJoiner:
     """Merge judged causes call by call. If a call fails, earlier merges remain.
 
     Args:
@@ -108,7 +108,7 @@ class Joining:
         )
 
 
-def _merged(cause: Cause, by_id: dict[str, _MergedCause]) -> _MergedCause:
+def _merged(cause: CauseAnswer, by_id: dict[str, _MergedCause]) -> _MergedCause:
     parts = [by_id[id] for id in cause.groups]
     if len(parts) == 1:  # a new title would hide the label that judges gave
         return parts[0]
@@ -116,11 +116,11 @@ def _merged(cause: Cause, by_id: dict[str, _MergedCause]) -> _MergedCause:
     return _MergedCause(title, tuple(member for part in parts for member in part.members))
 
 
-def _answer_shape(ids: frozenset[str]) -> type[Causes]:
+def _answer_shape(ids: frozenset[str]) -> type[CausesAnswer]:
     """Return the shape of an answer that puts each of these ids into exactly one cause."""
 
-    class CheckedCauses(Causes):
-        model_config = UNDESCRIBED
+    class CheckedCauses(CausesAnswer):
+        model_config = WITHOUT_DESCRIPTION
 
         @model_validator(mode="after")
         def _all_ids_once(self) -> CheckedCauses:
@@ -132,7 +132,7 @@ def _answer_shape(ids: frozenset[str]) -> type[Causes]:
                 raise ValueError("; ".join(problems))
             return self
 
-    CheckedCauses.__name__ = Causes.__name__
+    CheckedCauses.__name__ = CausesAnswer.__name__
     return CheckedCauses
 
 
@@ -150,7 +150,7 @@ def _id_problems(ids: frozenset[str], times: Counter[str]) -> Iterator[str]:
 
 
 def _messages(by_id: dict[str, _MergedCause]) -> list[Message]:
-    lines = "\n".join(on_one_line(_line(id, each)) for id, each in by_id.items())
+    lines = "\n".join(encode_on_one_line(_line(id, each)) for id, each in by_id.items())
     question = "\n\n".join(
         ["The groups of failures, a line each.", block("groups", lines), _JOINING_QUESTION]
     )

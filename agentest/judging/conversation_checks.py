@@ -13,15 +13,15 @@ from typing import Any
 
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import CUT_OFF, Conversation
-from agentest.judging.custom_metrics import copied_conversation
-from agentest.judging.says_checks import checked_sayings
-from agentest.judging.session_checks import compared_keys
-from agentest.scenarios.matchers.differences import steps_of
+from agentest.judging.custom_metrics import copy_conversation
+from agentest.judging.says_checks import check_conversation_sayings
+from agentest.judging.session_checks import compare_state_keys
+from agentest.scenarios.matchers.differences import leading_keys
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.options import OFFERED
-from agentest.support.calling import ends_the_run, result_of, words_of
+from agentest.scenarios.options import CHECK_PARAMETERS
+from agentest.support.calling import ends_the_run, message_of_error, result_of
 from agentest.support.deadlines import TimeLimit
-from agentest.support.functions import taken_by
+from agentest.support.functions import accepted_values
 from agentest.support.importing import is_users_file
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.source_location import defined_at, raised_at
@@ -38,7 +38,7 @@ _VALUE_CHARS = 80
 _MOST_NAMES = 5
 
 
-async def checked_whole(
+async def check_conversation(
     scenario: Scenario, conversation: Conversation, timeout_s: float = _TIMEOUT_S
 ) -> Checks:
     """Return the results of `expect`, `final_state` and `check`, in this order.
@@ -52,7 +52,7 @@ async def checked_whole(
         return await _certain_violations(scenario, conversation, timeout_s)
     end = _FinalMockState.of(conversation)
     return (
-        *await checked_sayings(scenario.expect, conversation.turns, conversation, timeout_s),
+        *await check_conversation_sayings(scenario.expect, conversation.turns, conversation, timeout_s),
         *await _final_state(scenario, end, timeout_s),
         *await _check(scenario, conversation, end, timeout_s),
     )
@@ -60,7 +60,7 @@ async def checked_whole(
 
 async def _certain_violations(scenario: Scenario, conversation: Conversation, timeout_s: float) -> Checks:
     never = [each for each in scenario.expect if each.never and (each.in_turn is None or each.in_turn >= 0)]
-    results = await checked_sayings(never, conversation.turns, conversation, timeout_s)
+    results = await check_conversation_sayings(never, conversation.turns, conversation, timeout_s)
     return tuple(result for result in results if not result.passed and not result.error)
 
 
@@ -92,7 +92,7 @@ class _FinalMockState:
         state = self.state or {}
         if key in state:
             return key in self.inexact
-        leading = steps_of(key)
+        leading = leading_keys(key)
         return not self.inexact.isdisjoint(leading) or (self.cut and state.keys().isdisjoint(leading))
 
 
@@ -104,7 +104,7 @@ async def _final_state(scenario: Scenario, end: _FinalMockState, timeout_s: floa
         return (_undecided_state(_state_not_stored()),)
     exact = {key: value for key, value in expected.items() if not end.lacks(key)}
     inexact = [key for key in expected if end.lacks(key)]
-    results = await compared_keys(FINAL_STATE, exact, end.state, timeout_s)
+    results = await compare_state_keys(FINAL_STATE, exact, end.state, timeout_s)
     return (*results, *((_undecided_state(_keys_inexact(inexact)),) if inexact else ()))
 
 
@@ -113,12 +113,12 @@ async def _check(
 ) -> Checks:
     if scenario.check is None:
         return ()
-    if takes_state(scenario.check):
+    if has_state_parameter(scenario.check):
         if end.state is None:
-            return (undecided(_state_not_stored()),)
+            return (undecided_check(_state_not_stored()),)
         if end.inexact:
-            return (undecided(_keys_inexact(sorted(end.inexact))),)
-    return (await asked_at_end(scenario.check, conversation, end.state, timeout_s),)
+            return (undecided_check(_keys_inexact(sorted(end.inexact))),)
+    return (await run_check(scenario.check, conversation, end.state, timeout_s),)
 
 
 def _undecided_state(why: str) -> CheckResult:
@@ -133,12 +133,12 @@ def _keys_inexact(keys: list[str]) -> str:
     return f"of {', '.join(keys)} in the mocks' state no more than a form in JSON was kept; {_RUN_AGAIN}"
 
 
-def takes_state(check: Callable[..., Any]) -> bool:
+def has_state_parameter(check: Callable[..., Any]) -> bool:
     """Return True if a check has a parameter for the mocks' state."""
-    return "state" in taken_by(check, OFFERED).names
+    return "state" in accepted_values(check, CHECK_PARAMETERS).names
 
 
-async def asked_at_end(
+async def run_check(
     check: Callable[..., Any],
     conversation: Conversation,
     state: Mapping[str, Any] | None,
@@ -151,10 +151,10 @@ async def asked_at_end(
         timeout_s: time limit in seconds.
     """
     offered: dict[str, Callable[[], Any]] = {
-        "conversation": lambda: copied_conversation(conversation),
+        "conversation": lambda: copy_conversation(conversation),
         "state": lambda: state,
     }
-    call = taken_by(check, OFFERED).given(check, lambda name: offered[name]())
+    call = accepted_values(check, CHECK_PARAMETERS).given(check, lambda name: offered[name]())
     limit = TimeLimit(timeout_s)
     try:
         return _result_of_answer(check, await result_of(call, limit=limit))
@@ -164,12 +164,12 @@ async def asked_at_end(
         if ends_the_run(error):
             raise
         if limit.expired and isinstance(error, TimeoutError):
-            return undecided(f"it gave no answer within {timeout_s:g} s", defined_at(check))
-        words = f"{type(error).__name__}: {words_of(error)}".removesuffix(": ")
-        return undecided(f"it raised {words}", raised_at(error, check))
+            return undecided_check(f"it gave no answer within {timeout_s:g} s", defined_at(check))
+        words = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
+        return undecided_check(f"it raised {words}", raised_at(error, check))
 
 
-def undecided(why: str, at: str = "") -> CheckResult:
+def undecided_check(why: str, at: str = "") -> CheckResult:
     """Return the result of a check that could not be called or gave no answer."""
     reason = _with_location(why, at)
     return _result(passed=False, summary=f"could not be told: {reason}", error=reason)
@@ -184,7 +184,7 @@ def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
     if isinstance(answer, str) and answer.strip():
         return _result(passed=False, summary=answer.strip()[:_MOST_CHARS])
     shown = shortened(safe_repr(answer))
-    return undecided(
+    return undecided_check(
         f"it returned {shown}, which says nothing; return None where all is well, else the reason why not",
         defined_at(check),
     )
@@ -202,7 +202,7 @@ def _with_location(text: str, at: str) -> str:
 
 def _assertion_text(error: AssertionError, check: Callable[..., Any]) -> str:
     """Return the error's own message, or pytest's, else the source line of the assertion."""
-    own = words_of(error).strip()
+    own = message_of_error(error).strip()
     lines = [line.rstrip() for line in (own or _assertion_source(error)).splitlines()]
     text = "\n".join(line for line in lines if line)[:_MOST_CHARS]
     return _with_location(text or "an assertion does not hold", raised_at(error, check))

@@ -19,20 +19,20 @@ from pydantic import BaseModel
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import CallKey, Model
-from agentest.support.calling import ends_the_run, result_of, words_of
+from agentest.support.calling import ends_the_run, message_of_error, result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError
-from agentest.support.json_text import copied, copied_quickly
+from agentest.support.json_text import copied, fast_copy
 from agentest.support.replacing import replace
 from agentest.support.spelling import snake_case
 
 _TIMEOUT_S = 300.0
 Answer = TypeVar("Answer", bound=BaseModel)
-Given = Score | Mapping[str, Any] | tuple[Any, str] | float | str
+MetricValue = Score | Mapping[str, Any] | tuple[Any, str] | float | str
 """Types that a metric may return: a value, `(value, reason)`, `{"value": …, "reason": …}` or a Score."""
 
 
-class NoModel(ModelError):
+class ModelNotConfigured(ModelError):
     """Raised when a metric calls the judges' model in an offline run."""
 
 
@@ -55,7 +55,7 @@ class MetricModel:
         """Return an answer that is an instance of the given pydantic model. Raises ModelError."""
         if self._model is None:
             self.refused = True
-            raise NoModel(NO_MODEL)
+            raise ModelNotConfigured(NO_MODEL)
         messages = [{"role": "system", "content": system}] if system else []
         try:
             return await self._model.ask([*messages, {"role": "user", "content": prompt}], answer, self._key)
@@ -85,7 +85,7 @@ class QuantitativeMetric(Metric):
 
     @abstractmethod
     def score(self, input: TurnInput) -> Any:
-        """Return the turn's value: any form of `Given` with a number, or an awaitable of one."""
+        """Return the turn's value: any form of `MetricValue` with a number, or an awaitable of one."""
 
 
 class QualitativeMetric(Metric):
@@ -93,7 +93,7 @@ class QualitativeMetric(Metric):
 
     @abstractmethod
     def evaluate(self, input: TurnInput) -> Any:
-        """Return the turn's label: any form of `Given` with a text, or an awaitable of one."""
+        """Return the turn's label: any form of `MetricValue` with a text, or an awaitable of one."""
 
 
 class ConversationMetric(Metric):
@@ -101,7 +101,9 @@ class ConversationMetric(Metric):
 
     @abstractmethod
     def score(self, input: ConversationInput) -> Any:
-        """Return the conversation's value: any form of `Given` with a number, or an awaitable of one."""
+        """Return the conversation's value: any form of `MetricValue` with a number, or an awaitable of
+        one.
+        """
 
 
 async def evaluate_metric(
@@ -134,7 +136,7 @@ async def evaluate_metric(
         # A task group or a wrapper may have hidden ModelError, so rely on the recorded outcome of its calls.
         if llm.refused:
             return Skipped(NO_MODEL)
-        return Unscored(f"{type(error).__name__}: {words_of(error)}", own_code=not llm.failed)
+        return Unscored(f"{type(error).__name__}: {message_of_error(error)}", own_code=not llm.failed)
 
 
 def _score(metric: Metric, returned: Any) -> Score:
@@ -176,8 +178,8 @@ class TurnInput:
 
     def copied(self) -> TurnInput:
         """Return a copy for users' code, which may modify its input."""
-        calls = tuple(map(copied_call, self.tool_calls))
-        return replace(self, tool_calls=calls, history=tuple(map(copied_turn, self.history)))
+        calls = tuple(map(copy_call, self.tool_calls))
+        return replace(self, tool_calls=calls, history=tuple(map(copy_turn, self.history)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,30 +193,30 @@ class ConversationInput:
 
     def copied(self) -> ConversationInput:
         """Return a copy for users' code, which may modify its input."""
-        return replace(self, turns=tuple(map(copied_turn, self.turns)))
+        return replace(self, turns=tuple(map(copy_turn, self.turns)))
 
 
-def copied_conversation(conversation: Conversation) -> Conversation:
+def copy_conversation(conversation: Conversation) -> Conversation:
     """Copy a conversation for users' code: the calls and the stored state are copies, the live state is
     omitted.
     """
     unfinished = conversation.unfinished
     return replace(
         conversation,
-        turns=tuple(map(copied_turn, conversation.turns)),
+        turns=tuple(map(copy_turn, conversation.turns)),
         unfinished=unfinished
-        and replace(unfinished, tool_calls=tuple(map(copied_call, unfinished.tool_calls))),
-        mock_state=copied_quickly(conversation.mock_state),
-        user_calls=tuple(map(copied_call, conversation.user_calls)),
+        and replace(unfinished, tool_calls=tuple(map(copy_call, unfinished.tool_calls))),
+        mock_state=fast_copy(conversation.mock_state),
+        user_calls=tuple(map(copy_call, conversation.user_calls)),
         live_state=None,
     )
 
 
-def copied_turn(turn: Turn) -> Turn:
+def copy_turn(turn: Turn) -> Turn:
     """Copy a turn with its calls."""
-    return replace(turn, tool_calls=tuple(map(copied_call, turn.tool_calls))) if turn.tool_calls else turn
+    return replace(turn, tool_calls=tuple(map(copy_call, turn.tool_calls))) if turn.tool_calls else turn
 
 
-def copied_call(call: ToolCall) -> ToolCall:
+def copy_call(call: ToolCall) -> ToolCall:
     """Copy a call with its arguments and result."""
     return replace(call, args=copied(call.args), result=copied(call.result))

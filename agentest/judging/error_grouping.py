@@ -28,10 +28,10 @@ from agentest.domain.transcript import NO_TEXT, Conversation, ToolCall, Turn, ca
 from agentest.domain.truncation import shortened as truncated
 from agentest.judging.judge_input import block
 from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import UNDESCRIBED
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
-from agentest.support.json_text import on_one_line, safe_repr
+from agentest.support.json_text import encode_on_one_line, safe_repr
 from agentest.support.redaction import Redactor
 from agentest.support.text import shortened
 
@@ -76,10 +76,10 @@ _ExamplePlace = tuple[str, int]
 """A conversation's id and a turn index."""
 
 
-class Group(BaseModel):
+class GroupAnswer(BaseModel):
     """One group in the model's answer."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     label: str
     explanation: str
@@ -87,21 +87,21 @@ class Group(BaseModel):
     occurrences: list[str]
 
 
-class Groups(BaseModel):
+class GroupsAnswer(BaseModel):
     """The model's answer: all groups."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
-    groups: list[Group]
+    groups: list[GroupAnswer]
 
 
-def groups_of(ids: Collection[str]) -> type[Groups]:
+def groups_answer_for(ids: Collection[str]) -> type[GroupsAnswer]:
     """Return the shape of an answer about the failures with these ids.
 
     An answer that names another id, or groups no failure, is invalid, so that the model is called again.
     """
 
-    def checked(groups: list[Group]) -> list[Group]:
+    def checked(groups: list[GroupAnswer]) -> list[GroupAnswer]:
         named = [id for group in groups for id in group.occurrences]
         if unknown := [id for id in named if id not in ids]:
             raise ValueError(
@@ -112,11 +112,13 @@ def groups_of(ids: Collection[str]) -> type[Groups]:
         return groups
 
     return create_model(
-        "Groups", __base__=Groups, groups=(Annotated[list[Group], AfterValidator(checked)], ...)
+        "GroupsAnswer",
+        __base__=GroupsAnswer,
+        groups=(Annotated[list[GroupAnswer], AfterValidator(checked)], ...),
     )
 
 
-async def deduplicate(
+async def group_failures(
     failures: Sequence[LabelledFailure],
     scenario: Scenario,
     model: Model | None,
@@ -140,20 +142,22 @@ async def deduplicate(
         return group_by_label(failures)
     if len(failures) == 1 and failures[0].severity is not None:
         return Deduplication((_group_of_one(failures[0], failures[0].severity),))
-    shown, unshown = chosen(failures)
+    shown, unshown = select_failures(failures)
     messages = dedup_messages(scenario, shown, conversations, instructions=instructions)
     try:
-        shape = groups_of([failure.id for failure in shown])
+        shape = groups_answer_for([failure.id for failure in shown])
         answer = await model.ask(messages, shape, CallKey("dedup", scope))
     except ModelError as error:
         return replace(group_by_label(failures), error=str(error), graded=False)
     except Exception as error:  # noqa: BLE001 - stage boundary: no failure may be lost
         problem = f"internal error: {type(error).__name__}: {error}"
         return replace(group_by_label(failures), error=problem, graded=False)
-    return Deduplication(_with_unshown(settle(answer.groups, shown), shown, unshown))
+    return Deduplication(_with_unshown(corrected_groups(answer.groups, shown), shown, unshown))
 
 
-def settle(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[ErrorGroup, ...]:
+def corrected_groups(
+    groups: Iterable[GroupAnswer], failures: Sequence[LabelledFailure]
+) -> tuple[ErrorGroup, ...]:
     """Return the model's groups, corrected so that each failure is in exactly one.
 
     An id in several groups stays in the most severe one. Ids that the model left out form a group of their
@@ -251,7 +255,9 @@ def dedup_messages(
     return [{"role": "system", "content": DEDUP_SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}]
 
 
-def chosen(failures: Sequence[LabelledFailure]) -> tuple[list[LabelledFailure], list[LabelledFailure]]:
+def select_failures(
+    failures: Sequence[LabelledFailure],
+) -> tuple[list[LabelledFailure], list[LabelledFailure]]:
     """Split failures into those to show, in their order, and the rest; each label gets an equal share."""
     shown = {failure.id for failure in _alternating_labels(failures)[:MOST_FAILURES]}
     return [f for f in failures if f.id in shown], [f for f in failures if f.id not in shown]
@@ -287,7 +293,7 @@ def _failure_lines(failures: Sequence[LabelledFailure]) -> Iterator[str]:
     for f in failures:
         label = truncated(f.label, _LABEL_CHARS)
         known = {"id": f.id, "metric": f.metric, "label": label, "turn": f.turn_index}
-        yield on_one_line({**known, "reason": shortened(f.reason, limit)})
+        yield encode_on_one_line({**known, "reason": shortened(f.reason, limit)})
 
 
 def _conversation_parts(
@@ -297,7 +303,7 @@ def _conversation_parts(
         dict.fromkeys(f.conversation_id for f in _alternating_labels(failures) if f.conversation_id in known)
     )
     limit = _chars_per_item(_CONVERSATIONS_CHARS, len(ids), 60, 300)
-    lines = [on_one_line(_conversation_record(known[id], limit)) for id in ids[:_MOST_PLACES]]
+    lines = [encode_on_one_line(_conversation_record(known[id], limit)) for id in ids[:_MOST_PLACES]]
     if lines:
         yield "The conversations in which they occurred, a line each." + _note_left_out(len(ids) - len(lines))
         yield block("conversations", "\n".join(lines))
@@ -362,7 +368,7 @@ def _turn_parts(
         yield "The turns in which they occurred, a line each; texts are shortened." + _note_left_out(
             len(places) - len(shown)
         )
-        yield block("turns", "\n".join(on_one_line(_turn_record(place, limit)) for place in shown))
+        yield block("turns", "\n".join(encode_on_one_line(_turn_record(place, limit)) for place in shown))
 
 
 def _turn_of(failure: LabelledFailure, known: Mapping[str, ConversationResult]) -> Turn | None:
@@ -394,7 +400,7 @@ def _note_left_out(number: int) -> str:
     return f" {number} more are not shown." if number > 0 else ""
 
 
-def with_examples(
+def add_examples(
     found: Deduplication, conversations: Iterable[ConversationResult], redact: Redactor
 ) -> Deduplication:
     """Add examples to the groups from the first turns in which they occurred, each turn once."""

@@ -1,7 +1,7 @@
 """Evaluate one conversation, turn by turn while it runs or once it has ended.
 
-`OngoingEvaluation` fixes the order of checks, judges and metrics. The module also computes partial credit
-from trajectories and collects labelled failures.
+`ConversationEvaluation` fixes the order of checks, judges and metrics. The module also computes partial
+credit from trajectories and collects labelled failures.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from statistics import mean
 
-from agentest.domain.metrics import NO_FAILURE, TRAJECTORY_METRICS, TRAJECTORY_SCORE, one_for_each
-from agentest.domain.reasons import held_trajectories
+from agentest.domain.metrics import NO_FAILURE, TRAJECTORY_METRICS, TRAJECTORY_SCORE, require_entry_for_each
+from agentest.domain.reasons import located_trajectories
 from agentest.domain.results import (
     DECIDED,
     CheckResult,
@@ -28,19 +28,19 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Blame, Conversation, Failure, Turn
 from agentest.domain.verdict import conversation_failed
 from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.judging.grader import Graded
-from agentest.judging.judge import at_once
-from agentest.judging.judgement import Judgement, beginnings
+from agentest.judging.grader import GraderResult
+from agentest.judging.judge import run_concurrently
+from agentest.judging.judgement import Judgement, growing_histories
 from agentest.scenarios.model import Scenario
 from agentest.support.replacing import replace
 
-Measuring = Callable[[], Awaitable[None]]
+MeasurementTask = Callable[[], Awaitable[None]]
 NO_TRAJECTORY = "the scenario has no trajectory about calls"
 _SHORTENED = "texts of the conversation are shortened, so its calls cannot be compared"
 _ZERO_SCORE = TrajectoryScore(met=0.0, precision=0.0, recall=0.0)
 
 
-class OngoingEvaluation:
+class ConversationEvaluation:
     """Evaluates one conversation: each turn when it closes and the whole at the end, or everything at the
     end.
 
@@ -62,7 +62,7 @@ class OngoingEvaluation:
         self._judged: list[Judgement] = []
         self._custom: dict[int | None, Mapping[str, MetricResult]] = {}
         """Custom metrics by turn; those of the whole conversation under None."""
-        self._grades: Mapping[str, Graded] = {}
+        self._grades: Mapping[str, GraderResult] = {}
         self._calls: dict[int, tuple[object, ...]] = {}
         """The known calls of each turn when it closed."""
         self._rejudged: dict[int, Judgement] = {}
@@ -90,7 +90,7 @@ class OngoingEvaluation:
         try:
             await self._check(conversation)
             early = self._turns_with_late_calls(conversation)
-            others: list[Measuring] = [partial(self._judge_turn_again, turns) for turns in early]
+            others: list[MeasurementTask] = [partial(self._judge_turn_again, turns) for turns in early]
             others += self._if_custom_metrics(partial(self._measure, conversation))
             await self._judge_while_measuring(others, partial(self._judge, conversation))
             self._grades = await self._evaluator.grade(conversation, self._number)
@@ -101,7 +101,7 @@ class OngoingEvaluation:
         """Return the result; call it after everything has been added."""
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
-        turns = tuple(with_grades(turn, self._grades) for turn in self._evaluated_turns())
+        turns = tuple(add_grades(turn, self._grades) for turn in self._evaluated_turns())
         whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
         judged = {name: result for each in self._judged for name, result in each.metrics.items()}
         result = ConversationResult(
@@ -133,17 +133,17 @@ class OngoingEvaluation:
             turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
         return _with_last_checks(tuple(turns), self._final_state)
 
-    async def _judge_while_measuring(self, others: Sequence[Measuring], judge: Measuring) -> None:
+    async def _judge_while_measuring(self, others: Sequence[MeasurementTask], judge: MeasurementTask) -> None:
         """Judge while other metrics are measured. Without a judge, start no task for it because it takes no
         time.
         """
         if self._judging.judge is not None:
-            await at_once([*others, judge])
+            await run_concurrently([*others, judge])
             return
-        await at_once(others)
+        await run_concurrently(others)
         await judge()
 
-    def _if_custom_metrics(self, measuring: Measuring) -> list[Measuring]:
+    def _if_custom_metrics(self, measuring: MeasurementTask) -> list[MeasurementTask]:
         """Return the measurement if there are custom metrics. Each task is a point at which a run can be
         stopped.
         """
@@ -154,7 +154,7 @@ class OngoingEvaluation:
 
     async def _check(self, conversation: Conversation) -> None:
         """Run everything that needs no judge."""
-        for turns in beginnings(conversation):
+        for turns in growing_histories(conversation):
             if self._at_end or self._has_late_calls(turns[-1]):
                 await self._check_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
@@ -186,7 +186,7 @@ class OngoingEvaluation:
         """Return the first turn whose calls arrived after it closed and all later turns, each with its
         predecessors.
         """
-        turns = beginnings(conversation)
+        turns = growing_histories(conversation)
         late = (n for n, each in enumerate(turns) if self._has_late_calls(each[-1]))
         return turns[next(late, len(turns)) :]
 
@@ -205,7 +205,9 @@ class OngoingEvaluation:
 
     async def _measure(self, conversation: Conversation) -> None:
         if self._at_end:
-            await at_once([partial(self._measure_turn, each) for each in beginnings(conversation)])
+            await run_concurrently(
+                [partial(self._measure_turn, each) for each in growing_histories(conversation)]
+            )
         self._custom[None] = await self._evaluator.custom_of_conversation(conversation, self._number)
 
     def _record_problem(self, error: Exception) -> None:
@@ -219,7 +221,7 @@ def _known_calls(turn: Turn) -> tuple[object, ...]:
     return turn.tool_calls, turn.calls_hidden, turn.call_refused
 
 
-def with_grades(turn: TurnEvaluation, grades: Mapping[str, Graded]) -> TurnEvaluation:
+def add_grades(turn: TurnEvaluation, grades: Mapping[str, GraderResult]) -> TurnEvaluation:
     """Add the graders' scores to a turn's evaluation."""
     own = {
         name: grade.turns[turn.turn_index] for name, grade in grades.items() if turn.turn_index in grade.turns
@@ -266,7 +268,7 @@ def _failed_labels(score: Score) -> tuple[str, ...]:
     return score.labels or (score.value,)
 
 
-_VALUES: Mapping[str, Callable[[TrajectoryScore], float]] = one_for_each(
+_VALUES: Mapping[str, Callable[[TrajectoryScore], float]] = require_entry_for_each(
     TRAJECTORY_METRICS.values(),
     {
         TRAJECTORY_SCORE: lambda score: score.met,
@@ -295,7 +297,7 @@ def partial_credit(
         return {}
     if not any(each.about_calls for each in scenario.trajectories):
         return dict.fromkeys(names, Skipped(NO_TRAJECTORY))
-    results = [each.result for each in held_trajectories(result)]
+    results = [each.result for each in located_trajectories(result)]
     unknown = [why for each in results if (why := _why_unknown(each))]
     scores = [each.score for each in results if each.score]
     scores += [_ZERO_SCORE] * _count_unreached(scenario, result)

@@ -11,13 +11,13 @@ from functools import partial
 
 import anyio
 
-from agentest.config.models import Batch, ModelWish
+from agentest.config.models import Batch, RequestedModel
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
-from agentest.judging.background import KnownAgent
-from agentest.judging.conversation_checks import checked_whole
+from agentest.judging.background import AgentBackground
+from agentest.judging.conversation_checks import check_conversation
 from agentest.judging.custom_metrics import (
     ConversationInput,
     ConversationMetric,
@@ -25,19 +25,19 @@ from agentest.judging.custom_metrics import (
     TurnInput,
     evaluate_metric,
 )
-from agentest.judging.grader import Graded, Grader, for_information, graded
-from agentest.judging.judge import Judge, at_once
-from agentest.judging.judgement import Judging
-from agentest.judging.reply_checks import checked_first_token, checked_reply
-from agentest.judging.says_checks import checked_in_turn
-from agentest.judging.session_checks import checked_session, checked_state
+from agentest.judging.grader import Grader, GraderResult, graded, informational_result
+from agentest.judging.judge import Judge, run_concurrently
+from agentest.judging.judgement import ScenarioJudge
+from agentest.judging.reply_checks import check_first_token, run_reply_checks
+from agentest.judging.says_checks import check_turn_sayings
+from agentest.judging.session_checks import check_session, check_session_state
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.json_text import safe_repr
 from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
-from agentest.trajectory.trajectory import matched_trajectories
+from agentest.trajectory.trajectory import match_all_trajectories
 
 _CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
 """Checks that do not depend on text."""
@@ -54,10 +54,10 @@ class ScenarioEvaluator:
     custom: Sequence[Metric] = ()
     graders: Sequence[Grader] = ()
     judge: Judge | None = None
-    named: Mapping[ModelWish, Model] = field(default_factory=dict)
+    named: Mapping[RequestedModel, Model] = field(default_factory=dict)
     """The models that graders request, if they are available."""
     redact: Callable[[str], str] = field(default=str)
-    agent: KnownAgent = KnownAgent()  # noqa: RUF009 - it holds nothing that could change
+    agent: AgentBackground = AgentBackground()  # noqa: RUF009 - it holds nothing that could change
     """Information about the agent.
 
     If its calls cannot be seen, checks of calls are unscored, unless visible calls already violate them or
@@ -84,9 +84,9 @@ class ScenarioEvaluator:
         return self.judge is not None and (self.skip_decided or self.judge.batch is Batch.CONVERSATION)
 
     @property
-    def judging(self) -> Judging:
+    def judging(self) -> ScenarioJudge:
         """The questions for judges of the scenario's conversations."""
-        return Judging(
+        return ScenarioJudge(
             scenario=self.scenario,
             scope=self.scope,
             metrics=self.metrics,
@@ -117,10 +117,10 @@ class ScenarioEvaluator:
         scripted = self._script_of(turn)
         if scripted is None:
             return None
-        why, calls = hidden_in([turn]), (*turn.tool_calls, *turn.asked_calls)
-        found = await matched_trajectories(
+        why, calls = why_redacted([turn]), (*turn.tool_calls, *turn.asked_calls)
+        found = await match_all_trajectories(
             scripted.trajectory,
-            known_parts(why, calls),
+            without_redacted_parts(why, calls),
             1,
             blind=self.agent.sight.hidden(turn, turns),
             listed=self.agent.sight.listed_in(turn),
@@ -139,7 +139,7 @@ class ScenarioEvaluator:
         if not metrics:
             return {}
         turn = turns[-1]
-        if why := hidden_in(turns):
+        if why := why_redacted(turns):
             return {metric.name: Unscored(why) for metric in metrics}
         key = CallKey("judge", self.scope, number, turn.turn_index)
         turn_input = TurnInput(
@@ -161,7 +161,7 @@ class ScenarioEvaluator:
         if conversation.failure or not conversation.turns:
             return {}
         metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
-        if why := hidden_in(conversation.turns):
+        if why := why_redacted(conversation.turns):
             return {metric.name: Unscored(why) for metric in metrics}
         whole = ConversationInput(
             goal=self.scenario.goal,
@@ -176,7 +176,7 @@ class ScenarioEvaluator:
     ) -> dict[str, MetricResult]:
         model = self.judge.model if self.judge else None
         keys = [replace(key, metric=metric.name) for metric in metrics]
-        results = await at_once(
+        results = await run_concurrently(
             [partial(evaluate_metric, m, data, model, k) for m, k in zip(metrics, keys, strict=True)]
         )
         return {
@@ -186,13 +186,13 @@ class ScenarioEvaluator:
             for metric, result in zip(metrics, results, strict=True)
         }
 
-    async def grade(self, conversation: Conversation, number: int) -> Mapping[str, Graded]:
+    async def grade(self, conversation: Conversation, number: int) -> Mapping[str, GraderResult]:
         """Return the scores by the graders of an evaluation set's case. Never raises."""
         if not self.graders or conversation.failure or not conversation.turns:
             return {}
-        grades: dict[str, Graded] = {}
+        grades: dict[str, GraderResult] = {}
         blind = self.agent.sight.hidden(conversation)
-        redacted = hidden_in(conversation.turns)
+        redacted = why_redacted(conversation.turns)
 
         async def grade(grader: Grader) -> None:
             key, model = CallKey("judge", self.scope, number, metric=grader.name), self._model_for(grader)
@@ -201,13 +201,13 @@ class ScenarioEvaluator:
         async with anyio.create_task_group() as tasks:
             for grader in self.graders:
                 if blind and (grader.name in ABOUT_CALLS or conversation.call_refused):
-                    grades[grader.name] = Graded(whole=Unscored(blind))
+                    grades[grader.name] = GraderResult(whole=Unscored(blind))
                 elif redacted:
-                    grades[grader.name] = Graded(whole=Unscored(redacted))
+                    grades[grader.name] = GraderResult(whole=Unscored(redacted))
                 else:
                     tasks.start_soon(grade, grader)
         return {
-            grader.name: for_information(grades[grader.name])
+            grader.name: informational_result(grades[grader.name])
             if grader.name in self.information
             else grades[grader.name]
             for grader in self.graders
@@ -222,10 +222,10 @@ class ScenarioEvaluator:
         if conversation.shortened:
             return None
         failure = conversation.failure
-        why = hidden_in((*conversation.turns, conversation.unfinished))
-        found = await matched_trajectories(
+        why = why_redacted((*conversation.turns, conversation.unfinished))
+        found = await match_all_trajectories(
             self.scenario.trajectory,
-            known_parts(why, conversation.tool_calls),
+            without_redacted_parts(why, conversation.tool_calls),
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
             blind=self.agent.sight.hidden(conversation),
@@ -239,13 +239,13 @@ class ScenarioEvaluator:
         if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
             return ()
         last = conversation.turns[-1]
-        checks = await checked_state("final_session_state", expected, last, self._agent_name)
-        return _undecided_if(last.call_refused, undecided_checks(hidden_in([last]), checks))
+        checks = await check_session_state("final_session_state", expected, last, self._agent_name)
+        return _undecided_if(last.call_refused, undecided_checks(why_redacted([last]), checks))
 
     async def whole(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the whole conversation: `expect`, the mocks' final state, and `check`."""
-        checks = await checked_whole(self.scenario, conversation)
-        checks = undecided_checks(hidden_in((*conversation.turns, conversation.unfinished)), checks)
+        checks = await check_conversation(self.scenario, conversation)
+        checks = undecided_checks(why_redacted((*conversation.turns, conversation.unfinished)), checks)
         checks = tuple(map(self._redacted, checks))
         idle = None if conversation.user_calls else self.idle_user
         return _undecided_if(conversation.call_refused or idle, checks)
@@ -257,14 +257,14 @@ class ScenarioEvaluator:
 
     async def _checks(self, expect: Expect, turns: Sequence[Turn]) -> tuple[CheckResult, ...]:
         turn = turns[-1]
-        first_token = checked_first_token(expect, turn, self._agent_name, self.unstreamed)
+        first_token = check_first_token(expect, turn, self._agent_name, self.unstreamed)
         checks = (
-            *await checked_reply(expect, turn),
+            *await run_reply_checks(expect, turn),
             *first_token,
-            *await checked_session(expect, turn, self._agent_name),
-            *await checked_in_turn(expect.sayings, turns),
+            *await check_session(expect, turn, self._agent_name),
+            *await check_turn_sayings(expect.sayings, turns),
         )
-        return _undecided_if(turn.call_refused, undecided_checks(hidden_in([turn]), checks))
+        return _undecided_if(turn.call_refused, undecided_checks(why_redacted([turn]), checks))
 
 
 def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
@@ -282,7 +282,7 @@ def _undecided_if(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[Che
     )
 
 
-def hidden_in(turns: Iterable[Turn | UnfinishedTurn | None]) -> str | None:
+def why_redacted(turns: Iterable[Turn | UnfinishedTurn | None]) -> str | None:
     """Return why texts of these turns cannot be judged; None if they are complete."""
     hidden = [str(turn.turn_index) for turn in turns if turn and turn.redacted]
     if not hidden:
@@ -303,7 +303,7 @@ def undecided_checks(why: str | None, checks: tuple[CheckResult, ...]) -> tuple[
     )
 
 
-def known_parts(why: str | None, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
+def without_redacted_parts(why: str | None, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
     """Mark arguments and results with redacted parts as unknown."""
     return calls if why is None else tuple(map(_known_parts_of_call, calls))
 

@@ -10,9 +10,9 @@ from agentest.config.models import Batch
 from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.transcript import Conversation, ToolCall, Turn
-from agentest.judging.background import KnownAgent, SightOfCalls
+from agentest.judging.background import AgentBackground, CallVisibility
 from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.judging.judge import TOGETHER, Judge
+from agentest.judging.judge import BATCH_METRIC, Judge
 from agentest.models.port import Answer, CallKey, Message
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.errors import ModelUnavailable
@@ -27,10 +27,10 @@ _SCENARIO = Scenario(
     expected_outcome="The refund is refused, as the fare is not refundable, and the traveller is told why.",
     criteria=(Criterion("Never asks for the full card number"), Criterion("Offers a voucher")),
 )
-_AGENT = KnownAgent(
+_AGENT = AgentBackground(
     instructions="You work for an airline. Fares of type Light are not refundable.",
     tools="get_booking(id): a booking by its number",
-    sight=SightOfCalls(has_tools=True),
+    sight=CallVisibility(has_tools=True),
 )
 _CONVERSATION = Conversation(
     conversation_id="example-1",
@@ -78,7 +78,7 @@ class _RecordingModel:
         raise ModelUnavailable("nobody answers")
 
 
-def shown_calls(mode: str) -> str:
+def render_example_prompts(mode: str) -> str:
     """Return every judge call about a conversation of two turns as text; a repeated message is only
     referenced.
 
@@ -103,7 +103,7 @@ def _call_text(
     n: int, of: int, key: CallKey, messages: Sequence[Message], shown: dict[str, int]
 ) -> list[str]:
     about = "the conversation" if key.turn is None else f"turn {key.turn}"
-    parts = [f"# call {n} of {of}: {about}, {'all questions' if key.metric == TOGETHER else key.metric}"]
+    parts = [f"# call {n} of {of}: {about}, {'all questions' if key.metric == BATCH_METRIC else key.metric}"]
     for message in messages:
         first = shown.setdefault(message["content"], n)
         text = message["content"] if first == n else f"(as in call {first})"

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agentest.config.models import ModelWish
+from agentest.config.models import RequestedModel
 from agentest.domain.results import MetricResult, Skipped, Unscored
 from agentest.domain.transcript import Conversation
 from agentest.models.port import CallKey, Model
-from agentest.support.calling import ends_the_run, words_of
+from agentest.support.calling import ends_the_run, message_of_error
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
+class GraderResult:
     """A grader's results by turn and for the conversation as a whole.
 
     Scores of turns are averaged over all turns of all conversations. A turn that the grader does not score is
@@ -37,11 +37,11 @@ class Grader(Protocol):
         ...
 
     @property
-    def judge(self) -> ModelWish | None:
+    def judge(self) -> RequestedModel | None:
         """The model to use; None: the configured judge."""
         ...
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         """Return the scores.
 
         Args:
@@ -62,22 +62,22 @@ async def graded(
     model: Model | None,
     key: CallKey,
     redact: Callable[[str], str] = str,
-) -> Graded:
+) -> GraderResult:
     """Return the grader's scores. Any exception in its code makes the conversation Unscored."""
     try:
         graded = await grader.grade(conversation, model, key)
     except BaseException as error:
         if ends_the_run(error):
             raise
-        return Graded(whole=Unscored(redact(f"{type(error).__name__}: {words_of(error)}")))
+        return GraderResult(whole=Unscored(redact(f"{type(error).__name__}: {message_of_error(error)}")))
     turns = {index: _redacted(result, redact) for index, result in graded.turns.items()}
-    return Graded(turns, _redacted(graded.whole, redact) if graded.whole else None)
+    return GraderResult(turns, _redacted(graded.whole, redact) if graded.whole else None)
 
 
-def for_information(grade: Graded) -> Graded:
+def informational_result(grade: GraderResult) -> GraderResult:
     """Return the grade of a metric that decides nothing: Unscored results become Skipped."""
     turns = {index: _skipped_if_unscored(result) for index, result in grade.turns.items()}
-    return Graded(turns, _skipped_if_unscored(grade.whole) if grade.whole else None)
+    return GraderResult(turns, _skipped_if_unscored(grade.whole) if grade.whole else None)
 
 
 def _skipped_if_unscored(result: MetricResult) -> MetricResult:

@@ -24,8 +24,8 @@ from agentest.judging.questions import (
     joint_answer,
     joint_messages,
     judge_messages,
-    picked,
-    with_shared_evidence,
+    pick_answer,
+    share_evidence,
 )
 from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import Problem
@@ -33,10 +33,10 @@ from agentest.scenarios.model import Criterion
 from agentest.support.errors import ModelError
 from agentest.support.text import shortened
 
-TOGETHER = "batch"
+BATCH_METRIC = "batch"
 """Replaces the metric in the key of a call that contains several questions."""
 
-TURNS_AT_ONCE = 8
+MAX_TURNS_PER_CALL = 8
 """Maximum number of turns that one call judges."""
 
 _T = TypeVar("_T")
@@ -45,7 +45,7 @@ _REASON_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class SampledAnswers:
     """The sampled answers to one question; empty unless more than half of the samples are usable."""
 
     usable: tuple[Any, ...]
@@ -55,7 +55,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class JudgedPart:
     """The content of one call: questions about some turns, and in the last part about the whole conversation.
 
     The turns up to the last one that is judged are shown.
@@ -67,15 +67,15 @@ class Part:
     is_last: bool
 
 
-def parts_of(questions: Sequence[JudgeQuestion], turns: int) -> list[Part]:
+def split_into_parts(questions: Sequence[JudgeQuestion], turns: int) -> list[JudgedPart]:
     """Split a conversation with this number of turns into parts of at most TURNS_AT_ONCE turns, in order."""
-    starts = range(0, turns, TURNS_AT_ONCE)
+    starts = range(0, turns, MAX_TURNS_PER_CALL)
     parts = []
     for start in starts:
-        asked, is_last = range(start, min(start + TURNS_AT_ONCE, turns)), start == starts[-1]
+        asked, is_last = range(start, min(start + MAX_TURNS_PER_CALL, turns)), start == starts[-1]
         mine = tuple(q for q in questions if (is_last if q.turn is None else q.turn in asked))
         if mine:
-            parts.append(Part(questions=mine, asked=asked, is_last=is_last))
+            parts.append(JudgedPart(questions=mine, asked=asked, is_last=is_last))
     return parts
 
 
@@ -92,29 +92,29 @@ class Judge:
 
     async def ask(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
-    ) -> dict[JudgeQuestion, Answers]:
+    ) -> dict[JudgeQuestion, SampledAnswers]:
         """Return answers to questions about one turn or about a whole conversation."""
         if self.batch is not Batch.OFF and len(questions) > 1:
             return await self._together(questions, context, key, by_turn=False)
-        answers = await at_once([partial(self._alone, each, context, key) for each in questions])
+        answers = await run_concurrently([partial(self._alone, each, context, key) for each in questions])
         return dict(zip(questions, answers, strict=True))
 
     async def ask_of_all_turns(
         self,
         questions: Sequence[JudgeQuestion],
         turns: int,
-        context: Callable[[Part], str],
+        context: Callable[[JudgedPart], str],
         key: CallKey,
-    ) -> dict[JudgeQuestion, Answers]:
+    ) -> dict[JudgeQuestion, SampledAnswers]:
         """Return answers to questions about every turn and the whole, with one call per part and sample.
 
         Args:
             turns: number of turns in the conversation.
             context: returns the text to show for a part.
         """
-        parts = parts_of(questions, turns)
+        parts = split_into_parts(questions, turns)
         keys = [key if part.is_last else replace(key, turn=part.asked[-1]) for part in parts]
-        found = await at_once(
+        found = await run_concurrently(
             [
                 partial(self._together, part.questions, context(part), own, by_turn=True)
                 for part, own in zip(parts, keys, strict=True)
@@ -122,27 +122,29 @@ class Judge:
         )
         return {question: answers for part in found for question, answers in part.items()}
 
-    async def _alone(self, question: JudgeQuestion, context: str, key: CallKey) -> Answers:
+    async def _alone(self, question: JudgeQuestion, context: str, key: CallKey) -> SampledAnswers:
         messages = judge_messages(context, question.alone)
-        return counted(await self._sample(messages, question.answer, replace(key, metric=question.name)))
+        return usable_answers(
+            await self._sample(messages, question.answer, replace(key, metric=question.name))
+        )
 
     async def _together(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey, *, by_turn: bool
-    ) -> dict[JudgeQuestion, Answers]:
+    ) -> dict[JudgeQuestion, SampledAnswers]:
         messages = joint_messages(questions, context, by_turn=by_turn)
         shape = joint_answer(questions, by_turn=by_turn)
-        samples = await self._sample(messages, shape, replace(key, metric=TOGETHER))
+        samples = await self._sample(messages, shape, replace(key, metric=BATCH_METRIC))
         picks = [
-            with_shared_evidence({q: self._picked(sample, q, by_turn=by_turn) for q in questions})
+            share_evidence({q: self._picked(sample, q, by_turn=by_turn) for q in questions})
             for sample in samples
         ]
-        return {each: counted([answers[each] for answers in picks]) for each in questions}
+        return {each: usable_answers([answers[each] for answers in picks]) for each in questions}
 
     def _picked(self, sample: BaseModel | Problem, question: JudgeQuestion, *, by_turn: bool) -> Any:
         """Return the answer to one of several questions; a problem with this answer alone names the model."""
         if isinstance(sample, Problem):
             return sample
-        own = picked(sample, question, by_turn=by_turn)
+        own = pick_answer(sample, question, by_turn=by_turn)
         if not isinstance(own, Problem):
             return own
         return Problem(f"model {self.model.name} gave no usable answer to this question: {own.text}")
@@ -151,17 +153,19 @@ class Judge:
         self, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
     ) -> list[Any | Problem]:
         numbers = range(self.first_sample, self.first_sample + self.samples)
-        return await sampled(self.model, messages, shape, key, numbers)
+        return await ask_samples(self.model, messages, shape, key, numbers)
 
 
-async def sampled(
+async def ask_samples(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey, numbers: Iterable[int]
 ) -> list[Any | Problem]:
     """Return the answer or problem of each sample, in the order of their numbers. Never raises."""
-    return await at_once([partial(answered, model, messages, shape, replace(key, sample=n)) for n in numbers])
+    return await run_concurrently(
+        [partial(ask_model, model, messages, shape, replace(key, sample=n)) for n in numbers]
+    )
 
 
-async def answered(
+async def ask_model(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
 ) -> Any | Problem:
     """Return a model's answer, or its problem. Never raises."""
@@ -173,7 +177,7 @@ async def answered(
         return Problem(f"internal error: {type(error).__name__}: {error}")
 
 
-def counted(samples: Sequence[Any]) -> Answers:
+def usable_answers(samples: Sequence[Any]) -> SampledAnswers:
     """Return the usable samples if they are more than half of all.
 
     Metrics of evaluation sets require fewer (`agentest.adk.metrics.turn_judge.Sampled`), because google-adk
@@ -181,10 +185,10 @@ def counted(samples: Sequence[Any]) -> Answers:
     """
     usable = tuple(sample for sample in samples if not isinstance(sample, Problem))
     problem = next((sample.text for sample in samples if isinstance(sample, Problem)), "")
-    return Answers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
+    return SampledAnswers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
 
 
-async def at_once(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
+async def run_concurrently(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
     """Run all functions concurrently and return their results in order."""
     if len(askings) <= 1:  # starting a task would cost more than the call
         return [await asking() for asking in askings]
@@ -222,7 +226,7 @@ class ConfirmedJudge(Judge):
 
     async def ask(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
-    ) -> dict[JudgeQuestion, Answers]:
+    ) -> dict[JudgeQuestion, SampledAnswers]:
         # `super()` finds nothing in a dataclass with slots.
         first = await Judge.ask(self, questions, context, key)
         failing = self._failing(first)
@@ -232,7 +236,7 @@ class ConfirmedJudge(Judge):
 
     async def ask_of_all_turns(
         self, questions: Sequence[JudgeQuestion], *conversation: Any, **more: Any
-    ) -> dict[JudgeQuestion, Answers]:
+    ) -> dict[JudgeQuestion, SampledAnswers]:
         first = await Judge.ask_of_all_turns(self, questions, *conversation, **more)
         failing = self._failing(first)
         if not failing:
@@ -240,7 +244,7 @@ class ConfirmedJudge(Judge):
         second = await self.second.ask_of_all_turns(list(failing), *conversation, **more)
         return first | self._confirmed(failing, second)
 
-    def _failing(self, found: Mapping[JudgeQuestion, Answers]) -> dict[JudgeQuestion, Answers]:
+    def _failing(self, found: Mapping[JudgeQuestion, SampledAnswers]) -> dict[JudgeQuestion, SampledAnswers]:
         return {
             question: answers
             for question, answers in found.items()
@@ -248,17 +252,17 @@ class ConfirmedJudge(Judge):
         }
 
     def _confirmed(
-        self, first: Mapping[JudgeQuestion, Answers], second: Mapping[JudgeQuestion, Answers]
-    ) -> dict[JudgeQuestion, Answers]:
+        self, first: Mapping[JudgeQuestion, SampledAnswers], second: Mapping[JudgeQuestion, SampledAnswers]
+    ) -> dict[JudgeQuestion, SampledAnswers]:
         """Return each first answer if the second model agrees, else no answer and the reason."""
         return {
             question: answers
             if self._agrees(question, second[question])
-            else Answers((), answers.asked, self._disagreement(question, answers, second[question]))
+            else SampledAnswers((), answers.asked, self._disagreement(question, answers, second[question]))
             for question, answers in first.items()
         }
 
-    def _agrees(self, question: JudgeQuestion, answers: Answers) -> bool:
+    def _agrees(self, question: JudgeQuestion, answers: SampledAnswers) -> bool:
         return bool(answers.usable) and self._fails(question, self._result_of(question, answers))
 
     def _fails(self, question: JudgeQuestion, opinion: _Result) -> bool:
@@ -274,17 +278,17 @@ class ConfirmedJudge(Judge):
             case _:
                 return False
 
-    def _result_of(self, question: JudgeQuestion, answers: Answers) -> _Result:
+    def _result_of(self, question: JudgeQuestion, answers: SampledAnswers) -> _Result:
         criterion = self.criteria.get(question.name)
         if criterion:
             return criterion_result(criterion, answers.usable, answers.asked, turns=0)
         return score_of(question.name, answers.usable, answers.asked)
 
-    def _disagreement(self, question: JudgeQuestion, first: Answers, second: Answers) -> str:
+    def _disagreement(self, question: JudgeQuestion, first: SampledAnswers, second: SampledAnswers) -> str:
         first_answer = self._described(question, first, self.model.name)
         return f"not confirmed: {first_answer}; {self._described(question, second, self.second.model.name)}"
 
-    def _described(self, question: JudgeQuestion, answers: Answers, model: str) -> str:
+    def _described(self, question: JudgeQuestion, answers: SampledAnswers, model: str) -> str:
         if not answers.usable:
             return f"{model} gave no usable answer: {answers.problem}"
         match self._result_of(question, answers):

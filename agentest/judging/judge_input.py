@@ -24,9 +24,9 @@ from agentest.domain.transcript import (
     unanswered,
 )
 from agentest.domain.truncation import MAX_CHARS
-from agentest.judging.background import Background
-from agentest.support.dates import shown_date
-from agentest.support.json_text import on_one_line, safe_repr
+from agentest.judging.background import JudgeBackground
+from agentest.support.dates import format_date
+from agentest.support.json_text import encode_on_one_line, safe_repr
 from agentest.support.text import cut, data_block
 
 _INSTRUCTIONS = "The assistant's instructions. It had to keep to them, also against the user's wishes:"
@@ -78,23 +78,23 @@ def block(name: str, text: str, turn: int | None = None, limit: int = MAX_CHARS)
     return data_block(name, cut(text, limit), turn)
 
 
-def called(name: str, call: ToolCall, limit: int) -> str:
+def call_block(name: str, call: ToolCall, limit: int) -> str:
     """Return a data block of one call, with its turn."""
     return data_block(name, "\n".join(_call_lines(call, limit)), call.turn_index)
 
 
-def turn_context(background: Background, turns: Sequence[Turn]) -> str:
+def turn_context(background: JudgeBackground, turns: Sequence[Turn]) -> str:
     """Return the shared beginning of all questions about the last of `turns`."""
     asked = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."
     return "\n\n".join([*_shared_parts(background, turns, _EARLIER), asked])
 
 
-def conversation_context(background: Background, turns: Sequence[Turn]) -> str:
+def conversation_context(background: JudgeBackground, turns: Sequence[Turn]) -> str:
     """Return the shared beginning of all questions about a conversation."""
     return "\n\n".join([*_shared_parts(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
 
 
-def part_context(background: Background, turns: Sequence[Turn], asked: range) -> str:
+def part_context(background: JudgeBackground, turns: Sequence[Turn], asked: range) -> str:
     """Return the shared beginning of questions about some turns of a conversation.
 
     Args:
@@ -107,7 +107,7 @@ def part_context(background: Background, turns: Sequence[Turn], asked: range) ->
     return "\n\n".join([*_shared_parts(background, turns, _EARLIER_OF_WHOLE), part])
 
 
-def spoken(turns: Sequence[Turn]) -> list[str]:
+def message_blocks(turns: Sequence[Turn]) -> list[str]:
     """Return the messages of user and assistant, two blocks per turn: everything that the user sees."""
     limit = min(_EARLIER.text, max(_MIN_CHARS, _EARLIER.room // max(2 * len(turns), 1)))
     return [
@@ -117,7 +117,7 @@ def spoken(turns: Sequence[Turn]) -> list[str]:
     ]
 
 
-def background_parts(background: Background) -> list[str]:
+def background_parts(background: JudgeBackground) -> list[str]:
     """Return the known background, each part with an introduction."""
     return [
         *_with_introduction(_INSTRUCTIONS, {"assistant_instructions": background.instructions}),
@@ -133,7 +133,7 @@ def background_parts(background: Background) -> list[str]:
         ),
         *_with_introduction(_EXPECTED, {"expected_outcome": background.expected_outcome}),
         *_with_introduction(
-            "", {"date_and_time": shown_date(background.date or None, background.started_at)}
+            "", {"date_and_time": format_date(background.date or None, background.started_at)}
         ),
     ]
 
@@ -144,7 +144,7 @@ def _with_introduction(introduction: str, texts: Mapping[str, str]) -> list[str]
     return ["\n".join([introduction, *blocks] if introduction else blocks)] if blocks else []
 
 
-def _shared_parts(background: Background, turns: Sequence[Turn], earlier: _Limits) -> list[str]:
+def _shared_parts(background: JudgeBackground, turns: Sequence[Turn], earlier: _Limits) -> list[str]:
     with_before = [(before, turn) for before, turn in pairwise((None, *turns)) if turn]
     return [
         *background_parts(background),
@@ -230,6 +230,6 @@ def _state_text(turn: Turn, before: Turn | None) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return on_one_line(value, safe_repr)
+        return encode_on_one_line(value, safe_repr)
     except (TypeError, ValueError, RecursionError):  # a Python agent's arguments need not be JSON
-        return on_one_line(safe_repr(value))
+        return encode_on_one_line(safe_repr(value))

@@ -19,8 +19,8 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Conversation, Turn
 from agentest.judging.answers import criterion_result, score_of
-from agentest.judging.background import KnownAgent, background_of
-from agentest.judging.judge import Answers, Judge, Part, at_once
+from agentest.judging.background import AgentBackground, background_of
+from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, run_concurrently
 from agentest.judging.judge_input import conversation_context, part_context, turn_context
 from agentest.judging.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.models.port import CallKey
@@ -33,15 +33,15 @@ _NO_JUDGE_OF_OUTCOME = (
 
 
 @dataclass(frozen=True, slots=True)
-class NotAsked:
+class SkippedQuestion:
     """Why a question was not sent to a judge."""
 
     why: str
 
 
-Found = Answers | NotAsked
+QuestionOutcome = SampledAnswers | SkippedQuestion
 """The outcome of a question."""
-AllFound = Mapping[JudgeQuestion, Found]
+QuestionOutcomes = Mapping[JudgeQuestion, QuestionOutcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
+class ScenarioJudge:
     """Judges the conversations of a scenario. It stores no state of any conversation."""
 
     scenario: Scenario
@@ -65,7 +65,7 @@ class Judging:
     """Built-in metrics to judge that apply to the scenario."""
     judge: Judge | None
     redact: Callable[[str], str]
-    agent: KnownAgent
+    agent: AgentBackground
     metrics_named: bool
 
     async def _judged_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
@@ -93,9 +93,9 @@ class Judging:
             return self._all_results(
                 conversation, await self._answers_in_parts(self.judge, conversation, number)
             )
-        parts = await at_once(
+        parts = await run_concurrently(
             [
-                *(partial(self.one_turn, turns, number) for turns in beginnings(conversation)),
+                *(partial(self.one_turn, turns, number) for turns in growing_histories(conversation)),
                 partial(self.whole, conversation, number),
             ]
         )
@@ -114,8 +114,10 @@ class Judging:
         """Return results for a conversation that is not judged, each with the given reason."""
         return self._all_results(conversation, _not_asked(self._all_questions(conversation), why))
 
-    async def _answers_in_parts(self, judge: Judge, conversation: Conversation, number: int) -> AllFound:
-        def context(part: Part) -> str:
+    async def _answers_in_parts(
+        self, judge: Judge, conversation: Conversation, number: int
+    ) -> QuestionOutcomes:
+        def context(part: JudgedPart) -> str:
             shown = turns[: part.asked.stop]
             return part_context(background_of(self.scenario, self.agent, shown), shown, part.asked)
 
@@ -123,7 +125,7 @@ class Judging:
         return await judge.ask_of_all_turns(self._all_questions(conversation), len(turns), context, key)
 
     def _all_questions(self, conversation: Conversation) -> list[JudgeQuestion]:
-        of_turns = [each for turns in beginnings(conversation) for each in self._turn_questions(turns)]
+        of_turns = [each for turns in growing_histories(conversation) for each in self._turn_questions(turns)]
         return [*of_turns, *self._conversation_questions(conversation)]
 
     def _turn_questions(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
@@ -150,11 +152,14 @@ class Judging:
         """Question → criterion, in the scenario's order."""
         return {criterion_question(n, each): each for n, each in enumerate(self.scenario.criteria, start=1)}
 
-    def _all_results(self, conversation: Conversation, found: AllFound) -> Judgement:
-        turns = {turns[-1].turn_index: self._turn_results(turns, found) for turns in beginnings(conversation)}
+    def _all_results(self, conversation: Conversation, found: QuestionOutcomes) -> Judgement:
+        turns = {
+            turns[-1].turn_index: self._turn_results(turns, found)
+            for turns in growing_histories(conversation)
+        }
         return replace(self._conversation_results(conversation, found), turns=turns)
 
-    def _turn_results(self, turns: Sequence[Turn], found: AllFound) -> dict[str, MetricResult]:
+    def _turn_results(self, turns: Sequence[Turn], found: QuestionOutcomes) -> dict[str, MetricResult]:
         results = {q.name: self._metric_result(q, found[q]) for q in self._turn_questions(turns)}
         return results | self._unseen_results(turns[-1])
 
@@ -166,7 +171,7 @@ class Judging:
         result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)
         return {name: result for name in self._turn_metrics if name in ABOUT_CALLS}
 
-    def _conversation_results(self, conversation: Conversation, found: AllFound) -> Judgement:
+    def _conversation_results(self, conversation: Conversation, found: QuestionOutcomes) -> Judgement:
         criteria = self._criteria
         questions = self._conversation_questions(conversation)
         return Judgement(
@@ -178,8 +183,8 @@ class Judging:
             ),
         )
 
-    def _metric_result(self, question: JudgeQuestion, found: Found) -> MetricResult:
-        if isinstance(found, NotAsked):
+    def _metric_result(self, question: JudgeQuestion, found: QuestionOutcome) -> MetricResult:
+        if isinstance(found, SkippedQuestion):
             if found.why == NO_MODEL and question.name == GOAL and self.scenario.expected_outcome:
                 return Unscored(_NO_JUDGE_OF_OUTCOME)
             return Skipped(found.why)
@@ -187,22 +192,22 @@ class Judging:
             return Unscored(self.redact(found.problem))
         return score_of(question.name, found.usable, found.asked)
 
-    def _criterion_result(self, criterion: Criterion, found: Found, turns: int) -> CriterionResult:
-        if isinstance(found, Answers) and found.usable:
+    def _criterion_result(self, criterion: Criterion, found: QuestionOutcome, turns: int) -> CriterionResult:
+        if isinstance(found, SampledAnswers) and found.usable:
             return criterion_result(criterion, found.usable, found.asked, turns)
         return CriterionResult(
             text=criterion.text,
             required=criterion.required,
             result=CriterionOutcome.CANNOT_TELL,
             turn_index=None,
-            reason=found.why if isinstance(found, NotAsked) else self.redact(found.problem),
+            reason=found.why if isinstance(found, SkippedQuestion) else self.redact(found.problem),
         )
 
 
-def beginnings(conversation: Conversation) -> list[Sequence[Turn]]:
+def growing_histories(conversation: Conversation) -> list[Sequence[Turn]]:
     """Return the conversation up to each turn."""
     return [conversation.turns[: n + 1] for n in range(len(conversation.turns))]
 
 
-def _not_asked(questions: Sequence[JudgeQuestion], why: str) -> AllFound:
-    return {question: NotAsked(why) for question in questions}
+def _not_asked(questions: Sequence[JudgeQuestion], why: str) -> QuestionOutcomes:
+    return {question: SkippedQuestion(why) for question in questions}

@@ -19,7 +19,7 @@ from agentest.domain.metrics import BUILTIN, NO_FAILURE, MetricDefinition
 from agentest.judging.answers import ANSWERS, WITHOUT_EVIDENCE, CriterionAnswer
 from agentest.judging.judge_input import block
 from agentest.models.port import Message
-from agentest.models.structured_output import Left, Problem
+from agentest.models.structured_output import Problem, UsableParts
 from agentest.scenarios.model import Criterion
 from agentest.support.templates import fill
 
@@ -117,7 +117,7 @@ def metric_question(metric: str, turn: int | None = None) -> JudgeQuestion:
         turn=turn,
         alone=question(metric),
         common=(*known.terms, *([_SCALE] if known.anchors else [])),
-        text="\n".join([own_words(metric), *_named_points(known)]),
+        text="\n".join([own_question_text(metric), *_named_points(known)]),
         answer=ANSWERS[metric],
     )
 
@@ -203,7 +203,7 @@ def _turn_names(turns: Sequence[int | None]) -> str:
 def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -> type[BaseModel]:
     """Return the shape of an answer to several questions. Evidence about a turn is requested once.
 
-    Its attribute `what_is_left` is the `Left` shape, which parses an answer that is partly invalid.
+    Its attribute `what_is_left` is the `UsableParts` shape, which parses an answer that is partly invalid.
 
     Args:
         by_turn: True if questions about turns are in one object per turn.
@@ -221,13 +221,13 @@ def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -
     return _shape(tuple((turn, tuple(fields)) for turn, fields in turns.items()), tuple(whole))
 
 
-def picked(answer: Any, question: JudgeQuestion, *, by_turn: bool = False) -> Any:
+def pick_answer(answer: Any, question: JudgeQuestion, *, by_turn: bool = False) -> Any:
     """Return the answer to one of several questions, or its Problem."""
     holder = getattr(answer, f"turn_{question.turn}") if by_turn and question.turn is not None else answer
     return holder if isinstance(holder, Problem) else getattr(holder, question.field)
 
 
-def with_shared_evidence(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, Any]:
+def share_evidence(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, Any]:
     """Return one sample's answers; those without evidence get it from another answer about the same turn."""
     about = {q: a for q, a in answers.items() if q.answer in WITHOUT_EVIDENCE and not isinstance(a, Problem)}
     known = {q.turn: a.evidence for q, a in reversed(about.items()) if a.evidence is not None}
@@ -253,7 +253,7 @@ def _model(fields: _Fields, name: str) -> type[BaseModel]:
         for field, answer in fields
     }
     model: Any = create_model(name, **exact)
-    model.what_is_left = create_model(f"{name}Left", __base__=Left, **left)
+    model.what_is_left = create_model(f"{name}Left", __base__=UsableParts, **left)
     shape: type[BaseModel] = model
     return shape
 
@@ -292,7 +292,7 @@ def question(metric: str) -> str:
     return "\n".join([known.question, *known.terms, *points])
 
 
-def own_words(metric: str) -> str:
+def own_question_text(metric: str) -> str:
     """Return the question of a built-in metric without its terms and scale."""
     known = BUILTIN[metric]
     return "\n".join([known.question, *_label_lines(known)])
@@ -303,7 +303,7 @@ def _label_lines(metric: MetricDefinition) -> list[str]:
     return [f"- {label}: {meaning}" for label, meaning in metric.labels.items() if label != NO_FAILURE]
 
 
-def shown_prompts(metric: str | None = None) -> str:
+def prompts_text(metric: str | None = None) -> str:
     """Return the prompts as text for `agentest show-prompts`."""
     metrics = [metric] if metric else list(BUILTIN)
     parts = [f"# system, all metrics\n{SYSTEM}"]

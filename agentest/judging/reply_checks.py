@@ -14,13 +14,15 @@ from agentest.scenarios.expectations import Expect
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_schema import schema_validator
-from agentest.support.patterns import PatternTimeout, searches
+from agentest.support.patterns import PatternTimeout, has_match
 
 _SHOWN_CHARS = 200
 _TIMEOUT_S = 60.0
 
 
-async def checked_reply(expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_S) -> tuple[CheckResult, ...]:
+async def run_reply_checks(
+    expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_S
+) -> tuple[CheckResult, ...]:
     """Run `check_reply`, in a thread if a pattern or JSON schema is checked, because these may take very
     long.
     """
@@ -61,7 +63,7 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
         yield CheckResult(check="max_latency_ms", passed=turn.latency_ms <= longest, summary=summary)
 
 
-def checked_first_token(expect: Expect, turn: Turn, agent: str, unstreamed: str) -> tuple[CheckResult, ...]:
+def check_first_token(expect: Expect, turn: Turn, agent: str, unstreamed: str) -> tuple[CheckResult, ...]:
     """Return the checks of the time to the first token.
 
     Args:
@@ -84,7 +86,7 @@ def _first_token(longest: float, turn: Turn, agent: str, unstreamed: str) -> Che
 def _regex(pattern: re.Pattern[str], reply: str) -> CheckResult:
     expected = f"a match of {pattern.pattern!r} in the reply"
     try:
-        return _result("regex", searches(pattern, reply), expected, reply)
+        return _result("regex", has_match(pattern, reply), expected, reply)
     except PatternTimeout as error:
         return _undecided("regex", str(error), expected, reply)
 
@@ -159,7 +161,7 @@ def _objects_in(value: Any) -> Iterator[Mapping[Any, Any]]:
 
 
 def _search(pattern: str, text: str) -> bool:
-    return searches(re.compile(pattern), text)
+    return has_match(re.compile(pattern), text)
 
 
 def _not_json(constant: str) -> NoReturn:

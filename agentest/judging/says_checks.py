@@ -13,24 +13,24 @@ from typing import Any
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn
-from agentest.judging.custom_metrics import copied_conversation, copied_turn
-from agentest.judging.judge import at_once
-from agentest.scenarios.expectations import REPLY, Saying
-from agentest.scenarios.matchers.comparison import PredicateFailed, any_holds, asked, equal, is_plain
+from agentest.judging.custom_metrics import copy_conversation, copy_turn
+from agentest.judging.judge import run_concurrently
+from agentest.scenarios.expectations import SAYS_PARAMETERS, Saying
+from agentest.scenarios.matchers.comparison import PredicateFailed, any_holds, call_predicate, equal, is_plain
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.matchers.numbers import Approx, Number, numbers_in
 from agentest.scenarios.matchers.values import OneOf, Text
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
-from agentest.support.functions import taken_by
-from agentest.support.patterns import PatternTimeout, found_in, searches
+from agentest.support.functions import accepted_values
+from agentest.support.patterns import PatternTimeout, found_in, has_match
 from agentest.support.text import count, shortened
 
 _SHOWN_CHARS = 200
 _TIMEOUT_S = 60.0
 
 
-async def checked_sayings(
+async def check_conversation_sayings(
     sayings: Sequence[Saying],
     turns: Sequence[Turn],
     conversation: Conversation,
@@ -44,17 +44,17 @@ async def checked_sayings(
         timeout_s: time limit in seconds for each saying.
     """
     each = [partial(_checked, saying, turns, conversation, timeout_s) for saying in sayings]
-    return tuple(await at_once(each))
+    return tuple(await run_concurrently(each))
 
 
-async def checked_in_turn(
+async def check_turn_sayings(
     sayings: Sequence[Saying], turns: Sequence[Turn], timeout_s: float = _TIMEOUT_S
 ) -> tuple[CheckResult, ...]:
     """Return a result for each saying about the last turn's reply. Functions get the turns up to it."""
     if not sayings:
         return ()
     so_far = Conversation("", tuple(turns), Ending.SCRIPT)
-    results = await checked_sayings(sayings, turns[-1:], so_far, timeout_s)
+    results = await check_conversation_sayings(sayings, turns[-1:], so_far, timeout_s)
     return tuple(replace(result, turn_index=None) for result in results)
 
 
@@ -107,9 +107,9 @@ def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
     if isinstance(wanted, Number | Approx):
         return any(equal(wanted, number) for number in numbers_in(reply))
     if isinstance(wanted, re.Pattern):
-        return asked(wanted, lambda: searches(wanted, reply))
+        return call_predicate(wanted, lambda: has_match(wanted, reply))
     if isinstance(wanted, FUNCTIONS):
-        return asked(wanted, lambda: _answer_of_function(wanted, turn, conversation))
+        return call_predicate(wanted, lambda: _answer_of_function(wanted, turn, conversation))
     return equal(wanted, reply)
 
 
@@ -117,10 +117,10 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
     """Call a function with copies of the arguments that it takes."""
     offered: dict[str, Callable[[], Any]] = {
         "reply": lambda: turn.agent_message,
-        "turn": lambda: copied_turn(turn),
-        "conversation": lambda: copied_conversation(conversation),
+        "turn": lambda: copy_turn(turn),
+        "conversation": lambda: copy_conversation(conversation),
     }
-    return taken_by(function, REPLY).given(function, lambda name: offered[name]())()
+    return accepted_values(function, SAYS_PARAMETERS).given(function, lambda name: offered[name]())()
 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:

@@ -8,15 +8,15 @@ from itertools import islice
 from typing import Any
 
 from agentest.domain.results import CheckResult
-from agentest.domain.tool_visibility import remarks_unseen, state_unseen
+from agentest.domain.tool_visibility import invisible_remarks_message, invisible_state_message
 from agentest.domain.transcript import Remark, Turn
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.scenarios.matchers.comparison import PredicateFailed, equal, is_plain, may_be_absent
-from agentest.scenarios.matchers.differences import MISSING, argument, steps_of, value_problems
+from agentest.scenarios.matchers.differences import MISSING, argument, leading_keys, value_problems
 from agentest.scenarios.matchers.display import beginning
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
-from agentest.support.patterns import PatternTimeout, searches
+from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened
 
 _SHOWN_CHARS = 200
@@ -29,7 +29,7 @@ _TIMEOUT_S = 60.0
 Checks = tuple[CheckResult, ...]
 
 
-async def checked_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S) -> Checks:
+async def check_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S) -> Checks:
     """Check a turn's `session_state` and `remarks`.
 
     Args:
@@ -38,7 +38,7 @@ async def checked_session(expect: Expect, turn: Turn, agent: str, timeout_s: flo
     """
     state: Checks = ()
     if expect.session_state is not None:
-        state = await checked_state("session_state", expect.session_state, turn, agent, timeout_s)
+        state = await check_session_state("session_state", expect.session_state, turn, agent, timeout_s)
     wanted = expect.remarks
     plain = not any(e.regex or not is_plain([e.author, e.equals]) for e in wanted)
     return state + await _with_time_limit(
@@ -46,16 +46,16 @@ async def checked_session(expect: Expect, turn: Turn, agent: str, timeout_s: flo
     )
 
 
-async def checked_state(
+async def check_session_state(
     check: str, expected: Mapping[str, Any], turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S
 ) -> Checks:
     """Return one result, named `check`, for each expected key of the session's state after the turn."""
     if turn.state_after is None:
-        return (_undecided(check, turn.state_error or state_unseen(agent)),)
-    return await compared_keys(check, expected, turn.state_after, timeout_s)
+        return (_undecided(check, turn.state_error or invisible_state_message(agent)),)
+    return await compare_state_keys(check, expected, turn.state_after, timeout_s)
 
 
-async def compared_keys(
+async def compare_state_keys(
     check: str, expected: Mapping[str, Any], state: Mapping[str, Any], timeout_s: float = _TIMEOUT_S
 ) -> Checks:
     """Return one result, named `check`, for each expected key of a state; a key may be a path."""
@@ -110,7 +110,7 @@ def _difference(key: str, wanted: Any, found: Any, summary: str) -> str:
 
 def _found_instead(key: str, state: Mapping[str, Any]) -> str:
     """Describe the state where a key is missing; for a path, where it ends: `orders has 17, 18`."""
-    leading = ((name, argument(state, name)) for name in steps_of(key)[1:])
+    leading = ((name, argument(state, name)) for name in leading_keys(key)[1:])
     reached = next(((name, found) for name, found in leading if found is not MISSING), None)
     if reached is None:
         return _keys("the state", state)
@@ -137,7 +137,7 @@ def _remark_results(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) 
     """Return a result for each expected remark. Those that cannot be seen share one undecided result."""
     results = [(each, _remark_result(each, turn)) for each in expected]
     unseen = "; ".join(_expectation_text(each) for each, result in results if result is None)
-    why = (_undecided("remarks", remarks_unseen(agent), f"expected {unseen}"),) if unseen else ()
+    why = (_undecided("remarks", invisible_remarks_message(agent), f"expected {unseen}"),) if unseen else ()
     return (*(result for _, result in results if result), *why)
 
 
@@ -178,7 +178,7 @@ def _is_by(expected: ExpectedRemark, remark: Remark) -> bool:
 def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
     return (
         all(text in remark.text for text in expected.contains)
-        and all(searches(pattern, remark.text) for pattern in expected.regex)
+        and all(has_match(pattern, remark.text) for pattern in expected.regex)
         and (expected.equals is None or equal(expected.equals, remark.text))
     )
 

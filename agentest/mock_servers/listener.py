@@ -13,13 +13,13 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from agentest.config.agents.mock_servers import ServerBeside
+from agentest.config.agents.mock_servers import CompanionServer
 from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.registry import Group, Registry
 from agentest.support.errors import ConfigError
-from agentest.support.http.caller_guard import Callers, Handler, json_refusal
+from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal
 from agentest.support.http.client import Client
-from agentest.support.http.connection_limits import Connections, listening
+from agentest.support.http.connection_limits import ConnectionLimit, listening
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000
@@ -47,19 +47,19 @@ def headers_of(request: web.Request) -> dict[str, str]:
     return {name.lower(): ", ".join(request.headers.getall(name)) for name in request.headers}
 
 
-def callers_of(settings: ServerBeside, key: str) -> Callers:
+def callers_of(settings: CompanionServer, key: str) -> CallerGuard:
     """Return the callers that a server accepts."""
-    return Callers(hosts=settings.allowed_hosts, setting=f"`allowed_hosts` of {key}")
+    return CallerGuard(hosts=settings.allowed_hosts, setting=f"`allowed_hosts` of {key}")
 
 
 async def listen(
     app: web.Application,
-    settings: ServerBeside,
+    settings: CompanionServer,
     key: str,
     stack: AsyncExitStack,
     on_note: Callable[[str], None],
     refused: Callable[[str], web.Response] = json_refusal,
-    connections: Connections | None = None,
+    connections: ConnectionLimit | None = None,
 ) -> str:
     """Serve an application until the stack closes it. Returns its origin, like `http://127.0.0.1:8080`.
 
@@ -79,7 +79,7 @@ async def listen(
             on_note(f"{key} refused a request, which no report counts as a call: {problem}")
         return refused(problem)
 
-    connections = connections or Connections(most=_MOST_CONNECTIONS)
+    connections = connections or ConnectionLimit(most=_MOST_CONNECTIONS)
     guard = callers_of(settings, key).middleware(refuse)
     app.middlewares[:0] = [guard, connections.middleware(), _closed_if_given_up]
     runner = web.AppRunner(
@@ -118,7 +118,7 @@ async def _closed_if_given_up(request: web.Request, handler: Handler) -> web.Str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class ServerInputs:
     """The inputs for opening the servers of one group."""
 
     registry: Registry

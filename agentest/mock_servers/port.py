@@ -79,7 +79,7 @@ REFUSED = "Agentest did not answer this call"
 """The beginning of every refusal message, because agents may report it."""
 
 
-class How(StrEnum):
+class CallOutcome(StrEnum):
     """The outcomes of a call."""
 
     ANSWERED = "answered"
@@ -100,7 +100,7 @@ class How(StrEnum):
 class ServedAnswer:
     """The answer to a call, independent of protocols."""
 
-    how: How
+    how: CallOutcome
     result: Any = None
     """The mock's answer, a JSON value."""
     message: str = ""
@@ -130,7 +130,7 @@ CallReal = Callable[[], Awaitable[RealAnswer]]
 """Calls the real tool. Raises AgentestError if it is unreachable."""
 
 
-class Serving(Protocol):
+class ActiveConversation(Protocol):
     """An active conversation that answers calls."""
 
     async def answer(self, call: ServedCall) -> ServedAnswer:
@@ -138,7 +138,7 @@ class Serving(Protocol):
         ...
 
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
-        """Record the real tool's answer to a call with the outcome `How.REAL`.
+        """Record the real tool's answer to a call with the outcome `CallOutcome.REAL`.
 
         Args:
             status: the HTTP status, if the call was a request.
@@ -154,7 +154,7 @@ class Serving(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedTurn:
+class SpanRequest:
     """A turn whose spans are requested. It can be sent to another process."""
 
     key: str
@@ -192,15 +192,15 @@ class TurnTraces:
     """The reason why there may be more; None if the turn is complete."""
 
 
-class TellsSpans(Protocol):
+class SpanSource(Protocol):
     """Provides conversations with the spans of their turns."""
 
-    async def spans_of(self, asked: AskedTurn) -> TurnTraces:
+    async def spans_of(self, asked: SpanRequest) -> TurnTraces:
         """Return the spans of a turn once they are complete or the wait is over. Never raises."""
         ...
 
 
-class ReceivesSpans(TellsSpans, Protocol):
+class SpanReceiver(SpanSource, Protocol):
     """Receives the spans of agents and knows the active conversations."""
 
     def begin(self, who: Identity) -> None: ...
@@ -209,7 +209,7 @@ class ReceivesSpans(TellsSpans, Protocol):
 
 
 @dataclass(slots=True)
-class Stay:
+class ActivePeriod:
     """The time during which a conversation is active."""
 
     addresses: Addresses
@@ -217,11 +217,11 @@ class Stay:
     """True if it ended with an error, so that the agent may continue with it for a while."""
     at_work_s: float = 0.0
     """The expected duration of that, if its agent had not answered when the conversation ended."""
-    traces: TellsSpans | None = None
+    traces: SpanSource | None = None
     """Provides its spans; None if no spans are received."""
 
 
-Outside = Callable[[], AbstractAsyncContextManager[None]]
+WaitingBlock = Callable[[], AbstractAsyncContextManager[None]]
 """Opens a block for waiting, during which the conversation's slot is free and its time does not count."""
 
 
@@ -229,8 +229,8 @@ class Conversations(Protocol):
     """The active conversations, to which servers pass calls."""
 
     def under_way(
-        self, who: Identity, serving: Serving, outside: Outside = nullcontext
-    ) -> AbstractAsyncContextManager[Stay]:
+        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+    ) -> AbstractAsyncContextManager[ActivePeriod]:
         """Wait until the conversation may begin; its calls are answered until the block ends."""
         ...
 

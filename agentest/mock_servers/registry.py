@@ -16,16 +16,16 @@ import anyio
 
 from agentest.mock_servers.port import (
     REFUSED,
+    ActiveConversation,
+    ActivePeriod,
     Addresses,
+    CallOutcome,
     CallReal,
-    How,
     Identity,
-    Outside,
-    ReceivesSpans,
     ServedAnswer,
     ServedCall,
-    Serving,
-    Stay,
+    SpanReceiver,
+    WaitingBlock,
 )
 from agentest.support.errors import AgentestError
 from agentest.support.trace_context import named_in_baggage, named_in_trace
@@ -44,7 +44,7 @@ _MOST_KINDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unclaimed:
+class UnclaimedCall:
     """Refused calls to a tool that belonged to no active conversation."""
 
     agent: str
@@ -76,7 +76,7 @@ class Group:
         self.places = places or {}
         self.addresses = addresses
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
-        self.traces: ReceivesSpans | None = None
+        self.traces: SpanReceiver | None = None
         self.tools: set[str] = set()
         """The possible names of calls at the mock servers."""
         self.reached: frozenset[tuple[str, str]] = frozenset()
@@ -89,7 +89,7 @@ class Group:
 class _UnderWay:
     who: Identity
     group: Group
-    serving: Serving
+    serving: ActiveConversation
     called: bool = False
 
 
@@ -106,9 +106,9 @@ class Registry:
     groups: tuple[Group, ...]
     on_note: Callable[[str], None]
     """Receives notes for the user, for the end of the run."""
-    unclaimed: dict[Unclaimed, int] = field(default_factory=dict)
+    unclaimed: dict[UnclaimedCall, int] = field(default_factory=dict)
     """Refused calls → their number."""
-    on_refused: Callable[[Unclaimed], None] = lambda _: None
+    on_refused: Callable[[UnclaimedCall], None] = lambda _: None
     """Receives each refused call at once."""
     on_reached: Callable[[Group], None] = lambda _: None
     """Receives a group when further clients of its agents connect to mock servers."""
@@ -140,8 +140,8 @@ class Registry:
 
     @asynccontextmanager
     async def under_way(
-        self, who: Identity, serving: Serving, outside: Outside = nullcontext
-    ) -> AsyncIterator[Stay]:
+        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+    ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
         stay = await self.enter(who, serving, outside)
         try:
@@ -152,21 +152,23 @@ class Registry:
         finally:
             self.leave(who, failed=stay.failed, at_work_s=stay.at_work_s)
 
-    async def enter(self, who: Identity, serving: Serving, outside: Outside = nullcontext) -> Stay:
+    async def enter(
+        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+    ) -> ActivePeriod:
         """Wait until the conversation may begin. Its calls are answered from then on, until `leave`."""
         group = self.group_of(who.agent)
         if group is None:
-            return Stay(Addresses())
+            return ActivePeriod(Addresses())
         await group.admission.enter(outside)
         self._under_way |= dict.fromkeys(_names(who), _UnderWay(who, group, serving))
         if group.traces:
             group.traces.begin(who)
-        return Stay(group.addresses.of(who.key), traces=group.traces)
+        return ActivePeriod(group.addresses.of(who.key), traces=group.traces)
 
     def leave(self, who: Identity, *, failed: bool, at_work_s: float = 0.0) -> None:
         """Deactivate the conversation, so that its calls are refused.
 
-        The arguments are the fields of `Stay`.
+        The arguments are the fields of `ActivePeriod`.
         """
         one = self._under_way.get(who.key)
         if one is None:  # its agent has no servers
@@ -207,15 +209,15 @@ class Registry:
             return await self._too_late(group, call, found)
         found.called = True
         answer = await found.serving.answer(call)
-        if answer.how is How.REFUSED:  # it has just ended
+        if answer.how is CallOutcome.REFUSED:  # it has just ended
             ended = self._ended.get(found.who.key) or _Ended(found.who, failed=True)
             return await self._too_late(group, call, ended)
-        if answer.how is not How.REAL or call.caller_runs:
+        if answer.how is not CallOutcome.REAL or call.caller_runs:
             return answer
         return await _real(found.serving, answer, real)
 
     async def answered(self, group: Group, names: Names, number: int, result: Any, *, failed: bool) -> None:
-        """Record the real tool's answer to a call that its caller ran (`How.REAL`)."""
+        """Record the real tool's answer to a call that its caller ran (`CallOutcome.REAL`)."""
         found = self._owner_of(group, names)
         if isinstance(found, _UnderWay):
             await found.serving.answered(number, result, failed=failed)
@@ -261,21 +263,22 @@ class Registry:
         doubtful = [] if group.admission.names_are_right else self._may_have_made(group)
         if ended.failed and not (group.admission.exclusive and others):
             await _report_doubt(doubtful, call, why)
-            return ServedAnswer(how=How.REFUSED, message=_refusal(call, why))
+            return ServedAnswer(how=CallOutcome.REFUSED, message=_refusal(call, why))
         return await self._refused(group, call, why, doubtful)
 
     async def _refused(
         self, group: Group, call: ServedCall, why: str, doubtful: Sequence[_UnderWay]
     ) -> ServedAnswer:
         """Refuse a call. `doubtful` has the conversations that may have made it."""
-        one = Unclaimed(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
+        one = UnclaimedCall(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
         if one not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
             one = replace(one, tool="(others)", why="they are like those that came before")
         self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
         self.on_refused(one)
         await _report_doubt(doubtful, call, why)
         return ServedAnswer(
-            how=How.REFUSED, message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true")
+            how=CallOutcome.REFUSED,
+            message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true"),
         )
 
     def _may_have_made(self, group: Group, names: Iterable[Name] = ()) -> list[_UnderWay]:
@@ -313,18 +316,18 @@ def _shown(name: Name) -> str:
     return f"{name.text[:60]!r}"
 
 
-async def _real(serving: Serving, answer: ServedAnswer, real: CallReal | None) -> ServedAnswer:
+async def _real(serving: ActiveConversation, answer: ServedAnswer, real: CallReal | None) -> ServedAnswer:
     """Call the real tool and report its answer to the conversation."""
     if real is None:
         await serving.answered(answer.number, None, failed=False)
-        return replace(answer, how=How.ANSWERED, result=None)
+        return replace(answer, how=CallOutcome.ANSWERED, result=None)
     try:
         told = await real()
     except AgentestError as error:
         await serving.answered(answer.number, {"error": str(error)}, failed=True)
-        return replace(answer, how=How.FAILED, message=str(error))
+        return replace(answer, how=CallOutcome.FAILED, message=str(error))
     await serving.answered(answer.number, told.result, failed=told.failed, status=told.status)
-    how = How.FAILED if told.failed else How.ANSWERED
+    how = CallOutcome.FAILED if told.failed else CallOutcome.ANSWERED
     return replace(answer, how=how, result=told.result, real=told.raw)
 
 
@@ -358,7 +361,7 @@ class Admission:
         self._waiting: deque[anyio.Event] = deque()
         self._quiet_from = -math.inf
 
-    async def enter(self, outside: Outside = nullcontext) -> None:
+    async def enter(self, outside: WaitingBlock = nullcontext) -> None:
         """Wait until a conversation may begin, inside the block that `outside` opens."""
         if self._may_begin() and not self._waiting and not self.resting:
             self._under_way += 1

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.http_response import HttpResponse
-from agentest.support.calling import ends_the_run, words_of
+from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError, MockError, ToolError
 from agentest.support.function_threads import in_thread
-from agentest.support.functions import THE_USERS, code_of
+from agentest.support.functions import USER_CODE, code_owned_by
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.source_location import raised_at
 from agentest.support.text import shortened
@@ -37,7 +37,7 @@ class MockContext:
     """State of this conversation only. Mocks may store anything in it."""
 
 
-class AskedMocks:
+class ConversationMocks:
     """The mocks of one conversation, with the positions of their sequences and their shared state."""
 
     def __init__(
@@ -58,7 +58,7 @@ class AskedMocks:
         self._redact = redact
         self._calls: Counter[str] = Counter()
 
-    async def outcome(self, name: str, args: Mapping[str, Any], turn_index: int) -> Outcome:
+    async def outcome(self, name: str, args: Mapping[str, Any], turn_index: int) -> MockOutcome:
         """Return the mock's answer to a call. Raises an AgentestError unchanged."""
         mock, ctx = self._step(name, turn_index)
         try:
@@ -68,23 +68,23 @@ class AskedMocks:
             result = _as_sent(name, value)
         except InvalidArguments as error:
             answer = {"error": f"invalid arguments: {error}"}
-            return Outcome(result=answer, sent=answer, invalid_arguments=str(error))
+            return MockOutcome(result=answer, sent=answer, invalid_arguments=str(error))
         except AgentestError:
             raise
         except BaseException as error:
             if ends_the_run(error):
                 raise
             # A mock that raises simulates a failing tool.
-            message = words_of(error) or type(error).__name__
+            message = message_of_error(error) or type(error).__name__
             shown = self._redact(message)
-            return Outcome(
+            return MockOutcome(
                 result={"error": shown},
                 sent={"error": message},
                 error=shown,
                 raised=_mistake(error, mock.function) if isinstance(mock, BoundFunction) else None,
             )
         words = self._redact(shortened(str(http))) if http and http.failed else None
-        return Outcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
+        return MockOutcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
 
     def _step(self, name: str, turn_index: int) -> tuple[Mock, MockContext]:
         """Return the mock for the next call, which may be an item of a sequence, and its context."""
@@ -115,7 +115,7 @@ class AskedMocks:
     async def _called(self, name: str, mock: BoundFunction, args: dict[str, Any], ctx: MockContext) -> Any:
         limit = TimeLimit(self._timeout_s)
         try:
-            with limit, code_of(THE_USERS):  # a mock may call the real tool
+            with limit, code_owned_by(USER_CODE):  # a mock may call the real tool
                 call = partial(mock, args, ctx)
                 result = call() if mock.is_async else await in_thread(call, users=mock.function)
                 return await result if inspect.isawaitable(result) else result
@@ -148,7 +148,7 @@ def _as_sent(name: str, result: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class MockOutcome:
     """The outcome of a call, as it is recorded and as the agent receives it."""
 
     result: Any = None
@@ -164,19 +164,19 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ManualAnswer:
     """An answer given by hand: a JSON value, or the error message of a failing tool."""
 
     result: Any = None
     error: str | None = None
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> MockOutcome:
         """Return the outcome as if a mock had answered."""
         if self.error is None:
-            return Outcome(result=self.result, sent=self.result, as_text=isinstance(self.result, str))
+            return MockOutcome(result=self.result, sent=self.result, as_text=isinstance(self.result, str))
         answer = {"error": self.error}
-        return Outcome(result=answer, sent=answer, error=self.error)
+        return MockOutcome(result=answer, sent=answer, error=self.error)
 
 
 class Attendant(Protocol):
@@ -186,6 +186,6 @@ class Attendant(Protocol):
         """Receive a call that was recorded or changed, from any thread."""
         ...
 
-    async def answer(self, call: RecordedCall, proposed: Outcome | None) -> Given | None:
+    async def answer(self, call: RecordedCall, proposed: MockOutcome | None) -> ManualAnswer | None:
         """Return the answer to a call; None: use the mock's answer, `proposed`, if there is one."""
         ...

@@ -19,7 +19,7 @@ from typing import Any
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.http_response import HttpResponse
-from agentest.support.calling import words_of
+from agentest.support.calling import message_of_error
 from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value
 from agentest.support.replacing import replace
@@ -371,7 +371,7 @@ def tool_called(told: str, served: Iterable[str], others: Container[str] = ()) -
     return None if told in others else max(names, key=len, default=None)
 
 
-class RealCall:
+class PendingRealCall:
     """A call that was recorded before the agent's own tool runs, to be completed with its outcome."""
 
     def __init__(self, record: CallRecord, call: RecordedCall, redact: Callable[[str], str]) -> None:
@@ -385,7 +385,7 @@ class RealCall:
 
     def failed(self, error: BaseException) -> None:
         """Record the exception that the tool raised."""
-        shown = self._redact(words_of(error) or type(error).__name__)
+        shown = self._redact(message_of_error(error) or type(error).__name__)
         self._record.finish(self._call, result={"error": shown}, error=shown)
 
 
@@ -416,7 +416,7 @@ def _as_json(value: Any) -> Any:
         return safe_repr(value)
 
 
-def check_name(name: str) -> None:
+def check_tool_name(name: str) -> None:
     """Raise AgentError for an invalid tool name, because names appear unchanged in messages and reports."""
     if len(name) > _MAX_NAME_CHARS:
         raise AgentError(

@@ -9,20 +9,20 @@ from typing import Any, Literal
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import NO_MOCK, UNANSWERED, ToolCall
-from agentest.mocks.answering import AskedMocks, Attendant, Outcome
+from agentest.mocks.answering import Attendant, ConversationMocks, MockOutcome
 from agentest.mocks.binding import Mock, RecordedAnswer, tool_specs
 from agentest.mocks.calls import (
     CallRecord,
-    RealCall,
+    PendingRealCall,
     RecordedCall,
-    check_name,
+    check_tool_name,
     recordable,
     recordable_call,
     shown_args,
 )
-from agentest.mocks.state import EndState, beginning, end_state
+from agentest.mocks.state import EndState, copy_initial_state, end_state
 from agentest.support.errors import AgentestError, UnmockedToolError
-from agentest.support.json_text import copied, json_text, no_constant, well_formed, well_formed_value
+from agentest.support.json_text import copied, json_text, reject_constant, well_formed, well_formed_value
 from agentest.support.text import shortened
 
 
@@ -54,7 +54,7 @@ class MockResolver:
         self._timeout_s = timeout_s
         self._redact = redact
         self._begun = state
-        self._mocks = AskedMocks(
+        self._mocks = ConversationMocks(
             tools, scenario=scenario, conversation_id=conversation_id, timeout_s=timeout_s, redact=redact
         )
         self._record = CallRecord(mocked=tools)
@@ -79,7 +79,7 @@ class MockResolver:
 
     def begin(self) -> None:
         """Fill the mocks' shared state with its initial value. Raises MockError."""
-        self._mocks.state.update(beginning(self._begun))
+        self._mocks.state.update(copy_initial_state(self._begun))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -118,21 +118,21 @@ class MockResolver:
         Raises AgentError for an invalid tool name.
         """
         for call in calls:
-            check_name(call.name)
+            check_tool_name(call.name)
         self._record.observe([recordable_call(call) for call in calls], retold=retold)
 
-    def real_call(self, name: str, args: Any, turn_index: int) -> RealCall | None:
+    def real_call(self, name: str, args: Any, turn_index: int) -> PendingRealCall | None:
         """Record a call that the agent's own tool is to answer. Returns None if the tool must not run.
 
         The tool may run if `unmocked_tools` is `passthrough` and nothing else answers the call. The call is
         recorded before the tool runs, because a call that never ends was still made.
         """
-        check_name(name)
+        check_tool_name(name)
         name, args = well_formed(name), recordable(args)
         if name in self._tools or not self._passthrough or self._recorded_for(name, args):
             return None
         call = ToolCall(name, args, None, False, turn_index, error=UNANSWERED, seen_by=SeenBy.AGENT)
-        return RealCall(self._record, self._record.begin(call), self._redact)
+        return PendingRealCall(self._record, self._record.begin(call), self._redact)
 
     async def resolve_json(
         self,
@@ -152,7 +152,7 @@ class MockResolver:
         """
         # Agents often send no text for a tool without arguments.
         try:
-            args: Any = json.loads(arguments, parse_constant=no_constant) if arguments.strip() else {}
+            args: Any = json.loads(arguments, parse_constant=reject_constant) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
             call = self._begin(name, arguments, turn_index, call_id, round=round)
             return json_text(self._refuse(call, f"the arguments are not valid JSON: {error}"))
@@ -234,12 +234,12 @@ class MockResolver:
         )
         return outcome.sent, outcome.as_text
 
-    async def _answer_by_attendant(self, call: RecordedCall, proposed: Outcome | None) -> Outcome:
+    async def _answer_by_attendant(self, call: RecordedCall, proposed: MockOutcome | None) -> MockOutcome:
         """Return the attendant's answer, else the mock's, else null."""
         given = await self._attendant.answer(call, proposed) if self._attendant else None
-        return given.outcome if given else proposed or Outcome()
+        return given.outcome if given else proposed or MockOutcome()
 
-    async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> Outcome | None:
+    async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> MockOutcome | None:
         """Return the answer of a mock or recording, if there is one. Raises an AgentestError unchanged."""
         if call.name not in self._tools:
             return self._as_recorded(call.name, args)
@@ -257,7 +257,7 @@ class MockResolver:
         round: int | None = None,
     ) -> RecordedCall:
         """Record a call before its answer, which may never arrive. A misfit needs no mock."""
-        check_name(name)
+        check_tool_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         by_hand = self._attendant is not None and not self._passthrough and not misfit
         mocked = by_hand or name in self._tools or bool(self._recorded_for(name, args))
@@ -314,11 +314,11 @@ class MockResolver:
     def _recorded_for(self, name: str, args: Any) -> list[Any]:
         return [answer.result for answer in self._recorded if answer.name == name and answer.args == args]
 
-    def _as_recorded(self, name: str, args: Any) -> Outcome | None:
+    def _as_recorded(self, name: str, args: Any) -> MockOutcome | None:
         """Return the recorded answer to the call, in order, repeating the last; None if there is none."""
         answers = self._recorded_for(name, args)
         if not answers:
             return None
         before = sum(call.name == name and call.args == args for call in self._record.calls) - 1
         found = copied(answers[min(before, len(answers) - 1)])
-        return Outcome(result=found, sent=found, as_text=isinstance(found, str))
+        return MockOutcome(result=found, sent=found, as_text=isinstance(found, str))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.domain.transcript import CUT_OFF
-from agentest.support.calling import ends_the_run, words_of
+from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.errors import MockError
 from agentest.support.json_text import BuiltinState, builtin_bytes, json_text, safe_repr
 
@@ -39,7 +39,7 @@ class EndState:
     """Keys whose values are not JSON or are incomplete."""
 
 
-def beginning(state: Mapping[str, Any] | None) -> dict[str, Any]:
+def copy_initial_state(state: Mapping[str, Any] | None) -> dict[str, Any]:
     """Copy a scenario's state for one conversation. Raises MockError if it cannot be copied."""
     if state is None:
         return {}
@@ -50,7 +50,7 @@ def beginning(state: Mapping[str, Any] | None) -> dict[str, Any]:
             raise
         raise MockError(
             f"the scenario's `state` cannot be copied for the conversation: {type(error).__name__}: "
-            f"{words_of(error)}"
+            f"{message_of_error(error)}"
         ) from None
 
 

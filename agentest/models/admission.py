@@ -10,9 +10,9 @@ from typing import Protocol, Self
 
 import anyio
 
-from agentest.models.budget import Asker, Budget
+from agentest.models.budget import Budget, CallerId
 from agentest.models.circuit import Circuit
-from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter, Place
+from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter, RequestSlot
 from agentest.models.port import ChatRequest, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
@@ -45,7 +45,7 @@ class Call:
     __slots__ = ("asker", "limit", "number", "process")
 
     def __init__(
-        self, limit: CallLimit, number: int | None = None, process: int = 0, asker: Asker = None
+        self, limit: CallLimit, number: int | None = None, process: int = 0, asker: CallerId = None
     ) -> None:
         self.limit = limit
         self.asker = asker
@@ -179,9 +179,9 @@ class LocalGate:
         """Create an attempt, to be entered once with `async with`."""
         return LocalAttempt(self, call, tokens)
 
-    def lend(self, most: int, tokens: int) -> list[Spare]:
+    def lend(self, most: int, tokens: int) -> list[LentAttempt]:
         """Lend up to `most` attempts ahead of need, or none if another call might have to wait for them."""
-        lent: list[Spare] = []
+        lent: list[LentAttempt] = []
         most = 0 if self.circuit.is_open else min(most, self.limiter.spare(tokens))
         for _ in range(most):
             place = self.limiter.place(tokens)
@@ -189,7 +189,7 @@ class LocalGate:
                 break
             if self.budget:
                 self.budget.lend()
-            lent.append(Spare(self, place))
+            lent.append(LentAttempt(self, place))
         return lent
 
     def refuse_all(self, problem: str) -> None:
@@ -206,7 +206,7 @@ class LocalAttempt:
 
     __slots__ = ("_answers", "_call", "_gate", "_place")
 
-    def __init__(self, gate: LocalGate, call: Call, tokens: int, place: Place | None = None) -> None:
+    def __init__(self, gate: LocalGate, call: Call, tokens: int, place: RequestSlot | None = None) -> None:
         self._gate = gate
         self._answers = gate.answers
         self._call = call
@@ -298,12 +298,12 @@ class LocalAttempt:
             circuit.answered()
 
 
-class Spare:
+class LentAttempt:
     """An attempt lent ahead of need. It is made later or returned."""
 
     __slots__ = ("_gate", "_place", "_reclaimed")
 
-    def __init__(self, gate: LocalGate, place: Place) -> None:
+    def __init__(self, gate: LocalGate, place: RequestSlot) -> None:
         self._gate = gate
         self._place = place
         self._reclaimed = False

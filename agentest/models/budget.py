@@ -121,7 +121,7 @@ def _usd(value: Any) -> float | None:
 _MIN_LEFT_TO_LEND = 32
 """With fewer attempts left, none is lent ahead of need."""
 
-Asker = tuple[str, int] | None
+CallerId = tuple[str, int] | None
 """Scope and number of the conversation that calls a model. Number 0 stands for work after all conversations.
 """
 
@@ -150,7 +150,7 @@ class Budget:
         self._settled = asyncio.Event()
         self.on_short: Callable[[], None] = lambda: None
         """Called when lent attempts may be needed by another call, or may no longer be made."""
-        self.refused: Counter[Asker] = Counter()
+        self.refused: Counter[CallerId] = Counter()
         """Conversation → how many of its calls wait for an attempt when none is left."""
         self.others_go_on: Callable[[], bool] = lambda: False
         """Returns True if a conversation that is not refused may still finish without another attempt."""
@@ -215,7 +215,7 @@ class Budget:
         left = self._left
         return self._lent > 0 and left is not None and left <= self._lent and not self._cost_is_used_up()
 
-    async def settle(self, asker: Asker = None) -> None:
+    async def settle(self, asker: CallerId = None) -> None:
         """Wait until it is known whether an attempt is left. Raises BudgetExhausted if none is.
 
         Attempts in progress are already paid for, so they may finish, and other conversations with them,

@@ -16,7 +16,6 @@ from agentest.models.admission import Attempt, Call, Gate, LocalGate
 from agentest.models.budget import Price
 from agentest.models.limits import estimate_tokens
 from agentest.models.port import (
-    Answered,
     CallKey,
     ChatModel,
     ChatReply,
@@ -24,6 +23,7 @@ from agentest.models.port import (
     Ledger,
     Level,
     Message,
+    ModelAnswer,
     Question,
     RequestRefused,
     TransientError,
@@ -49,7 +49,7 @@ _SIMPLE_REQUEST = ChatRequest(
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """Time limits and retries for a model."""
 
     timeout_s: float = 120.0
@@ -104,7 +104,7 @@ class _Tries:
         self.was_check = True
 
 
-class LiveAnswers:
+class LiveModel:
     """A live chat model that is called until it answers, within limits.
 
     The first request uses the JSON Schema as response format. If the model refuses that, JSON mode follows,
@@ -120,7 +120,7 @@ class LiveAnswers:
         ledger: Ledger,
         gate: Gate | None = None,
         *,
-        patience: Patience = Patience(),
+        patience: RetryPolicy = RetryPolicy(),
         price: Price | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
@@ -138,7 +138,7 @@ class LiveAnswers:
         """The response format in use: the strictest that the model has accepted so far."""
         return self._level
 
-    async def answer(self, question: Question) -> Answered:
+    async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer at the strictest level that the model accepts. Raises ModelUnavailable."""
         try:
             with TimeLimit(self._patience.deadline_s) as limit:
@@ -154,7 +154,7 @@ class LiveAnswers:
         text = f"{_describe_question(question.key)}: {failed}"
         raise ModelUnavailable(text, permanent=failed.permanent) from None
 
-    async def _at_best_level(self, question: Question, call: Call) -> Answered:
+    async def _at_best_level(self, question: Question, call: Call) -> ModelAnswer:
         name, schema = question.answer.__name__, answer_schema(question.answer)
         level = self._level
         while True:
@@ -174,7 +174,7 @@ class LiveAnswers:
                 continue
             # Other calls may have changed the level meanwhile; keep a level that was found to work.
             self._level = max(self._level, level)
-            return Answered(reply.text, reply.refusal, reply.model)
+            return ModelAnswer(reply.text, reply.refusal, reply.model)
 
     async def _with_retries(self, request: ChatRequest, call: Call, *, repair: bool) -> ChatReply:
         tries = _Tries(self._patience.retries, self._gate.answers)

@@ -17,10 +17,10 @@ from typing import Any
 from agentest.models.cassette_file import (
     NO_HEADER,
     VERSION,
-    Asked,
+    CassetteEntry,
+    CassetteHeader,
     Entries,
-    Entry,
-    Header,
+    RecordedRequest,
     cassette_path,
     dump,
     read,
@@ -30,14 +30,14 @@ from agentest.models.cassette_file import (
 )
 from agentest.models.port import Question
 from agentest.models.tape import (
-    AskedTimes,
     CassetteError,
     Mode,
     Page,
-    about_scenario,
-    as_kept,
+    RequestCounter,
     found,
-    missing_from,
+    missing_answer_error,
+    redact_entry,
+    scenario_error,
 )
 from agentest.support.files import write_atomically
 from agentest.support.redaction import Redactor
@@ -51,7 +51,7 @@ class _Cassette:
     """One cassette: its recorded answers and the ones to be added."""
 
     path: Path
-    header: Header = NO_HEADER
+    header: CassetteHeader = NO_HEADER
     has_answers: bool = False
     """True if the file contained answers."""
     recorded: Sheets = field(default_factory=dict)
@@ -110,17 +110,17 @@ class Cassettes:
         self._named -= set(self.models.items())
         self._on_failure = on_failure
         self._cassettes: dict[str, _Cassette] = {}
-        self._times = AskedTimes()
+        self._times = RequestCounter()
 
     def check(self, scopes: Iterable[str]) -> None:
         """Read the cassettes of these scopes before the run. Raises CassetteError for damaged files."""
         for scope in scopes:
             self._load(scope)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
+    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
         return self._times.asked(question, model, parameters)
 
-    def find(self, asked: Asked) -> Entry | None:
+    def find(self, asked: RecordedRequest) -> CassetteEntry | None:
         cassette = self._load(asked.key.scope)
         return found(cassette.layers(asked.key.conversation), asked, self.mode)
 
@@ -128,12 +128,12 @@ class Cassettes:
         """Return the recorded answers that a conversation in another process can need."""
         return self._load(scope).page(number)
 
-    def keep(self, entry: Entry) -> Entry:
-        entry, line = as_kept(entry, self._redact)
+    def keep(self, entry: CassetteEntry) -> CassetteEntry:
+        entry, line = redact_entry(entry, self._redact)
         self.write(entry, line)
         return entry
 
-    def write(self, entry: Entry, line: bytes) -> None:
+    def write(self, entry: CassetteEntry, line: bytes) -> None:
         """Write an answer recorded in this process or another one. Raises CassetteError."""
         cassette = self._load(entry.asked.key.scope)
         try:
@@ -146,11 +146,11 @@ class Cassettes:
         cassette.begun = True
         cassette.fresh.setdefault(entry.asked.key.conversation, {})[entry.asked.slot] = entry
 
-    def missing(self, asked: Asked) -> CassetteError:
+    def missing(self, asked: RecordedRequest) -> CassetteError:
         scope, number = asked.key.scope, asked.key.conversation
         cassette = self._load(scope)
         recorded = cassette.recorded.get(number, {})
-        return self._failed(missing_from(cassette.page(number), recorded, asked, self._name(scope)))
+        return self._failed(missing_answer_error(cassette.page(number), recorded, asked, self._name(scope)))
 
     def done(self, scope: str, number: int) -> None:
         """Drop the answers of a finished conversation, which makes no more requests."""
@@ -209,7 +209,7 @@ class Cassettes:
                         cassette.salvaged, cassette.begun = _sheets(salvage(cassette.partial, scope)), True
                 except (OSError, ValueError) as error:
                     problem = f"{error} (restore the file if you can)"
-                    raise self._failed(about_scenario(self._name(scope), problem)) from None
+                    raise self._failed(scenario_error(self._name(scope), problem)) from None
             self._cassettes[scope] = cassette
         return self._cassettes[scope]
 
@@ -260,7 +260,7 @@ def _paths(folder: Path, scopes: Iterable[str] | None) -> list[Path]:
     return sorted(path for path in every if path.exists())
 
 
-def _header_of(path: Path) -> Header:
+def _header_of(path: Path) -> CassetteHeader:
     try:
         with path.open("rb") as file:
             return read_header(file.readline())
@@ -291,7 +291,7 @@ def _document(
     return b"".join(dump(line) + b"\n" for line in (header, *answers, end))
 
 
-def _merged(*layers: Sheets) -> Collection[Entry]:
+def _merged(*layers: Sheets) -> Collection[CassetteEntry]:
     """Merge layers of answers. For each request, the last layer wins."""
     merged: Entries = {}
     for layer in layers:

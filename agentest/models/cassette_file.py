@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from agentest.domain.results import ModelUsage
-from agentest.models.port import Answered, CallKey
+from agentest.models.port import CallKey, ModelAnswer
 from agentest.support.errors import ModelUnavailable
 
 VERSION = 1
@@ -26,7 +26,7 @@ Slot = tuple[CallKey, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedRequest:
     """One request of a run. `again` counts earlier requests with the same key and repair."""
 
     key: CallKey
@@ -57,10 +57,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CassetteEntry:
     """A request and its outcome."""
 
-    asked: Asked
+    asked: RecordedRequest
     answered_by: str
     kind: Literal["text", "refusal", "error"]
     content: str
@@ -76,16 +76,16 @@ class Entry:
         """Part and model."""
         return self.part, self.asked.model
 
-    def answered(self) -> Answered:
+    def answered(self) -> ModelAnswer:
         """Return the model's answer. Raises ModelUnavailable if there was none."""
         if self.kind == "error":
             raise ModelUnavailable(self.content)
         text, refusal = (self.content, "") if self.kind == "text" else ("", self.content)
-        return Answered(text, refusal, self.answered_by, self.used)
+        return ModelAnswer(text, refusal, self.answered_by, self.used)
 
 
-_ENTRY = TypeAdapter(Entry)
-Entries = dict[Slot, Entry]
+_ENTRY = TypeAdapter(CassetteEntry)
+Entries = dict[Slot, CassetteEntry]
 
 
 def cassette_path(folder: Path, scope: str) -> Path:
@@ -95,7 +95,7 @@ def cassette_path(folder: Path, scope: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class CassetteHeader:
     """The first line of a cassette file."""
 
     scenario: str
@@ -105,10 +105,10 @@ class Header:
     """Other models that answered because a scenario file names them in place of a part's model."""
 
 
-NO_HEADER = Header("", {})
+NO_HEADER = CassetteHeader("", {})
 
 
-def read(path: Path, scope: str) -> tuple[Header, Entries]:
+def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
     """Read header and answers of a file; empty if there is none. Raises ValueError with the damaged place."""
     try:
         lines = path.read_bytes().rstrip(b"\r\n").split(b"\n")
@@ -140,7 +140,7 @@ def read(path: Path, scope: str) -> tuple[Header, Entries]:
     return header, entries
 
 
-def _add(entries: Entries, entry: Entry, header: Header) -> None:
+def _add(entries: Entries, entry: CassetteEntry, header: CassetteHeader) -> None:
     if entry.asked.slot in entries:
         raise ValueError(f"a second answer to {entry.asked}: the file was edited by hand or badly merged")
     model = header.models.get(entry.part)
@@ -161,7 +161,7 @@ def salvage(path: Path, scope: str) -> Entries:
     return entries
 
 
-def read_header(line: bytes) -> Header:
+def read_header(line: bytes) -> CassetteHeader:
     header = parse(line)
     if "cassette" not in header:
         raise ValueError("this is no cassette: its first line is not a cassette's header")
@@ -172,7 +172,7 @@ def read_header(line: bytes) -> Header:
     scenario, models, named = header.get("scenario"), header.get("models"), header.get("named", [])
     if not isinstance(scenario, str) or not isinstance(models, dict) or not isinstance(named, list):
         raise ValueError("the header lacks the scenario or the models: it was edited by hand")
-    return Header(scenario, models, tuple(map(str, named)))
+    return CassetteHeader(scenario, models, tuple(map(str, named)))
 
 
 def _check_end(end: Mapping[str, Any], answers: int) -> None:
@@ -183,7 +183,7 @@ def _check_end(end: Mapping[str, Any], answers: int) -> None:
         )
 
 
-def to_json(entry: Entry) -> dict[str, Any]:
+def to_json(entry: CassetteEntry) -> dict[str, Any]:
     asked = asdict(entry.asked)
     key = asked.pop("key")
     del key["scope"]  # the header has it
@@ -192,7 +192,7 @@ def to_json(entry: Entry) -> dict[str, Any]:
     return {**line, "sum": digest(line, _SUM_CHARS)}
 
 
-def to_entry(line: Mapping[str, Any], scope: str) -> Entry:
+def to_entry(line: Mapping[str, Any], scope: str) -> CassetteEntry:
     data = dict(line)
     if data.pop("sum", None) != digest(data, _SUM_CHARS):
         raise ValueError("the checksum of this answer is wrong: the line was edited by hand")

@@ -7,14 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from agentest.config.models import ModelWish
+from agentest.config.models import RequestedModel
 from agentest.models import litellm_adapter
 from agentest.models.admission import Gates, LocalGate, LocalGates
 from agentest.models.budget import Budget, price_of
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter
 from agentest.models.openai_adapter import OpenAIChatModel
-from agentest.models.port import Answers, ChatModel, Ledger, Model
+from agentest.models.port import AnswerSource, ChatModel, Ledger, Model
 from agentest.models.providers import ModelSpec, parameters
 from agentest.models.structured_output import StructuredModel
 from agentest.models.tape import MeasuringLedger, Mode, Recorder, Replay, Tape
@@ -28,12 +28,12 @@ class Models:
 
     user: Model | None = None
     judge: Model | None = None
-    named: Mapping[ModelWish, Model] = field(default_factory=dict)
+    named: Mapping[RequestedModel, Model] = field(default_factory=dict)
     """Models that scenario files request in place of the role's model."""
     confirm: Model | None = None
     """Confirms judge answers that would fail a scenario."""
 
-    def user_for(self, wish: ModelWish | None) -> Model | None:
+    def user_for(self, wish: RequestedModel | None) -> Model | None:
         """Return the model that plays the user for a file that requests this model."""
         return (self.named.get(wish) if wish else None) or self.user
 
@@ -61,7 +61,7 @@ async def open_models(
     user: ModelSpec | None,
     judge: ModelSpec | None,
     terms: ModelTerms,
-    named: Mapping[ModelWish, ModelSpec] = MappingProxyType({}),
+    named: Mapping[RequestedModel, ModelSpec] = MappingProxyType({}),
     confirm: ModelSpec | None = None,
 ) -> AsyncIterator[Models]:
     """Open the models of both roles and the named ones. Roles with the same specification share a model.
@@ -82,7 +82,7 @@ async def open_models(
         yield Models(user_model, judge_model, wishes, confirming)
 
 
-async def _named(opener: _Opener, wish: ModelWish, spec: ModelSpec) -> Model:
+async def _named(opener: _Opener, wish: RequestedModel, spec: ModelSpec) -> Model:
     try:
         return StructuredModel(await opener.answers(spec), opener.hide)
     except ConfigError as error:
@@ -102,7 +102,7 @@ class _Opener:
     def hide(self) -> Callable[[str], str]:
         return self._terms.hide
 
-    async def answers(self, spec: ModelSpec) -> Answers:
+    async def answers(self, spec: ModelSpec) -> AnswerSource:
         tape, ledger = self._terms.tape, self._terms.ledger
         if tape is None:
             return await self._live(spec)
@@ -113,12 +113,12 @@ class _Opener:
             return recorder
         return Replay(tape, ledger, spec.name, parameters(spec), recorder)
 
-    async def _live(self, spec: ModelSpec) -> LiveAnswers:
-        return LiveAnswers(
+    async def _live(self, spec: ModelSpec) -> LiveModel:
+        return LiveModel(
             await self._chat_model(spec),
             self._terms.ledger,
             self._gates.of(spec),
-            patience=Patience(spec.timeout_s, spec.deadline_s, spec.retries),
+            patience=RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries),
             price=price_of(spec.name) if spec.priced else None,
             parameters=parameters(spec),
         )
@@ -138,7 +138,7 @@ class _Opener:
         return self._clients[base_url]
 
 
-def scripted(chat: ChatModel, ledger: Ledger, patience: Patience) -> Model:
+def scripted(chat: ChatModel, ledger: Ledger, patience: RetryPolicy) -> Model:
     """Create a model without an endpoint, for tests."""
     gate = LocalGate(chat.name, Limiter(4 * DEFAULT_CONCURRENCY))
-    return StructuredModel(LiveAnswers(chat, ledger, gate, patience=patience))
+    return StructuredModel(LiveModel(chat, ledger, gate, patience=patience))

@@ -101,13 +101,13 @@ class Limiter:
         """True if slots need a token estimate."""
         return self._tokens is not None
 
-    def place(self, tokens_estimate: int = 0, limit: Pausable | None = None) -> Place:
+    def place(self, tokens_estimate: int = 0, limit: Pausable | None = None) -> RequestSlot:
         """Create a slot for one request, to be entered once with `async with`.
 
         Args:
             limit: the request's time limit, paused while it waits in line.
         """
-        return Place(self, tokens_estimate, limit)
+        return RequestSlot(self, tokens_estimate, limit)
 
     def spare(self, tokens_estimate: int = 0) -> int:
         """Return how many slots with this many tokens may be taken ahead of need: half of the idle ones."""
@@ -247,7 +247,7 @@ class Limiter:
         return 1 / max(self._places, _MIN_WINDOW)
 
 
-class Place:
+class RequestSlot:
     """A slot in a limiter for one request. The request's outcome is reported to it."""
 
     __slots__ = ("_limit", "_limiter", "_since", "_tokens")
@@ -258,7 +258,7 @@ class Place:
         self._limit = limit
         self._since = 0
 
-    async def __aenter__(self) -> Place:
+    async def __aenter__(self) -> RequestSlot:
         await self.take()
         return self
 

@@ -134,7 +134,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ModelAnswer:
     """A model's answer to a question, with the usage of every attempt on every level."""
 
     text: str
@@ -143,14 +143,14 @@ class Answered:
     used: ModelUsage = field(default_factory=ModelUsage)
 
 
-class Answers(Protocol):
+class AnswerSource(Protocol):
     """A source of answers: a model, or a recording of one. It does not parse them."""
 
     name: str
     parameters: Mapping[str, Any]
     """Parameters that shape the model's answers in addition to the question: temperature, max_tokens."""
 
-    async def answer(self, question: Question) -> Answered:
+    async def answer(self, question: Question) -> ModelAnswer:
         """Return the answer, after its usage is in the ledger. Raises ModelUnavailable."""
         ...
 

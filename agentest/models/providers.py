@@ -101,7 +101,7 @@ def direct(
     return base_url, api_key
 
 
-def azure(
+def resolve_azure(
     deployment: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
 ) -> tuple[str, str]:
     """Return URL and key for Azure: `…/openai/v1` unchanged, else the deployment's endpoint with a version.
@@ -425,7 +425,7 @@ def _spec(
         prefix, rest = "", name
         base_url, api_key = options.base_url, key_of(name, options, environ, ())
     elif prefix == "azure" and provider != "litellm":
-        base_url, api_key = azure(rest, name, options, environ)
+        base_url, api_key = resolve_azure(rest, name, options, environ)
     elif prefix in DIRECT and provider != "litellm":
         base_url, api_key = direct(prefix, name, options, environ)
     else:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Self, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agentest.models.port import Answer, Answers, CallKey, Level, Message, Question
+from agentest.models.port import Answer, AnswerSource, CallKey, Level, Message, Question
 from agentest.support.errors import InvalidAnswer
 from agentest.support.json_text import well_formed
 from agentest.support.redaction import HIDDEN
@@ -31,18 +31,18 @@ class Problem:
     text: str
 
 
-class Left(BaseModel):
+class UsableParts(BaseModel):
     """The usable parts of a partly wrong answer. A Problem replaces each part that cannot be used."""
 
     @property
     def any(self) -> bool:
         """Return True if any part can be used."""
-        return any(part.any if isinstance(part, Left) else _usable(part) for _, part in self)
+        return any(part.any if isinstance(part, UsableParts) else _usable(part) for _, part in self)
 
     @property
     def whole(self) -> bool:
         """Return True if every part can be used."""
-        return all(part.whole if isinstance(part, Left) else _usable(part) for _, part in self)
+        return all(part.whole if isinstance(part, UsableParts) else _usable(part) for _, part in self)
 
     def completed_by(self, later: Self) -> Self:
         """Fill parts that cannot be used from a later answer.
@@ -58,7 +58,7 @@ def _usable(part: object) -> bool:
 
 
 def _completed(part: Any, later: Any) -> Any:
-    if isinstance(part, Left) and isinstance(later, Left):
+    if isinstance(part, UsableParts) and isinstance(later, UsableParts):
         return part.completed_by(later)
     return later if isinstance(part, Problem) else part
 
@@ -72,7 +72,7 @@ class StructuredModel:
         hide: redacts secrets in prompts, except for the simulated user, who may need what it knows.
     """
 
-    def __init__(self, answers: Answers, hide: Callable[[str], str] = str) -> None:
+    def __init__(self, answers: AnswerSource, hide: Callable[[str], str] = str) -> None:
         self.name = answers.name
         self._answers = answers
         self._hide = hide
@@ -85,8 +85,8 @@ class StructuredModel:
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
         """Return an answer with the given shape. Raises ModelUnavailable or InvalidAnswer.
 
-        A shape may have an attribute `what_is_left` of type `Left`. If the first answer is partly wrong, the
-        usable parts of all answers are collected there, the first usable one for each part.
+        A shape may have an attribute `what_is_left` of type `UsableParts`. If the first answer is partly
+        wrong, the usable parts of all answers are collected there, the first usable one for each part.
         """
         if key.role != "user":
             messages = _without_secrets(messages, self._hide)
@@ -111,12 +111,12 @@ class StructuredModel:
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 
-def _usable_parts(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | None:
+def _usable_parts(text: str, answer: type[BaseModel], earlier: UsableParts | None) -> UsableParts | None:
     """Return the usable parts of a partly wrong answer and of earlier ones.
 
     None if there are none, or if the shape does not support this.
     """
-    shape: type[Left] | None = getattr(answer, "what_is_left", None)
+    shape: type[UsableParts] | None = getattr(answer, "what_is_left", None)
     try:
         found = read(text, shape) if shape else None
     except Unreadable:
@@ -345,7 +345,9 @@ _STRICT = json.JSONDecoder(
 )
 
 
-UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None))
+WITHOUT_DESCRIPTION = ConfigDict(
+    defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None)
+)
 """Model settings for an answer whose docstring must not be sent to the model as a `description`."""
 
 

@@ -17,18 +17,18 @@ from anyio.lowlevel import checkpoint
 
 from agentest.domain.results import ModelUsage
 from agentest.models.cassette_file import (
-    Asked,
+    CassetteEntry,
     Entries,
-    Entry,
+    RecordedRequest,
     digest,
     dump,
     parse,
     to_entry,
     to_json,
 )
-from agentest.models.port import Answered, Answers, CallKey, Ledger, Question
+from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
 from agentest.models.structured_output import answer_schema
-from agentest.support.dates import without_moments
+from agentest.support.dates import mask_moments
 from agentest.support.errors import ModelError, ModelUnavailable
 
 _HASH_CHARS = 16
@@ -59,19 +59,19 @@ class Tape(Protocol):
         """How the run uses recordings."""
         ...
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
+    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
         """Convert the question to a request of this run. Call it once for each time the question is asked."""
         ...
 
-    def find(self, asked: Asked) -> Entry | None:
+    def find(self, asked: RecordedRequest) -> CassetteEntry | None:
         """Return the recorded answer to the request; None if there is none or it must not be used."""
         ...
 
-    def keep(self, entry: Entry) -> Entry:
+    def keep(self, entry: CassetteEntry) -> CassetteEntry:
         """Record the answer and return it as a replay will, with secrets redacted. Raises CassetteError."""
         ...
 
-    def missing(self, asked: Asked) -> CassetteError:
+    def missing(self, asked: RecordedRequest) -> CassetteError:
         """Return the error that says what is missing for the request, and what to do."""
         ...
 
@@ -83,24 +83,22 @@ class Tape(Protocol):
         ...
 
 
-class AskedTimes:
+class RequestCounter:
     """Counts how often each question was asked in running conversations."""
 
     def __init__(self) -> None:
         self._of: defaultdict[tuple[str, int], Counter[tuple[CallKey, int]]] = defaultdict(Counter)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
+    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
         """Convert the question to a request, and count it."""
         key = question.key
         times = self._of[key.scope, key.conversation]
         time = times[key, question.repair]
         times[key, question.repair] += 1
         # The date is not part of the question, because a replay runs on another day.
-        messages = [
-            {**message, "content": without_moments(message["content"])} for message in question.messages
-        ]
+        messages = [{**message, "content": mask_moments(message["content"])} for message in question.messages]
         request = [model, dict(parameters), messages, answer_schema(question.answer)]
-        return Asked(key, question.repair, time, digest(request, _HASH_CHARS), model)
+        return RecordedRequest(key, question.repair, time, digest(request, _HASH_CHARS), model)
 
     def forget(self, scope: str, number: int) -> None:
         """Reset the counts of a conversation that has ended, for a possible next attempt."""
@@ -112,9 +110,9 @@ class Page:
     """The part of its scope's cassette that a conversation may need."""
 
     path: str
-    recorded: tuple[Entry, ...] = ()
+    recorded: tuple[CassetteEntry, ...] = ()
     """The conversation's answers in the file."""
-    salvaged: tuple[Entry, ...] = ()
+    salvaged: tuple[CassetteEntry, ...] = ()
     """The conversation's answers from an unfinished recording, which take precedence over the file."""
     has_answers: bool = False
     """True if the file has answers of any conversation."""
@@ -126,7 +124,7 @@ NO_PAGE = Page("")
 """The page of a conversation that is not recorded."""
 
 
-def found(layers: Iterable[Entries], asked: Asked, mode: Mode) -> Entry | None:
+def found(layers: Iterable[Entries], asked: RecordedRequest, mode: Mode) -> CassetteEntry | None:
     """Return the answer from the first layer that has one; None if the request has to be made again."""
     for entries in layers:
         entry = entries.get(asked.slot)
@@ -135,14 +133,14 @@ def found(layers: Iterable[Entries], asked: Asked, mode: Mode) -> Entry | None:
     return None
 
 
-def as_kept(entry: Entry, redact: Callable[[str], str]) -> tuple[Entry, bytes]:
+def redact_entry(entry: CassetteEntry, redact: Callable[[str], str]) -> tuple[CassetteEntry, bytes]:
     """Return an answer as a replay returns it, with secrets redacted, and its line in a file."""
     entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
     line = dump(to_json(entry))
     return to_entry(parse(line), entry.asked.key.scope), line
 
 
-def missing_from(page: Page, recorded: Entries, asked: Asked, name: str) -> CassetteError:
+def missing_answer_error(page: Page, recorded: Entries, asked: RecordedRequest, name: str) -> CassetteError:
     """Explain why a scenario has no answer to the request. `recorded` contains the page's answers by slot."""
     entry = recorded.get(asked.slot)
     if not page.has_answers:
@@ -156,16 +154,16 @@ def missing_from(page: Page, recorded: Entries, asked: Asked, name: str) -> Cass
         why = f"{changed} changed since {page.path} was recorded"
     if page.unfinished:
         why += f"; an unfinished recording is beside it, which --{Mode.FILL} completes"
-    return about_scenario(name, f"nothing to replay for {asked}: {why}")
+    return scenario_error(name, f"nothing to replay for {asked}: {why}")
 
 
-def about_scenario(name: str, problem: str) -> CassetteError:
+def scenario_error(name: str, problem: str) -> CassetteError:
     """Return an error with the problem of a scenario's cassette and how to record it again."""
     command = f"agentest run --{Mode.RECORD} --scenario {shlex.quote(name)}"
     return CassetteError(f"scenario {name!r}: {problem}. Record it again: {command}")
 
 
-def by_slot(entries: Iterable[Entry]) -> Entries:
+def by_slot(entries: Iterable[CassetteEntry]) -> Entries:
     return {entry.asked.slot: entry for entry in entries}
 
 
@@ -192,29 +190,29 @@ class MeasuringLedger(Ledger):
 class Recorder:
     """Records all answers of a live model, and its failures."""
 
-    def __init__(self, live: Answers, tape: Tape, ledger: MeasuringLedger) -> None:
+    def __init__(self, live: AnswerSource, tape: Tape, ledger: MeasuringLedger) -> None:
         self.name = live.name
         self.parameters = live.parameters
         self._live = live
         self._tape = tape
         self._ledger = ledger
 
-    async def answer(self, question: Question) -> Answered:
+    async def answer(self, question: Question) -> ModelAnswer:
         """Return the live model's answer. Raises ModelUnavailable or CassetteError."""
         return await self.record(question, self._tape.asked(question, self.name, self.parameters))
 
-    async def record(self, question: Question, asked: Asked) -> Answered:
+    async def record(self, question: Question, asked: RecordedRequest) -> ModelAnswer:
         """Return the live model's answer to a question that was counted before."""
         self._ledger.watch(asked.key)
         try:
             answered = await self._live.answer(question)
         except ModelUnavailable as error:
-            self._tape.keep(Entry(asked, "", "error", str(error), self._ledger.taken(asked.key)))
+            self._tape.keep(CassetteEntry(asked, "", "error", str(error), self._ledger.taken(asked.key)))
             raise
         kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
         content, used = answered.refusal or answered.text, self._ledger.taken(asked.key)
         answered_by = answered.model.encode(errors="replace").decode()
-        return self._tape.keep(Entry(asked, answered_by, kind, content, used)).answered()
+        return self._tape.keep(CassetteEntry(asked, answered_by, kind, content, used)).answered()
 
 
 class Replay:
@@ -234,7 +232,7 @@ class Replay:
         self._ledger = ledger
         self._live = live
 
-    async def answer(self, question: Question) -> Answered:
+    async def answer(self, question: Question) -> ModelAnswer:
         """Return the recorded answer. Raises ModelUnavailable if there was none, CassetteError if it is
         missing.
         """

@@ -13,29 +13,29 @@ from queue import SimpleQueue
 import anyio
 
 from agentest.cli.forecast import forecast_of
-from agentest.cli.run_output import LATEST, Keeping, kept
+from agentest.cli.run_output import LATEST, RunOutput, kept
 from agentest.domain.events import (
     Event,
     Noted,
+    ReportRequest,
     RunFinished,
     RunStarted,
     ScenarioAmended,
     ScenarioFinished,
-    WantedReport,
 )
 from agentest.domain.results import RunResult, ScenarioResult, Status
-from agentest.report.registry import Broadcast, Setting, make_reporters
-from agentest.runner.environment import check_can_be_written, fitted, output_dir
+from agentest.report.registry import Broadcast, ReporterContext, make_reporters
+from agentest.runner.environment import check_can_be_written, limited_to_connections, output_dir
 from agentest.runner.fingerprints import with_fingerprints
 from agentest.runner.prepare import Prepared
-from agentest.runner.run import Mode
-from agentest.runner.session import Session, Stop, settings_of
+from agentest.runner.run import RunMode
+from agentest.runner.session import RunSession, Stop, settings_of
 from agentest.runner.sources import LiveAgents
 from agentest.store.runs.folder import FILES
 from agentest.store.runs.record import RunKind
-from agentest.testing.run import NeverBegan, run_session
+from agentest.testing.run import RunNeverStarted, run_session
 
-_RESULTS = WantedReport("json")
+_RESULTS = ReportRequest("json")
 
 
 class BackgroundRun:
@@ -49,7 +49,7 @@ class BackgroundRun:
     """
 
     def __init__(self, prepared: Prepared, say: Callable[[str], object]) -> None:
-        prepared = fitted(prepared)
+        prepared = limited_to_connections(prepared)
         self.notes: list[str] = list(prepared.notes)
         """Notes to print at the end."""
         self.result: RunResult | None = None
@@ -63,7 +63,7 @@ class BackgroundRun:
         self._amendable: dict[tuple[str, str], ScenarioResult] = {}
         """Passed scenarios that the end of the run may turn into errors."""
         self._say = say
-        self._records: Records | None = None
+        self._records: OutputFiles | None = None
         self._waiting = True
         """True while scenarios wait for the agents to start, so that notes explain the delay."""
         self._finished: SimpleQueue[ScenarioResult | None] = SimpleQueue()
@@ -111,14 +111,16 @@ class BackgroundRun:
 
     def _run(self) -> None:
         try:
-            with records(self._prepared, Say(at_once=self._say, later=self._note)) as kept:
+            with open_output_files(
+                self._prepared, TerminalNotes(at_once=self._say, later=self._note)
+            ) as kept:
                 self._records = kept
                 try:
                     anyio.run(self._converse, kept)
                 finally:
                     for text in kept.end(self.result):
                         self._note(text)
-        except NeverBegan:
+        except RunNeverStarted:
             pass
         except BaseException as error:  # noqa: BLE001 - reported by the thread that waits
             self.problem = error
@@ -126,13 +128,13 @@ class BackgroundRun:
             self._loop_started.set()
             self._finished.put(None)
 
-    async def _converse(self, kept: Records) -> None:
+    async def _converse(self, kept: OutputFiles) -> None:
         stop, starting = Stop(), anyio.CancelScope()
         self._stop_handles = asyncio.get_running_loop(), stop, starting
         self._loop_started.set()
         prepared = kept.prepared
         options, keep = prepared.request.options, prepared.request.verbose
-        session = Session(
+        session = RunSession(
             prepared=prepared,
             settings=settings_of(prepared.loaded.config, options, keep_conversations=keep),
             emit=self._on_event,
@@ -140,7 +142,7 @@ class BackgroundRun:
             on_note=self._note,
         )
         source = LiveAgents(keep_span=kept.keeping.keep_span if kept.keeping else None)
-        self.result = await run_session(session, starting, Mode(source=source, keep_conversations=keep))
+        self.result = await run_session(session, starting, RunMode(source=source, keep_conversations=keep))
 
     def _on_event(self, event: Event) -> None:
         if self._records:
@@ -176,7 +178,7 @@ class BackgroundRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Say:
+class TerminalNotes:
     """Functions that print while pytest controls the terminal."""
 
     at_once: Callable[[str], object]
@@ -186,12 +188,12 @@ class Say:
 
 
 @dataclass(slots=True, kw_only=True)
-class Records:
+class OutputFiles:
     """Output files of a run in progress."""
 
     prepared: Prepared
     broadcast: Broadcast
-    keeping: Keeping | None
+    keeping: RunOutput | None
     commands: list[str]
     """GitHub workflow commands, to print after pytest's report."""
     incomplete: bool = False
@@ -209,7 +211,7 @@ class Records:
 
 
 @contextmanager
-def records(prepared: Prepared, say: Say) -> Iterator[Records]:
+def open_output_files(prepared: Prepared, say: TerminalNotes) -> Iterator[OutputFiles]:
     """Open the output files of a run. Raises ConfigError if a report cannot be written.
 
     The console reporter is left out, because pytest reports the outcome.
@@ -221,7 +223,7 @@ def records(prepared: Prepared, say: Say) -> Iterator[Records]:
         results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
         setting = _setting(prepared, keeping, commands.append, say)
         reporters = make_reporters((*prepared.reports, *results), setting)
-        yield Records(
+        yield OutputFiles(
             prepared=prepared,
             broadcast=Broadcast(reporters, say.later),
             keeping=keeping,
@@ -229,15 +231,15 @@ def records(prepared: Prepared, say: Say) -> Iterator[Records]:
         )
 
 
-def _beside_pytest(report: WantedReport) -> bool:
+def _beside_pytest(report: ReportRequest) -> bool:
     return report.name != "console" or report.path is not None
 
 
 def _setting(
-    prepared: Prepared, keeping: Keeping | None, command: Callable[[str], None], say: Say
-) -> Setting:
+    prepared: Prepared, keeping: RunOutput | None, command: Callable[[str], None], say: TerminalNotes
+) -> ReporterContext:
     folder = keeping.folder.path if keeping else output_dir(prepared)
-    return Setting(
+    return ReporterContext(
         root=prepared.request.root,
         folder=folder,
         run_id=keeping.folder.id if keeping else "",

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, TextIO
 
-from agentest.support.terminal import clean, in_log
+from agentest.support.terminal import clean, clean_for_log
 
 _STREAMS = ("stdout", "stderr")
 _CAPTURE_ATTRIBUTES = ("_old", "tmpfile")
 """Attributes with the original and the captured stream."""
 
 
-class Aside:
+class OtherThreadsOutput:
     """Stores what other threads print while this thread reports scenarios.
 
     This includes the phases of items: pytest truncates its capture file without synchronization and
@@ -36,7 +36,7 @@ class Aside:
         """Pieces of captured output."""
         self._captures = list(_captures(capturing))
 
-    def __enter__(self) -> Aside:
+    def __enter__(self) -> OtherThreadsOutput:
         self.keep()
         for capture in self._captures:
             for name in _CAPTURE_ATTRIBUTES:
@@ -59,7 +59,7 @@ class Aside:
         return stream if isinstance(stream, _ThreadStream) else _ThreadStream(stream, self.said)
 
 
-class Aloud:
+class TerminalWriter:
     """Writes lines to the terminal immediately, from any thread. Create it while pytest does not capture."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Aloud:
         """Write a line. Write errors are ignored."""
         if self._file is not None:
             # pytest may have printed an unfinished line of dots.
-            row = f"\n{in_log(clean(text))}\n".encode("utf-8", "backslashreplace")
+            row = f"\n{clean_for_log(clean(text))}\n".encode("utf-8", "backslashreplace")
             with suppress(OSError):
                 os.write(self._file, row)
 

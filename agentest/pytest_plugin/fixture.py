@@ -13,10 +13,16 @@ from agentest.adk.in_process_evaluation import AgentLike as EvalAgentLike
 from agentest.adk.in_process_evaluation import configuration, run_result
 from agentest.adk.plan import EvalRequest, prepare_eval
 from agentest.runner.plan import Options
-from agentest.runner.prepare import Request
+from agentest.runner.prepare import RunRequest
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
-from agentest.testing.run import CheckedRun, arun_scenarios, as_checked, refuse_in_async_code, run_scenarios
+from agentest.testing.run import (
+    CheckedRun,
+    arun_scenarios,
+    refuse_in_async_code,
+    run_scenarios,
+    to_checked_run,
+)
 
 
 class Agentest:
@@ -75,7 +81,7 @@ class Agentest:
         if not files:
             raise ConfigError("agentest.eval: no file is named")
         root = self._config.parent if self._config else Path.cwd()
-        request = Request(root, self._config, self._options(options, offline=self._offline))
+        request = RunRequest(root, self._config, self._options(options, offline=self._offline))
         evaluation = EvalRequest(
             request,
             tuple(_absolute(file) for file in files),
@@ -84,7 +90,7 @@ class Agentest:
             mocks=_path(mocks),
         )
         configured = None if agent is None else configuration(agent, root)
-        return as_checked(await run_result(prepare_eval(evaluation, configured=configured)))
+        return to_checked_run(await run_result(prepare_eval(evaluation, configured=configured)))
 
     def _with_config(self, given: dict[str, Any]) -> dict[str, Any]:
         """Add the project's configuration to the arguments, unless they have one."""

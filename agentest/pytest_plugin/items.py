@@ -15,13 +15,13 @@ from agentest.runner.plan import Unit
 from agentest.support.terminal import clean
 
 if TYPE_CHECKING:
-    from agentest.pytest_plugin.project import Project
+    from agentest.pytest_plugin.project import PytestProject
 
 Entry = Unit | ScenarioResult
 """A unit to run, or the result of a scenario that will not run."""
 
 
-class Results(Protocol):
+class ResultSource(Protocol):
     """Runs items and returns their results."""
 
     def result_of(self, item: ScenarioItem) -> ScenarioResult:
@@ -29,7 +29,7 @@ class Results(Protocol):
         ...
 
 
-class Unsuccessful(Exception):
+class ScenarioDidNotPass(Exception):
     """A scenario failed or is errored. pytest shows the console report of the scenario."""
 
     def __init__(self, result: ScenarioResult) -> None:
@@ -40,7 +40,7 @@ class Unsuccessful(Exception):
 class ScenarioFile(pytest.File):
     """Collector of a scenario file."""
 
-    def __init__(self, *, project: Project, runs: Results, **others: Any) -> None:
+    def __init__(self, *, project: PytestProject, runs: ResultSource, **others: Any) -> None:
         super().__init__(**others)
         self._project, self._runs = project, runs
 
@@ -74,7 +74,7 @@ class ScenarioFile(pytest.File):
 class ScenarioItem(pytest.Item):
     """A scenario with one agent. Its setup waits for the result, so that pytest reports errors as errors."""
 
-    def __init__(self, *, entry: Entry, runs: Results, **others: Any) -> None:
+    def __init__(self, *, entry: Entry, runs: ResultSource, **others: Any) -> None:
         super().__init__(**others)
         self.entry = entry
         self.result: ScenarioResult | None = entry if isinstance(entry, ScenarioResult) else None
@@ -101,16 +101,16 @@ class ScenarioItem(pytest.Item):
         if result.verdict.status is Status.SKIPPED:
             pytest.skip("; ".join(reason.message for reason in result.verdict.reasons))
         if result.verdict.status is Status.ERRORED:
-            raise Unsuccessful(result)
+            raise ScenarioDidNotPass(result)
 
     def runtest(self) -> None:
         """Raise if the scenario failed."""
         if self.result and self.result.verdict.status is Status.FAILED:
-            raise Unsuccessful(self.result)
+            raise ScenarioDidNotPass(self.result)
 
     def _repr_failure_py(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the report without a traceback: for each one, pytest would read all of its source files."""
-        if isinstance(excinfo.value, Unsuccessful):
+        if isinstance(excinfo.value, ScenarioDidNotPass):
             return str(excinfo.value)
         return super()._repr_failure_py(excinfo, style)
 

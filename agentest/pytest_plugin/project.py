@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agentest.config.file import NAMES, find
+from agentest.config.file import NAMES, find_config
 from agentest.domain.results import ScenarioResult
-from agentest.runner.environment import place_of
+from agentest.runner.environment import run_folders_of
 from agentest.runner.plan import Options, Plan, Unit, make_plan
-from agentest.runner.prepare import Prepared, Request, configure, prepared_for
-from agentest.scenarios.discovery import Discovered, discover_file, matches, search
+from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
+from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_scenario_file, search
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import Imports
@@ -28,22 +28,22 @@ def project_file(config: pytest.Config) -> Path | None:
     here = config.invocation_params.dir
     if named := config.getoption("agentest_config"):
         return here / str(named)
-    return place_of(here).config or _in(here) or _in(config.rootpath)
+    return run_folders_of(here).config or _in(here) or _in(config.rootpath)
 
 
-def open_project(config: pytest.Config) -> Project:
+def open_project(config: pytest.Config) -> PytestProject:
     """Open and validate the project of this pytest run. Raises pytest.UsageError."""
     try:
-        return Project(_request(config))
+        return PytestProject(_request(config))
     except UsageError as error:
         message = _OPTIONS.sub(r"--agentest-\1", str(error))
         raise pytest.UsageError(f"agentest: {message}") from None
 
 
-class Project:
+class PytestProject:
     """A configuration and the scenarios discovered with it. Raises UsageError."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: RunRequest) -> None:
         self.request = request
         self.loaded = configure(request)
         self._imports = Imports()
@@ -51,7 +51,9 @@ class Project:
         self._entries = 0
         self._read: set[Path] = set()
         # Report errors in metrics, agents and models before any scenario is collected.
-        self.models = self._prepared(make_plan(self.loaded.config, Discovered(), request.options, self.root))
+        self.models = self._prepared(
+            make_plan(self.loaded.config, DiscoveredScenarios(), request.options, self.root)
+        )
 
     @property
     def root(self) -> Path:
@@ -61,7 +63,7 @@ class Project:
     def has(self, path: Path) -> bool:
         """Return True if a file is a scenario file of the project."""
         config = self.loaded.config
-        return matches(path, self.root, config.include, config.exclude, self.loaded.path)
+        return is_scenario_file(path, self.root, config.include, config.exclude, self.loaded.path)
 
     def why_not(self, path: Path) -> str:
         """Return a message that says why a named file is not a scenario file of the project."""
@@ -73,14 +75,14 @@ class Project:
             "--agentest-config PATH names another configuration"
         )
 
-    def discover(self, path: Path) -> Discovered:
+    def discover(self, path: Path) -> DiscoveredScenarios:
         """Load the scenarios of a file. Names are unique across all discovered files."""
         found = discover_file(path, self._imports, self._scenarios, self.root).redacted(self.loaded.redact)
         self._scenarios += found.scenarios
         self._read.add(path)
         return found
 
-    def entries(self, found: Discovered) -> Sequence[Unit | ScenarioResult]:
+    def entries(self, found: DiscoveredScenarios) -> Sequence[Unit | ScenarioResult]:
         """Return the units of a file, and the results of scenarios that will not run."""
         entries = make_plan(
             self.loaded.config, found, self.request.options, self.root, self._scenarios
@@ -91,7 +93,7 @@ class Project:
     def prepare(self, wanted: Sequence[Unit | ScenarioResult]) -> Prepared:
         """Return a run of only these entries, in this order. Raises UsageError."""
         names = {entry.scenario.name for entry in wanted if isinstance(entry, Unit)}
-        found = Discovered(tuple(each for each in self._scenarios if each.name in names))
+        found = DiscoveredScenarios(tuple(each for each in self._scenarios if each.name in names))
         plan = make_plan(self.loaded.config, found, self.request.options, self.root, self._scenarios)
         prepared = self._prepared(_only(plan, wanted))
         return replace(prepared, narrowed=len(wanted) < self._entries or not self._files <= self._read)
@@ -118,12 +120,12 @@ def verbosity(config: pytest.Config) -> int:
 
 def _in(folder: Path) -> Path | None:
     try:
-        return find(folder)
+        return find_config(folder)
     except ConfigError:
         return None
 
 
-def _request(config: pytest.Config) -> Request:
+def _request(config: pytest.Config) -> RunRequest:
     here, file = config.invocation_params.dir, project_file(config)
     if file is None:
         folders = dict.fromkeys(map(str, (here, config.rootpath)))
@@ -136,7 +138,7 @@ def _request(config: pytest.Config) -> Request:
         offline=bool(config.getoption("agentest_offline")), strict=config.getoption("agentest_strict")
     )
     verbose = verbosity(config) > 1
-    return Request(here if named else file.parent, file, options, verbose=verbose, here=here)
+    return RunRequest(here if named else file.parent, file, options, verbose=verbose, here=here)
 
 
 def _only(plan: Plan, wanted: Sequence[Unit | ScenarioResult]) -> Plan:

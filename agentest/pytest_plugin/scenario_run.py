@@ -12,7 +12,7 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.pytest_plugin.items import Entry, ScenarioItem
-from agentest.pytest_plugin.project import Project
+from agentest.pytest_plugin.project import PytestProject
 from agentest.runner.plan import Unit
 from agentest.support.errors import UsageError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Key = tuple[str, str]
 
 
-class Runs:
+class PytestRuns:
     """The run of the selected items, and another run for each item that a plugin repeats.
 
     Args:
@@ -30,7 +30,7 @@ class Runs:
         say: prints a line for the waiting user.
     """
 
-    def __init__(self, project: Project, say: Callable[[str], object]) -> None:
+    def __init__(self, project: PytestProject, say: Callable[[str], object]) -> None:
         self._project = project
         self._say = say
         self._run: BackgroundRun | None = None

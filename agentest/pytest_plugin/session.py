@@ -12,16 +12,16 @@ from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocat
 from _pytest.pathlib import bestrelpath
 
 from agentest.domain.results import ScenarioResult, Status
-from agentest.pytest_plugin.captured_output import Aloud, Aside
-from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem, Unsuccessful
+from agentest.pytest_plugin.captured_output import OtherThreadsOutput, TerminalWriter
+from agentest.pytest_plugin.items import ScenarioDidNotPass, ScenarioFile, ScenarioItem
 from agentest.pytest_plugin.project import only_shown, verbosity
-from agentest.pytest_plugin.scenario_run import Runs
+from agentest.pytest_plugin.scenario_run import PytestRuns
 from agentest.report.console.scenario import block
 from agentest.support.terminal import clean
 
 if TYPE_CHECKING:
     from agentest.domain.results import RunResult
-    from agentest.pytest_plugin.project import Project
+    from agentest.pytest_plugin.project import PytestProject
 
 SUFFIX = ".sim.py"
 _WORKER_OUTPUT = "agentest"
@@ -30,18 +30,18 @@ _WORKER_OUTPUT = "agentest"
 
 def register(config: pytest.Config) -> None:
     """Register the hooks."""
-    config.pluginmanager.register(Scenarios(config), "agentest-session")
+    config.pluginmanager.register(SessionHooks(config), "agentest-session")
 
 
-class Scenarios:
+class SessionHooks:
     """Collects scenarios, executes the selected ones as one run, and reports each when it has finished."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._reporting = False
         self._reported: set[ScenarioItem] = set()
-        self._other_output = Aside(config.pluginmanager.getplugin("capturemanager"))
-        self._terminal = Aloud()
+        self._other_output = OtherThreadsOutput(config.pluginmanager.getplugin("capturemanager"))
+        self._terminal = TerminalWriter()
         self._notes: list[str] = []
         self._commands: list[str] = []
         self._unclaimed: list[str] = []
@@ -52,8 +52,8 @@ class Scenarios:
         """Validate the configuration before collection. Raises pytest.UsageError."""
         from agentest.pytest_plugin.project import open_project
 
-        self.project: Project = open_project(session.config)
-        self._runs = Runs(self.project, self._terminal)
+        self.project: PytestProject = open_project(session.config)
+        self._runs = PytestRuns(self.project, self._terminal)
         self._placeholder = _Placeholder.from_parent(session, name="between scenarios")
 
     @pytest.hookimpl(wrapper=True)
@@ -153,7 +153,7 @@ class Scenarios:
             self._other_output.keep()
         report = yield
         if isinstance(item, ScenarioItem):
-            dress(report, item, call)
+            apply_result(report, item, call)
             if self._reporting:  # output of other scenarios
                 self._other_output.said += [text for _, text in report.sections]
                 report.sections.clear()
@@ -231,13 +231,13 @@ class Scenarios:
             terminalreporter.write_line(command)
 
 
-def dress(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[Any]) -> None:
+def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[Any]) -> None:
     """Put the scenario's result into the report of an item's phase."""
     result = item.result
     if result is None:
         return
     raised = call.excinfo.value if call.excinfo else None
-    if isinstance(raised, Unsuccessful):
+    if isinstance(raised, ScenarioDidNotPass):
         verbose = verbosity(item.config) > 1
         report.longrepr = _shown(result, item, verbose=verbose)
     elif report.skipped and result.verdict.status is Status.SKIPPED:
@@ -248,9 +248,9 @@ def dress(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[A
 
 def _warnings(run: RunResult) -> Iterator[str]:
     """Yield warnings that put the verdicts of a run in doubt."""
-    from agentest.report.phrases import questions
+    from agentest.report.phrases import questioned_verdicts
 
-    for each in questions(run):
+    for each in questioned_verdicts(run):
         yield f"warning: {each.head}"
         yield from (f"  {row}" for row in each.rows())
 

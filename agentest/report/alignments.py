@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from agentest.domain.reasons import HeldTrajectory, counted_trajectories, held_trajectories
+from agentest.domain.reasons import LocatedTrajectory, located_trajectories, threshold_counted_trajectories
 from agentest.domain.results import AlignedRow, ConversationResult, Reason, RowStatus, TrajectoryResult
 from agentest.domain.transcript import Conversation, ToolCall, call_text
 from agentest.support.text import count, shortened
@@ -35,7 +35,7 @@ class ShownRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideBySide:
+class AlignmentTable:
     """The visible rows of a trajectory."""
 
     mode: str
@@ -55,7 +55,7 @@ class SideBySide:
         return f"expected ({self.mode})" if self.mode else "expected", "made"
 
 
-def side_by_side(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> SideBySide | None:
+def alignment_table(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> AlignmentTable | None:
     """Return the alignment of a trajectory; None if it has none, as in results of older versions.
 
     Args:
@@ -67,27 +67,27 @@ def side_by_side(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> Sid
     first = sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS]
     left = [row for at, row in enumerate(rows) if at not in first]
     shown = (_visible_row(rows[at], calls) for at in sorted(first))
-    return SideBySide(
+    return AlignmentTable(
         mode=trajectory.mode or "",
         rows=tuple(replace(each, words="") if each.words == trajectory.summary else each for each in shown),
         more=_omitted_rows_text(left, trajectory.alignment_more),
     )
 
 
-def of_reason(reason: Reason, result: ConversationResult) -> SideBySide | None:
+def alignment_of_reason(reason: Reason, result: ConversationResult) -> AlignmentTable | None:
     """Return the alignment of the trajectory that a reason is about.
 
     Stored reasons have no alignment of their own.
     """
     if reason.trajectory is None:
         return None
-    found = next((each for each in held_trajectories(result) if _is_about(reason, each)), None)
-    return of_held(found, result.conversation) if found else None
+    found = next((each for each in located_trajectories(result) if _is_about(reason, each)), None)
+    return alignment_of_trajectory(found, result.conversation) if found else None
 
 
-def of_held(held: HeldTrajectory, conversation: Conversation) -> SideBySide | None:
+def alignment_of_trajectory(held: LocatedTrajectory, conversation: Conversation) -> AlignmentTable | None:
     """Return the alignment of one trajectory of a conversation."""
-    return side_by_side(held.result, calls_of(conversation, held.turn_index))
+    return alignment_table(held.result, calls_of(conversation, held.turn_index))
 
 
 def calls_of(conversation: Conversation, turn_index: int | None) -> Sequence[ToolCall]:
@@ -100,9 +100,9 @@ def calls_of(conversation: Conversation, turn_index: int | None) -> Sequence[Too
     return next((turn.tool_calls for turn in conversation.turns if turn.turn_index == turn_index), ())
 
 
-def counted_lines(result: ConversationResult) -> Iterator[tuple[HeldTrajectory, str]]:
+def threshold_counted_lines(result: ConversationResult) -> Iterator[tuple[LocatedTrajectory, str]]:
     """Yield the mismatched trajectories that only a threshold counts, each with a line that says so."""
-    for held in counted_trajectories(result):
+    for held in threshold_counted_trajectories(result):
         summary = held.result.summary.split("\n", 1)[0]
         yield held, f"{held.subject}: {summary} (counted by the threshold)"
 
@@ -111,11 +111,11 @@ def without_sides(reason: Reason) -> str:
     """Return the message of a reason without the part that a table of its trajectory shows."""
     if reason.trajectory is None:
         return reason.message
-    held = HeldTrajectory(turn_index=reason.turn_index, result=reason.trajectory)
+    held = LocatedTrajectory(turn_index=reason.turn_index, result=reason.trajectory)
     return f"{held.subject}: {held.result.summary}"
 
 
-def plain_rows(table: SideBySide) -> Iterator[str]:
+def plain_rows(table: AlignmentTable) -> Iterator[str]:
     """Yield the rows as plain text, for output in which columns cannot be aligned."""
     for row in table.rows:
         words = f" ({row.words})" if row.words else ""
@@ -124,7 +124,7 @@ def plain_rows(table: SideBySide) -> Iterator[str]:
         yield table.more
 
 
-def _is_about(reason: Reason, held: HeldTrajectory) -> bool:
+def _is_about(reason: Reason, held: LocatedTrajectory) -> bool:
     mine = reason.trajectory
     if mine is None or reason.turn_index != held.turn_index:
         return False

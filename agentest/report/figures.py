@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agentest.domain.confidence import run_pass_hat_k, run_pass_rate
 from agentest.domain.results import Figure, RunResult, ScenarioResult
-from agentest.support.statistics.power import draws_to_tell, lower_rate_told
+from agentest.support.statistics.power import detectable_rate, draws_needed
 
 BRACKETS = "In brackets: 95% intervals."
 _EXPECTED_RATE = 0.9
@@ -76,7 +76,7 @@ def run_rates(result: RunResult) -> list[Rates]:
     return found if sum(each.rate.n for each in found) > 1 else []
 
 
-def limits(result: RunResult) -> str | None:
+def detection_limits(result: RunResult) -> str | None:
     """Explain which drops this number of conversations can detect; None for at most one per scenario."""
     several = [s for s in result.scenarios if s.pass_rate and s.pass_rate.n > 1]
     if not several:
@@ -107,9 +107,9 @@ def _conversations_per_scenario(scenario: ScenarioResult) -> int:
 
 
 def _detectable_text(size: int) -> str:
-    told = lower_rate_told(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
+    told = detectable_rate(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
     can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(told * 100)}%"
     missed = next((other for other in _LOWER_RATES if other > told), None)
     if missed is None:
         return can
-    return f"{can}, not from {percent(missed)}: that takes {draws_to_tell(missed, _EXPECTED_RATE):,}"
+    return f"{can}, not from {percent(missed)}: that takes {draws_needed(missed, _EXPECTED_RATE):,}"

@@ -26,8 +26,8 @@ from agentest.report import github_selection as select
 from agentest.report.comparison import ComparedRun
 from agentest.report.figures import (
     BRACKETS,
+    detection_limits,
     interval_text,
-    limits,
     passed_text,
     run_rates,
 )
@@ -39,7 +39,13 @@ from agentest.report.github_annotations import (
     table_text,
 )
 from agentest.report.github_markdown import TABLE_HEAD, badness, criterion_row, inline, table_row
-from agentest.report.phrases import Questions, cause_badness, decided, ended_early_text, questions
+from agentest.report.phrases import (
+    QuestionedVerdicts,
+    cause_badness,
+    decided,
+    ended_early_text,
+    questioned_verdicts,
+)
 from agentest.report.transcripts import Story, Transcripts, byte_size
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
@@ -243,7 +249,7 @@ def _sections(
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
     warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
     warnings += [partial(_run_warning, warning) for warning in result.warnings]
-    warnings += [partial(_questions, each) for each in questions(result)]
+    warnings += [partial(_questions, each) for each in questioned_verdicts(result)]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
     told = [(s, each) for s in scenarios for each in distinct_tables(transcripts.of(s))]
     tables = [partial(table_text, s, each, several) for s, each in told]
@@ -384,7 +390,7 @@ def _run_warning(warning: RunWarning) -> str:
     return f"- {inline(warning.message)}\n"
 
 
-def _questions(each: Questions) -> str:
+def _questions(each: QuestionedVerdicts) -> str:
     rows = "".join(f"  - {inline(row)}\n" for row in each.rows(_SHOWN_QUESTIONS))
     return f"- **{inline(each.head)}**\n{rows}"
 
@@ -420,7 +426,7 @@ def rates_paragraph(result: RunResult) -> str:
     if not found:
         return ""
     shown = "; ".join(inline(f"{each.agent and each.agent + ': '}{', '.join(each.facts)}") for each in found)
-    told = " ".join(filter(None, (BRACKETS, limits(result))))
+    told = " ".join(filter(None, (BRACKETS, detection_limits(result))))
     return f"\nPass rate: {shown}. {inline(told)}\n"
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from agentest.domain.results import Reason, RowStatus, RunResult, RunWarning, ScenarioResult, Severity
 from agentest.report import github_selection as select
-from agentest.report.alignments import ShownRow, SideBySide, plain_rows, without_sides
+from agentest.report.alignments import AlignmentTable, ShownRow, plain_rows, without_sides
 from agentest.report.comparison import Regression
 from agentest.report.github_markdown import criterion_annotations, cut, inline, reason_lines, table_row
-from agentest.report.phrases import ended_early_text, questions
+from agentest.report.phrases import ended_early_text, questioned_verdicts
 from agentest.report.transcripts import Story, StoryTable, Transcripts, reason_title
-from agentest.support.terminal import in_command
+from agentest.support.terminal import clean_for_command
 from agentest.support.text import count
 
 _LEVELS = {
@@ -51,16 +51,16 @@ def _bases(path: Path, root: Path, workspace: Path | None) -> Iterator[Path]:
 def annotation(level: str, file: str, line: int, title: str, message: str) -> str:
     """Format one workflow command on one line. Line breaks and commands inside the texts are escaped."""
     where = f"file={_property(file)},line={max(line, 1)},title={_property(cut(title, _TITLE_CHARS))}"
-    return f"::{level} {where}::{in_command(cut(message, _MESSAGE_CHARS)).translate(_IN_MESSAGE)}"
+    return f"::{level} {where}::{clean_for_command(cut(message, _MESSAGE_CHARS)).translate(_IN_MESSAGE)}"
 
 
 def run_annotation(level: str, title: str, message: str) -> str:
     """Format one workflow command about the whole run, without a file."""
-    return f"::{level} title={_property(title)}::{in_command(message).translate(_IN_MESSAGE)}"
+    return f"::{level} title={_property(title)}::{clean_for_command(message).translate(_IN_MESSAGE)}"
 
 
 def _property(text: str) -> str:
-    return in_command(text).translate(_IN_PROPERTY)
+    return clean_for_command(text).translate(_IN_PROPERTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _annotations(result: RunResult) -> Iterator[_Annotation]:
         yield _Annotation("warning", scenario, f"{named(scenario)}: threshold", reason.message)
     for scenario, warning in select.warnings(result):
         yield _Annotation("warning", scenario, f"{named(scenario)}: warning", warning)
-    for found in questions(result):
+    for found in questioned_verdicts(result):
         for question in found.each:
             where = RunWarning(question.text, question.first.agent, question.first.file, question.first.line)
             yield _Annotation("warning", where, str(found.code), question.text)
@@ -210,5 +210,5 @@ def reasons_with_rows(scenario: ScenarioResult, stories: Sequence[Story]) -> str
     return "\n".join([*lines, *(row for table in counted for row in _rows(table))])
 
 
-def _rows(table: SideBySide) -> list[str]:
+def _rows(table: AlignmentTable) -> list[str]:
     return [f"{' | '.join(table.heads)}:", *plain_rows(table)]

@@ -13,11 +13,11 @@ from agentest.domain.verdict import run_status
 from agentest.report.comparison import ComparedRun
 from agentest.report.viewer.overview import brief, overview, rerun, scenario_row, shown
 from agentest.report.viewer.packing import Chunks, Place, packed
-from agentest.report.viewer.page import Coat, data_element, page
-from agentest.scenarios.source_code import Told, told
+from agentest.report.viewer.page import PageVariant, data_element, page
+from agentest.scenarios.source_code import ExportedSource, export_conversation
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
-from agentest.store.results_json import Conversations, completed_by, kept_conversations
+from agentest.store.results_json import Conversations, completed_by, conversations_in_memory
 from agentest.store.run_results import stored_head, stored_scenario
 from agentest.store.shapes import StoredConversation
 from agentest.support.files import report_writer, shown_path
@@ -36,7 +36,7 @@ def no_spans(scenario: str, agent: str, conversation: str) -> Sequence[Json]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
+class PageData:
     """The contents of the file; everything except the overview is compressed.
 
     Attributes:
@@ -59,7 +59,7 @@ def run_data(
     trend: Sequence[Json],
     spans: Spans,
     most: int,
-) -> Data:
+) -> PageData:
     """Build the data of a run.
 
     Args:
@@ -92,7 +92,7 @@ def run_data(
         absent=packer.transcripts.absent,
         show=shown(run["id"]),
     )
-    return Data(
+    return PageData(
         overview=whole,
         details=packer.details.packed,
         transcripts=packer.transcripts.packed,
@@ -174,7 +174,7 @@ class _Packer:
         more = {
             "name": scenario.name,
             "agent": scenario.agent,
-            **to_copy(scenario.name, stored, len(piece)),
+            **copyable_scripts(scenario.name, stored, len(piece)),
             "spans": self.spans(scenario.name, scenario.agent, stored["conversationId"]),
         }
         yield encoded(more).removesuffix(b"}")
@@ -188,7 +188,7 @@ MOST_BYTES = 25_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class RunFacts:
     """Facts about a run in addition to its results.
 
     Attributes:
@@ -220,10 +220,10 @@ class HtmlReporter:
     def __init__(
         self,
         path: Path,
-        conversations: Conversations = kept_conversations,
+        conversations: Conversations = conversations_in_memory,
         run_id: str = "",
         *,
-        known: Known | None = None,
+        known: RunFacts | None = None,
         spans: Spans = no_spans,
         compared: ComparedRun | None = None,
         tell: Callable[[str], object] = lambda _: None,
@@ -232,7 +232,7 @@ class HtmlReporter:
         self._path = path
         self._conversations = conversations
         self._run_id = run_id
-        self._known = known or Known()
+        self._known = known or RunFacts()
         self._spans = spans
         self._compared = compared
         self._tell = tell
@@ -255,7 +255,7 @@ class HtmlReporter:
     def _pages(self) -> Sequence[Json]:
         return self._compared.pages() if self._compared else ()
 
-    def _data(self, result: RunResult) -> Data:
+    def _data(self, result: RunResult) -> PageData:
         state = "interrupted" if result.interrupted else run_status(result)
         run = {"startedAt": result.started_at, **self._known.about, "id": self._run_id, "state": state}
         conversations = completed_by(result, self._conversations)
@@ -269,12 +269,12 @@ class HtmlReporter:
             f"`{shown(self._run_id)}` prints all"
         )
 
-    def _document(self, data: Data, result: RunResult) -> Iterator[str]:
+    def _document(self, data: PageData, result: RunResult) -> Iterator[str]:
         """Yield the file in pieces.
 
         The script comes first, so that the page can show the pieces that have arrived.
         """
-        shell = page(Coat.FILE, self._title, plain=self._plain(result))
+        shell = page(PageVariant.FILE, self._title, plain=self._plain(result))
         yield shell.head
         yield data_element("overview", packed(data.overview))
         if comparisons := self._pages:
@@ -303,10 +303,12 @@ _NOTHING_FOUND: Json = {
     "labelledFailures": [],
     "criteria": [],
 }
-_TOO_LONG = Told(missing=f"which has more than {_MOST_BYTES // 1_000_000} MB; `agentest export` writes it")
+_TOO_LONG = ExportedSource(
+    missing=f"which has more than {_MOST_BYTES // 1_000_000} MB; `agentest export` writes it"
+)
 
 
-def to_copy(scenario: str, conversation: Json, size: int) -> Json:
+def copyable_scripts(scenario: str, conversation: Json, size: int) -> Json:
     """Return `script` and `noScript`; one of them is "".
 
     Args:
@@ -318,7 +320,7 @@ def to_copy(scenario: str, conversation: Json, size: int) -> Json:
     return {"script": made.source, "noScript": made.missing}
 
 
-def _user_script(scenario: str, conversation: Json) -> Told:
+def _user_script(scenario: str, conversation: Json) -> ExportedSource:
     # The evaluation is the largest part, and a script does not need it.
     said = {**conversation, **_NOTHING_FOUND}
-    return told(scenario, usable(CODECS.read(StoredConversation, said)))
+    return export_conversation(scenario, usable(CODECS.read(StoredConversation, said)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentest.domain.events import Event, RunFinished
-from agentest.store.results_json import Conversations, document, kept_conversations
+from agentest.store.results_json import Conversations, conversations_in_memory, document
 from agentest.support.files import report_writer
 
 
@@ -20,7 +20,7 @@ class JsonReporter:
     repeats = True
     """The end of the run can be handled again: see `report.registry.Broadcast`."""
 
-    def __init__(self, path: Path, conversations: Conversations = kept_conversations) -> None:
+    def __init__(self, path: Path, conversations: Conversations = conversations_in_memory) -> None:
         self._path = path
         self._conversations = conversations
 

@@ -20,7 +20,7 @@ from agentest.domain.root_causes import root_causes_of
 from agentest.domain.verdict import run_status
 from agentest.report import github_selection as select
 from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import Look
+from agentest.report.console.text import DisplayOptions
 from agentest.report.github_markdown import cut
 from agentest.report.phrases import cause_badness, ended_early_text
 from agentest.report.transcripts import Transcripts, byte_size, scenario_key
@@ -249,7 +249,7 @@ class CaseTexts:
         return in_rows("\n".join(parts))
 
     def _console(self, scenario: ScenarioResult) -> str:
-        lines = scenario_lines(scenario, Look(several_agents=self.several_agents))
+        lines = scenario_lines(scenario, DisplayOptions(several_agents=self.several_agents))
         return "\n".join(line.plain for line in lines)
 
 

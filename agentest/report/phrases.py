@@ -101,7 +101,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class QuestionedVerdict:
     """One message, with the warnings that share it."""
 
     warnings: tuple[VerdictWarning, ...]
@@ -117,11 +117,11 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
+class QuestionedVerdicts:
     """All warnings with one code."""
 
     code: WarningCode
-    each: tuple[Question, ...]
+    each: tuple[QuestionedVerdict, ...]
 
     @property
     def head(self) -> str:
@@ -136,19 +136,19 @@ class Questions:
         return [*(question.text for question in self.each[:most]), *more]
 
 
-def questions(result: RunResult) -> list[Questions]:
+def questioned_verdicts(result: RunResult) -> list[QuestionedVerdicts]:
     """Return the warnings that question the verdicts of a run, grouped by code."""
     return [
-        Questions(code=code, each=_by_message(warnings))
+        QuestionedVerdicts(code=code, each=_by_message(warnings))
         for code, warnings in by_code(result.verdict_warnings).items()
     ]
 
 
-def _by_message(warnings: Sequence[VerdictWarning]) -> tuple[Question, ...]:
+def _by_message(warnings: Sequence[VerdictWarning]) -> tuple[QuestionedVerdict, ...]:
     found: dict[str, list[VerdictWarning]] = {}
     for warning in warnings:
         found.setdefault(warning.message, []).append(warning)
-    return tuple(Question(warnings=tuple(each)) for each in found.values())
+    return tuple(QuestionedVerdict(warnings=tuple(each)) for each in found.values())
 
 
 def _whose(warnings: Sequence[VerdictWarning]) -> str:

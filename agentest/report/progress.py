@@ -31,7 +31,7 @@ _MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ProgressSnapshot:
     """The progress of a run at one moment."""
 
     elapsed_s: float
@@ -53,14 +53,14 @@ class Standing:
     """The estimated remaining seconds; None if unknown."""
 
 
-def standing_line(now: Standing) -> str:
+def format_progress(now: ProgressSnapshot) -> str:
     """Format the progress as a line for a log."""
     done = f"{now.done:,} of {count(now.planned, 'conversation')} done"
     facts = [done, *phases(now), *(text for text, _ in troubles(now)), *cost(now), *time_left(now)]
     return f"{duration(now.elapsed_s * 1000)}: {_SEP.join(facts)}"
 
 
-def phases(now: Standing) -> Iterator[str]:
+def phases(now: ProgressSnapshot) -> Iterator[str]:
     """Yield the phases of running conversations, with counts."""
     if now.talking:
         yield f"{now.talking:,} talking"
@@ -72,7 +72,7 @@ def phases(now: Standing) -> Iterator[str]:
         yield "none under way"
 
 
-def troubles(now: Standing) -> Iterator[tuple[str, Status]]:
+def troubles(now: ProgressSnapshot) -> Iterator[tuple[str, Status]]:
     """Yield the failures so far with their status: conversations, and scenarios that have a verdict."""
     if now.conversations_failed:
         yield f"{count(now.conversations_failed, 'conversation')} failed", Status.FAILED
@@ -82,13 +82,13 @@ def troubles(now: Standing) -> Iterator[tuple[str, Status]]:
         yield f"{count(now.errored, 'scenario')} errored", Status.ERRORED
 
 
-def cost(now: Standing) -> Iterator[str]:
+def cost(now: ProgressSnapshot) -> Iterator[str]:
     """Yield the cost of models so far, if any was called."""
     if now.asked:
         yield "cost unknown" if now.cost is None else f"{now.cost:.4f} USD so far"
 
 
-def time_left(now: Standing) -> Iterator[str]:
+def time_left(now: ProgressSnapshot) -> Iterator[str]:
     if now.left_s is not None and now.done < now.planned:
         yield f"about {about(now.left_s)} left"
 
@@ -141,7 +141,7 @@ class Progress:
         """The time of the last event that shows progress."""
         self._longest_s = 0.0
         """The longest pause between two such events."""
-        self._pace = Pace()
+        self._pace = ConversationDurations()
         self._used: dict[tuple[str, str], ModelUsage] = {}
 
     def on_event(self, event: Event, now: float) -> None:
@@ -169,11 +169,11 @@ class Progress:
             case ScenarioFinished():
                 self._end(event)
 
-    def standing(self, now: float) -> Standing:
+    def standing(self, now: float) -> ProgressSnapshot:
         """Return the progress at this moment."""
         # The terminal may be drawn by another thread, which must use a copy.
         running, used = list(self.running.values()), sum(list(self._used.values()), ModelUsage())
-        return Standing(
+        return ProgressSnapshot(
             elapsed_s=now - self._began,
             done=self.done,
             planned=self.planned,
@@ -234,7 +234,7 @@ _NO_JUDGING_S = 0.05
 """A judging that takes at most this long has called no model."""
 
 
-class Pace:
+class ConversationDurations:
     """The durations of conversations and judging so far, in seconds of any clock."""
 
     def __init__(self) -> None:
@@ -301,7 +301,7 @@ class Pace:
         return left * busy_s / self._judgings
 
 
-class PulseReporter:
+class ProgressLogReporter:
     """Reports progress at intervals, through `say`.
 
     Args:
@@ -327,4 +327,4 @@ class PulseReporter:
         now = self._clock()
         self._progress.on_event(event, now)
         if isinstance(event, TimePassed):
-            self._say(standing_line(self._progress.standing(now)))
+            self._say(format_progress(self._progress.standing(now)))

@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.domain.events import Event, Noted, Reporter, RunFinished, WantedReport
+from agentest.domain.events import Event, Noted, Reporter, ReportRequest, RunFinished
 from agentest.domain.forecast import Forecast
 from agentest.domain.results import RunResult
 from agentest.store.runs.folder import FILES
 from agentest.support.errors import OutputError
 from agentest.support.files import shown_path
 from agentest.support.json_text import Json
-from agentest.support.terminal import Output, reminded, tell
+from agentest.support.terminal import Output, tell, with_reminders
 
 if TYPE_CHECKING:
     from agentest.report.comparison import ComparedRun
-    from agentest.report.html import Known
+    from agentest.report.html import RunFacts
     from agentest.store.journal import Journal
     from agentest.store.runs.record import RunRecord
 
@@ -31,7 +31,7 @@ _PAUSES_S = (0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ReporterContext:
     """Facts about a run that reporters need.
 
     Attributes:
@@ -62,20 +62,20 @@ class Setting:
     tell: Callable[[str], object] = tell
 
 
-def report_file(report: WantedReport, setting: Setting) -> Path | None:
+def report_file(report: ReportRequest, setting: ReporterContext) -> Path | None:
     """Return the output file of a report; None if it is printed."""
     if report.path or report.name not in FILES:
         return report.path
     return setting.folder / FILES[report.name]
 
 
-def _file_names(reports: Iterable[WantedReport], setting: Setting) -> list[str]:
+def _file_names(reports: Iterable[ReportRequest], setting: ReporterContext) -> list[str]:
     """Return the files of other reports, relative to the configuration's folder."""
     files = [report_file(report, setting) for report in reports if report.name != "github-actions"]
     return [shown_path(file, setting.root) for file in files if file]
 
 
-def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Reporter]:
+def make_reporters(reports: Iterable[ReportRequest], setting: ReporterContext) -> list[Reporter]:
     """Create the requested reporters. The journal comes first, because others read what it has written."""
     wanted = list(reports)
     make: dict[str, Callable[[Path | None], Reporter]] = {
@@ -91,14 +91,14 @@ def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Re
     return [setting.journal, *made] if setting.journal else made
 
 
-def _json(setting: Setting, path: Path | None) -> Reporter:
+def _json(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.json import JsonReporter
 
     kept = {"conversations": setting.journal.conversations} if setting.journal else {}
     return JsonReporter(path or setting.folder / FILES["json"], **kept)
 
 
-def _junit(setting: Setting, path: Path | None) -> Reporter:
+def _junit(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.github_annotations import repository_path
     from agentest.report.junit import JUnitReporter
 
@@ -107,14 +107,14 @@ def _junit(setting: Setting, path: Path | None) -> Reporter:
     return JUnitReporter(junit, lambda file: repository_path(file, setting.root, workspace))
 
 
-def _html(setting: Setting, path: Path | None) -> Reporter:
+def _html(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
-    from agentest.store.results_json import kept_conversations
+    from agentest.store.results_json import conversations_in_memory
     from agentest.store.spans import SpanIndex
 
     return HtmlReporter(
         path or setting.folder / FILES["html"],
-        setting.journal.conversations if setting.journal else kept_conversations,
+        setting.journal.conversations if setting.journal else conversations_in_memory,
         setting.run_id,
         known=_known(setting.record, setting.folder) if setting.record else None,
         spans=SpanIndex(setting.folder).of,
@@ -123,19 +123,19 @@ def _html(setting: Setting, path: Path | None) -> Reporter:
     )
 
 
-def _known(record: RunRecord, folder: Path) -> Known:
+def _known(record: RunRecord, folder: Path) -> RunFacts:
     """Collect the facts that the record of the run in this folder has in addition to its results."""
-    from agentest.report.html import Known
+    from agentest.report.html import RunFacts
     from agentest.store.runs.record import with_end
     from agentest.store.runs.verdicts import about, trend
 
     def ended(result: RunResult) -> Sequence[Json]:
         return trend(folder.parent.parent, record if record.ended else with_end(record, result))
 
-    return Known(about=about(record), trend=ended)
+    return RunFacts(about=about(record), trend=ended)
 
 
-def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Reporter:
+def _github(setting: ReporterContext, files: Sequence[str], path: Path | None) -> Reporter:
     """Create the reporter of annotations and summary; with a path, write only the summary, to a new file."""
     from agentest.report.github import GitHubReporter, SummaryReporter
 
@@ -153,12 +153,12 @@ def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Report
     )
 
 
-def _workspace(setting: Setting) -> Path | None:
+def _workspace(setting: ReporterContext) -> Path | None:
     workspace = setting.environ.get("GITHUB_WORKSPACE")
     return Path(workspace) if workspace else None
 
 
-def _console(setting: Setting, path: Path | None) -> Reporter:
+def _console(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.console.reporter import FileConsole, make_console_reporter
 
     if path:
@@ -172,11 +172,11 @@ def _console(setting: Setting, path: Path | None) -> Reporter:
     )
 
 
-def _pulse(setting: Setting) -> Reporter:
-    from agentest.report.progress import PulseReporter
+def _pulse(setting: ReporterContext) -> Reporter:
+    from agentest.report.progress import ProgressLogReporter
 
     expected_s = setting.forecast.seconds if setting.forecast else None
-    return PulseReporter(lambda text: setting.tell(f"agentest: {text}"), expected_s=expected_s)
+    return ProgressLogReporter(lambda text: setting.tell(f"agentest: {text}"), expected_s=expected_s)
 
 
 class Broadcast:
@@ -222,7 +222,7 @@ class Broadcast:
         if not isinstance(event, RunFinished):
             reporter.on_event(event)
             return
-        with reminded(f"writing the report of {reporter.name}"):
+        with with_reminders(f"writing the report of {reporter.name}"):
             reporter.on_event(event)
 
     def finish(self, pause: Callable[[float], object] = time.sleep) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from agentest.domain.reasons import counted_trajectories
+from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import ConversationResult, Reason, ScenarioResult
 from agentest.domain.transcript import (
     NO_TEXT,
@@ -22,9 +22,15 @@ from agentest.domain.transcript import (
 )
 from agentest.domain.verdict import conversation_passed
 from agentest.report import github_selection as select
-from agentest.report.alignments import SideBySide, counted_lines, of_held, of_reason, without_sides
+from agentest.report.alignments import (
+    AlignmentTable,
+    alignment_of_reason,
+    alignment_of_trajectory,
+    threshold_counted_lines,
+    without_sides,
+)
 from agentest.report.console.criteria import alignment_lines
-from agentest.report.console.text import Look
+from agentest.report.console.text import DisplayOptions
 from agentest.report.github_markdown import cut, story_lines
 from agentest.report.phrases import server_rows, state_rows
 from agentest.support.json_text import plain, well_formed
@@ -45,7 +51,7 @@ class StoryTable:
     """The alignment of a mismatched trajectory, and its position."""
 
     title: str
-    table: SideBySide
+    table: AlignmentTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +121,13 @@ def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str
     conversation = result.conversation
     for reason in scenario.verdict.reasons:
         if reason.conversation_id == conversation.conversation_id:
-            table = of_reason(reason, result)
+            table = alignment_of_reason(reason, result)
             message = without_sides(reason) if table else reason.message
             yield _message_text(f"{reason.status}: ", message)
             yield from _columns(table) if table else ()
-    for held, text in counted_lines(result):
+    for held, text in threshold_counted_lines(result):
         yield _message_text("", text)
-        if table := of_held(held, conversation):
+        if table := alignment_of_trajectory(held, conversation):
             yield from _columns(table)
     for failure in result.failures:
         yield _message_text(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
@@ -138,10 +144,10 @@ def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str
 def _tables(scenario: ScenarioResult, result: ConversationResult) -> Iterator[StoryTable]:
     id = result.conversation.conversation_id
     for reason in scenario.verdict.reasons:
-        if reason.conversation_id == id and (table := of_reason(reason, result)):
+        if reason.conversation_id == id and (table := alignment_of_reason(reason, result)):
             yield StoryTable(reason_title(reason), table)
-    for held, text in counted_lines(result):
-        if table := of_held(held, result.conversation):
+    for held, text in threshold_counted_lines(result):
+        if table := alignment_of_trajectory(held, result.conversation):
             yield StoryTable(f"{id}: {text}", table)
 
 
@@ -151,8 +157,8 @@ def reason_title(reason: Reason) -> str:
     return f"{reason.conversation_id}{turn}: {without_sides(reason)}"
 
 
-def _columns(table: SideBySide) -> Iterator[str]:
-    return (clean(line.plain) for line in alignment_lines(table, Look(), 4))
+def _columns(table: AlignmentTable) -> Iterator[str]:
+    return (clean(line.plain) for line in alignment_lines(table, DisplayOptions(), 4))
 
 
 def _dialogue(conversation: Conversation) -> Iterator[str]:
@@ -219,6 +225,6 @@ def _conversations_to_show(scenario: ScenarioResult) -> Iterator[ConversationRes
     """Yield conversations that failed, contain a failure, or have calls that a threshold counts."""
     if scenario.verdict.status in select.UNDONE:
         for conversation in scenario.conversations:
-            counts = conversation.failures or counted_trajectories(conversation)
+            counts = conversation.failures or threshold_counted_trajectories(conversation)
             if counts or not conversation_passed(conversation):
                 yield conversation

@@ -14,8 +14,8 @@ from anyio.abc import TaskGroup
 
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import Agent
-from agentest.agents.server_process import Heard, running_server
-from agentest.config.agent_types import AgentConfig, hands_calls_over
+from agentest.agents.server_process import ServerCallbacks, running_server
+from agentest.config.agent_types import AgentConfig, returns_calls
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.server import Server
 from agentest.config.visibility_advice import ways_to_mock
@@ -23,7 +23,7 @@ from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.tool_visibility import Sight
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.prepare import OwnServer, OwnServers, Prepared
+from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
 from agentest.runner.session import awaited
 from agentest.support.errors import ConfigError, ServerError
 from agentest.support.http.address_guard import AddressGuard
@@ -33,12 +33,12 @@ from agentest.support.locking import free_ports
 if TYPE_CHECKING:
     from agentest.mock_servers.registry import Registry
 
-KeepOutput = Callable[[str, str], object]
+OnOutput = Callable[[str, str], object]
 """Receives a server's output: the server's name, and whole lines without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedServers:
     """The resources that all agents of a run share: an HTTP client, and the registry of conversations."""
 
     client: Client
@@ -53,9 +53,9 @@ async def start_servers(
     on_note: Callable[[str], None],
     keep_span: Callable[[bytes], object] | None = None,
     say: Callable[[str], object] | None = None,
-    keep_output: KeepOutput | None = None,
+    keep_output: OnOutput | None = None,
     on_end: Callable[[], object] = lambda: None,
-) -> Started:
+) -> StartedServers:
     """Start all servers of the run, and check that every agent can be reached.
 
     The stack stops them. Raises UsageError, also if mocks would not reach an agent's tools.
@@ -82,14 +82,14 @@ async def start_servers(
     for name, agent in prepared.plan.agents.items():
         async with awaited(f"for agent {name!r} to be reached", say):
             await check_reachable(name, agent, client)
-    return Started(client, registry)
+    return StartedServers(client, registry)
 
 
 def _discard(_: str) -> None:
     """Discard the text, because `on_note` receives it as well."""
 
 
-def _awaited_server(managed: OwnServer) -> str:
+def _awaited_server(managed: ManagedServer) -> str:
     return f"for {managed.called} to answer at {managed.server.ready}, at most {managed.server.timeout_s:g} s"
 
 
@@ -103,10 +103,10 @@ class _ServerStarter:
     tasks: TaskGroup
     on_note: Callable[[str], None]
     on_death: Callable[[str], object]
-    keep_output: KeepOutput | None
+    keep_output: OnOutput | None
     on_end: Callable[[], object]
 
-    def running(self, managed: OwnServer) -> AbstractAsyncContextManager[None]:
+    def running(self, managed: ManagedServer) -> AbstractAsyncContextManager[None]:
         server, untold = _with_addresses(managed, self.prepared, self.registry)
         return running_server(
             server,
@@ -120,7 +120,7 @@ class _ServerStarter:
             heard=self._output_handlers(managed),
         )
 
-    def _output_handlers(self, managed: OwnServer) -> Heard:
+    def _output_handlers(self, managed: ManagedServer) -> ServerCallbacks:
         def hear(lines: str) -> None:
             managed.printed.add(lines)
             if self.keep_output:
@@ -131,19 +131,19 @@ class _ServerStarter:
             self.on_end()
             self.on_death(f"{managed.called} exited with status {status}")
 
-        return Heard(hear, end)
+        return ServerCallbacks(hear, end)
 
 
 def _with_addresses(
-    managed: OwnServer, prepared: Prepared, registry: Registry | None
+    managed: ManagedServer, prepared: Prepared, registry: Registry | None
 ) -> tuple[Server, str | None]:
     """Fill the run's addresses into the server's settings. Returns also which addresses it cannot know."""
     for name in managed.agents:
         if group := registry.group_of(name) if registry else None:
-            from agentest.runner.mock_servers import told_addresses, untold_address
+            from agentest.runner.mock_servers import changing_addresses, with_server_addresses
 
             agent = prepared.plan.agents[name]
-            return told_addresses(managed.server, group.addresses), untold_address(name, agent)
+            return with_server_addresses(managed.server, group.addresses), changing_addresses(name, agent)
     return managed.server, None
 
 
@@ -204,7 +204,9 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
         placed_servers = tuple(
             managed if managed.port is None else _at_port(managed, managed.port) for managed in servers
         )
-        yield replace(known, plan=replace(known.plan, agents=agents), own_servers=OwnServers(placed_servers))
+        yield replace(
+            known, plan=replace(known.plan, agents=agents), own_servers=ManagedServers(placed_servers)
+        )
 
 
 def known_ports(prepared: Prepared) -> dict[str, int]:
@@ -218,14 +220,14 @@ def with_known_ports(prepared: Prepared, ports: Mapping[str, int]) -> Prepared:
         replace(managed, port=ports.get(managed.name, managed.port))
         for managed in prepared.own_servers.servers
     )
-    return replace(prepared, own_servers=OwnServers(tuple(servers)))
+    return replace(prepared, own_servers=ManagedServers(tuple(servers)))
 
 
 def in_worker(prepared: Prepared, worker: int) -> Prepared:
     """Return the run as a worker (from 1) sees it, with the servers that each worker starts for itself."""
     servers = prepared.own_servers.servers
     servers_of_worker = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
-    return replace(prepared, own_servers=OwnServers(tuple(servers_of_worker)))
+    return replace(prepared, own_servers=ManagedServers(tuple(servers_of_worker)))
 
 
 def per_worker_part(prepared: Prepared) -> Prepared:
@@ -238,7 +240,7 @@ def shared_part(prepared: Prepared) -> Prepared:
     return _part(prepared, per_worker=False)
 
 
-def has_its_own(agent: AgentConfig, engine: str | None) -> bool:
+def is_opened_per_worker(agent: AgentConfig, engine: str | None) -> bool:
     """Return True if each worker opens the agent's servers for itself.
 
     With Ray, workers may be on other machines, so an agent that runs in the workers has its servers there.
@@ -253,20 +255,20 @@ def has_its_own(agent: AgentConfig, engine: str | None) -> bool:
 def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
     engine = prepared.request.options.engine
     every = prepared.plan.agents.items()
-    agents = {name: agent for name, agent in every if has_its_own(agent, engine) is per_worker}
+    agents = {name: agent for name, agent in every if is_opened_per_worker(agent, engine) is per_worker}
     servers = (each for each in prepared.own_servers.servers if each.server.per_worker is per_worker)
     plan = replace(prepared.plan, agents=agents)
-    return replace(prepared, plan=plan, own_servers=OwnServers(tuple(servers)))
+    return replace(prepared, plan=plan, own_servers=ManagedServers(tuple(servers)))
 
 
-def _without_port(prepared: Prepared) -> list[OwnServer]:
+def _without_port(prepared: Prepared) -> list[ManagedServer]:
     """Return the servers of the plan's agents that need a port and have none."""
     servers = prepared.own_servers.of_any(prepared.plan.agents)
     return [managed for managed in servers if managed.server.awaits_port and managed.port is None]
 
 
 @contextmanager
-def _with_free_ports(prepared: Prepared, servers: list[OwnServer]) -> Iterator[Prepared]:
+def _with_free_ports(prepared: Prepared, servers: list[ManagedServer]) -> Iterator[Prepared]:
     if not servers:
         yield prepared
         return
@@ -278,7 +280,7 @@ def _with_free_ports(prepared: Prepared, servers: list[OwnServer]) -> Iterator[P
         yield with_known_ports(prepared, dict(zip((managed.name for managed in servers), ports, strict=True)))
 
 
-def _at_port(managed: OwnServer, port: int) -> OwnServer:
+def _at_port(managed: ManagedServer, port: int) -> ManagedServer:
     return replace(managed, server=managed.server.at_port(port))
 
 
@@ -295,7 +297,7 @@ _PAST_SERVERS = (
 )
 
 
-def sights_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, Sight]:
+def tool_visibility_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, Sight]:
     """Return how the tool calls of each agent were visible in the whole run.
 
     Reported, if every turn showed that the agent reports its calls although its type does not promise it.
@@ -329,7 +331,7 @@ def check_mocks(plan: Plan) -> None:
     """
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
-        if mocked and not hands_calls_over(agent) and not agent.mock_servers:
+        if mocked and not returns_calls(agent) and not agent.mock_servers:
             raise ConfigError(_unreachable_mocks_error(name, agent, mocked))
 
 
@@ -349,7 +351,7 @@ def _listed(units: Sequence[Unit]) -> str:
     return f"scenario{'' if len(units) == 1 else 's'} {', '.join(shown)}{more}"
 
 
-def silence(
+def agents_without_calls(
     plan: Plan, results: Mapping[str, ScenarioResult], sights: Mapping[str, Sight]
 ) -> dict[RunWarning, Sequence[Unit]]:
     """Warn about each agent that never called a tool although its scenarios mention tool calls.

@@ -18,21 +18,21 @@ from typing import Annotated, Any, Protocol, TypeVar
 import anyio
 from pydantic import BaseModel
 
-from agentest.agents.bypassed_tools import named_tools
+from agentest.agents.bypassed_tools import quote_tool_names
 from agentest.conversation.turn_loop import OnTurn
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.results import ConversationResult, TurnEvaluation
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, Usage, besides_values
+from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, Usage, get_call_metadata
 from agentest.domain.truncation import stored
 from agentest.judging.answers import choices_of
 from agentest.judging.custom_metrics import Metric
-from agentest.judging.judge import counted, sampled
-from agentest.judging.judge_input import block, called, spoken
+from agentest.judging.judge import ask_samples, usable_answers
+from agentest.judging.judge_input import block, call_block, message_blocks
 from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import UNDESCRIBED
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
 from agentest.runner.plan import Unit
-from agentest.runner.session import Connections, Settings
+from agentest.runner.session import Settings, UnitConnections
 from agentest.runner.sources import ConversationSource
 from agentest.runner.units import UnitEvaluation
 from agentest.support.replacing import replace
@@ -41,7 +41,7 @@ _JUDGED_PER_SLOT = 10
 """How many finished conversations may wait for judges, per slot. More would fill the memory."""
 
 
-class Ongoing(Protocol):
+class RunningConversation(Protocol):
     """One running conversation, as the executor sees it."""
 
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
@@ -62,7 +62,7 @@ class Ongoing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class JudgedConversation:
     """A conversation that was run and judged."""
 
     result: ConversationResult
@@ -73,10 +73,10 @@ class Finished:
     """Why it was run a second time: its simulated user broke its role."""
 
 
-class Holder(Protocol):
+class ConversationRunner(Protocol):
     """Runs conversations and has them judged, in this process or in others."""
 
-    async def hold(self, unit: Unit, number: int, ongoing: Ongoing) -> Finished:
+    async def hold(self, unit: Unit, number: int, ongoing: RunningConversation) -> JudgedConversation:
         """Run the conversation of this number (from 1). Never raises for what happens inside it."""
         ...
 
@@ -103,7 +103,7 @@ class _TimedConversation:
 class _WaitingTime:
     """Measures how long a conversation waits for others, which does not count as its own time."""
 
-    ongoing: Ongoing
+    ongoing: RunningConversation
     seconds: float = 0.0
 
     @asynccontextmanager
@@ -116,7 +116,7 @@ class _WaitingTime:
             self.seconds += perf_counter() - began
 
 
-class HeldHere:
+class LocalConversationRunner:
     """Runs conversations in this process."""
 
     def __init__(
@@ -124,7 +124,7 @@ class HeldHere:
         source: ConversationSource,
         custom: Sequence[Metric],
         settings: Settings,
-        connections: Connections,
+        connections: UnitConnections,
     ) -> None:
         self._source = source
         self._evaluation = UnitEvaluation(custom, settings, connections)
@@ -132,7 +132,9 @@ class HeldHere:
         self._redact = connections.redact
         self._judging_slots = anyio.Semaphore(_JUDGED_PER_SLOT * settings.concurrency, fast_acquire=True)
 
-    async def hold(self, unit: Unit, number: int, ongoing: Ongoing, ids_end: str = "") -> Finished:
+    async def hold(
+        self, unit: Unit, number: int, ongoing: RunningConversation, ids_end: str = ""
+    ) -> JudgedConversation:
         """Run the conversation of this number and have it judged.
 
         Args:
@@ -164,7 +166,7 @@ class HeldHere:
             result = ConversationResult(conversation, time=time, invalid=conversation.invalid)
         else:
             result = replace(evaluation.result(conversation), time=time)
-        return Finished(stored(result, self._redact), held_again=held_again)
+        return JudgedConversation(stored(result, self._redact), held_again=held_again)
 
     def end(self, unit: Unit) -> None:
         self._evaluation.end(unit)
@@ -189,7 +191,7 @@ class HeldHere:
 
     async def _check_user(
         self, timed: _TimedConversation, request: _ConversationRequest, instructions: str, attempt: int = 0
-    ) -> Finding | None:
+    ) -> UserFinding | None:
         """Check the user's behavior. A conversation that ended with an error needs no check."""
         conversation = timed.conversation
         if self._user_check is None or conversation.failure or not conversation.turns:
@@ -224,20 +226,20 @@ class _ConversationRequest:
 
     unit: Unit
     number: int
-    ongoing: Ongoing
+    ongoing: RunningConversation
     ids_end: str
 
     def id_of(self, attempt: int) -> str:
         return f"{self.unit.slug}-{self.number}{'-again' * attempt}{self.ids_end}"
 
 
-def came_to_nothing(unit: Unit, number: int, problem: str) -> ConversationResult:
+def lost_conversation_result(unit: Unit, number: int, problem: str) -> ConversationResult:
     """Return the result of a conversation that was lost to a problem the agent did not cause."""
     failure = Failure(Blame.INTERNAL, problem)
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
-def _invalidated(timed: _TimedConversation, found: Finding | None) -> _TimedConversation:
+def _invalidated(timed: _TimedConversation, found: UserFinding | None) -> _TimedConversation:
     """Mark the conversation as invalid if its user broke its role."""
     if found is None:
         return timed
@@ -264,7 +266,7 @@ def bypass_reason(unit: Unit, result: ConversationResult) -> str | None:
     if failure is None or not failure.bypassed:
         return None
     return (
-        f"agent {unit.agent!r} ran {named_tools(failure.bypassed)} itself, which scenario "
+        f"agent {unit.agent!r} ran {quote_tool_names(failure.bypassed)} itself, which scenario "
         f"{unit.scenario.name!r} mocks: the real tool ran, so the run was stopped"
     )
 
@@ -317,7 +319,7 @@ METRIC = "user"
 """The name of this question in the keys of judge calls."""
 
 
-class Role(StrEnum):
+class RoleVerdict(StrEnum):
     """A judge's verdict on a simulated user, worst first like all choices for judges."""
 
     INVENTED = "invented facts"
@@ -330,26 +332,28 @@ class Role(StrEnum):
 
 _MEANINGS = MappingProxyType(
     {
-        Role.INVENTED: (
+        RoleVerdict.INVENTED: (
             "it stated a fact about itself or its case (a name, a number, a date, a reference, an event) "
             "that neither its instructions nor the assistant had given, and the assistant could go by it. To "
             "choose among what is offered, to wish for something, to say what follows from its instructions, "
             "or that something is not at hand, is no invention"
         ),
-        Role.TOO_EARLY: "it ended the conversation although none of its reasons to stop had come about",
-        Role.TOO_LATE: (
+        RoleVerdict.TOO_EARLY: (
+            "it ended the conversation although none of its reasons to stop had come about"
+        ),
+        RoleVerdict.TOO_LATE: (
             "one of its reasons to stop had plainly come about, and it wrote two or more messages after "
             "that. A single one is no break"
         ),
-        Role.DID_THE_WORK: (
+        RoleVerdict.DID_THE_WORK: (
             "it told the assistant how to go about it, or gave it what the assistant should have found out, "
             "and its instructions do not say it"
         ),
-        Role.LEFT: (
+        RoleVerdict.LEFT: (
             "it spoke of instructions, of a test or of itself as a model, took over the part of the "
             "assistant, or dropped what it wanted for something that its instructions rule out"
         ),
-        Role.KEPT: "none of these, or none plainly",
+        RoleVerdict.KEPT: "none of these, or none plainly",
     }
 )
 
@@ -383,14 +387,14 @@ _CALL_CHARS = 2_000
 
 
 class RoleAnswer(BaseModel):
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     reason: str
-    value: Annotated[Role, choices_of(Role)]
+    value: Annotated[RoleVerdict, choices_of(RoleVerdict)]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class UserFinding:
     """Why a conversation is not evidence about the agent."""
 
     text: str
@@ -413,7 +417,7 @@ class UserCheck:
         attempt: int,
         *,
         has_tools: bool = False,
-    ) -> Finding | None:
+    ) -> UserFinding | None:
         """Return what is wrong with a conversation; None if its user stayed in role. Never raises.
 
         Args:
@@ -424,24 +428,26 @@ class UserCheck:
         first = attempt * self.samples
         numbers, asked = range(first, first + self.samples), replace(key, metric=METRIC)
         messages = check_messages(told, conversation, has_tools=has_tools)
-        answers = counted(await sampled(self.model, messages, RoleAnswer, asked, numbers))
+        answers = usable_answers(await ask_samples(self.model, messages, RoleAnswer, asked, numbers))
         return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
 
-def _undetermined(why: str) -> Finding:
-    return Finding(f"whether the simulated user kept its role could not be found out: {why}", broken=False)
+def _undetermined(why: str) -> UserFinding:
+    return UserFinding(
+        f"whether the simulated user kept its role could not be found out: {why}", broken=False
+    )
 
 
-def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
+def _majority(answers: Sequence[RoleAnswer]) -> UserFinding | None:
     """Return the break that most answers report, with a reason; None if most report no break."""
-    breaks = [answer for answer in answers if answer.value is not Role.KEPT]
+    breaks = [answer for answer in answers if answer.value is not RoleVerdict.KEPT]
     if 2 * len(breaks) == len(answers):  # the deciding sample was lost
         return _undetermined(f"half of the judge's {len(answers)} answers say that it did")
     if 2 * len(breaks) < len(answers):
         return None
     [(role, _)] = Counter(answer.value for answer in breaks).most_common(1)
     reason = next(answer.reason for answer in breaks if answer.value is role)
-    return Finding(f"the simulated user {role}: {reason}")
+    return UserFinding(f"the simulated user {role}: {reason}")
 
 
 def check_messages(told: str, conversation: Conversation, *, has_tools: bool = False) -> list[Message]:
@@ -452,7 +458,7 @@ def check_messages(told: str, conversation: Conversation, *, has_tools: bool = F
     parts = [
         block("user_instructions", told),
         "The conversation:",
-        *spoken(conversation.turns),
+        *message_blocks(conversation.turns),
         _ending_text(conversation),
         *(_user_calls(conversation.user_calls) if has_tools else []),
     ]
@@ -476,7 +482,7 @@ def _user_calls(calls: Sequence[ToolCall]) -> list[str]:
     shown = calls[:_MAX_CALLS]
     left_out = len(calls) - len(shown)
     more = [f"({left_out} more calls are left out here.)"] if left_out else []
-    made = [called("user_tool_call", call, _CALL_CHARS) for call in shown]
+    made = [call_block("user_tool_call", call, _CALL_CHARS) for call in shown]
     return [_USER_CALLS_TEXT, *(made or ["(It made none.)"]), *more]
 
 
@@ -506,7 +512,7 @@ _NONE_USED = Usage()
 _T = TypeVar("_T", bound=object)
 
 
-class Sharing:
+class PartSharing:
     """Replaces equal parts of slimmed results (`warnings.slimmed`) by one shared object, to save memory."""
 
     def __init__(self) -> None:
@@ -527,7 +533,7 @@ class Sharing:
     def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         if any(call.args or call.result is not None for call in calls):
             return calls
-        key = tuple((type(call.args), besides_values(call)) for call in calls)
+        key = tuple((type(call.args), get_call_metadata(call)) for call in calls)
         return self._first_equal(calls, key)
 
     def _evaluation(self, evaluation: TurnEvaluation) -> TurnEvaluation:

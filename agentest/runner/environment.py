@@ -9,11 +9,11 @@ from pathlib import Path
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.ports import sample
-from agentest.config.file import find_above
-from agentest.domain.events import WantedReport
+from agentest.config.agents.ports import example_url
+from agentest.config.file import find_config_above
+from agentest.domain.events import ReportRequest
 from agentest.models.providers import ModelSpec
-from agentest.runner.agents import RAY, has_its_own
+from agentest.runner.agents import RAY, is_opened_per_worker
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_writable, path_from, readable
@@ -22,7 +22,7 @@ from agentest.support.text import count
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunFolders:
     """The two folders of a run, as absolute paths. Usually they are the same."""
 
     root: Path
@@ -54,10 +54,10 @@ class Place:
         return path_from(self.here, path)
 
 
-def place_of(here: Path) -> Place:
+def run_folders_of(here: Path) -> RunFolders:
     """Return the folders of a run that starts in `here`, searching upwards for the configuration."""
-    above = find_above(here)
-    return Place(above.parent, here, above) if above else Place(here, here)
+    above = find_config_above(here)
+    return RunFolders(above.parent, here, above) if above else RunFolders(here, here)
 
 
 _SOURCES = (".py", ".yaml", ".yml", ".toml")
@@ -69,7 +69,7 @@ def output_dir(prepared: Prepared) -> Path:
     return prepared.request.root / prepared.loaded.config.output_dir
 
 
-def check_can_be_written(reports: Iterable[WantedReport]) -> None:
+def check_can_be_written(reports: Iterable[ReportRequest]) -> None:
     """Create the folders of reports that have their own path.
 
     Raises ConfigError if that fails, or if a report would overwrite a source file.
@@ -124,19 +124,19 @@ def _node_list(nodes: Sequence[str]) -> str:
     return f"node{'s' if len(nodes) > 1 else ''} {shown}{others}"
 
 
-Problem = tuple[str, str]
+ReachProblem = tuple[str, str]
 """A resource that cannot be reached, and the reason with a remedy."""
 _LOOPBACK_IS_LOCAL = "on loopback each machine reaches itself alone"
 _REMEDY = "write an address that all nodes reach"
 
 
-def _agents(prepared: Prepared) -> Iterator[Problem]:
+def _agents(prepared: Prepared) -> Iterator[ReachProblem]:
     for name, agent in prepared.plan.agents.items():
         if not is_over_network(agent):
             yield from _unopened_servers(name, agent)
         elif not agent.per_worker:
             yield from _endpoints(name, agent)
-        if has_its_own(agent, RAY):
+        if is_opened_per_worker(agent, RAY):
             yield from _real_tools(name, agent)
 
 
@@ -145,16 +145,16 @@ def is_over_network(agent: AgentConfig) -> bool:
     return isinstance(agent, HttpAgent) and agent.app is None
 
 
-def _endpoints(name: str, agent: AgentConfig) -> Iterator[Problem]:
+def _endpoints(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     for key, url in agent.urls.items():
-        if is_loopback(sample(url)):
+        if is_loopback(example_url(url)):
             own = "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
             yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {own}"
 
 
-def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[Problem]:
+def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     """Yield servers that an agent in workers calls but that are not started there."""
-    for key, server in agent.beside.items() if not has_its_own(agent, RAY) else ():
+    for key, server in agent.beside.items() if not is_opened_per_worker(agent, RAY) else ():
         what = f"`{key}.port`: {server.port}" if server.port else f"`{key}`"
         yield (
             f"what stands beside agent {name!r} ({what})",
@@ -166,7 +166,7 @@ def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[Problem]:
         yield where, f"it is started beside the run, and this agent runs on each node; {_REMEDY}"
 
 
-def _real_tools(name: str, agent: AgentConfig) -> Iterator[Problem]:
+def _real_tools(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     """Yield real servers behind the mock servers that each worker opens."""
     upstream = {
         "mcp_mock.upstream": agent.mcp_mock and agent.mcp_mock.upstream_url,
@@ -180,7 +180,7 @@ def _real_tools(name: str, agent: AgentConfig) -> Iterator[Problem]:
             )
 
 
-def _servers(prepared: Prepared) -> Iterator[Problem]:
+def _servers(prepared: Prepared) -> Iterator[ReachProblem]:
     """Yield servers of `servers`, which agents on other nodes would look for on their own machine."""
     agents = prepared.plan.agents.items()
     there = [name for name, agent in agents if agent.per_worker or not is_over_network(agent)]
@@ -193,7 +193,7 @@ def _servers(prepared: Prepared) -> Iterator[Problem]:
             )
 
 
-def _models(prepared: Prepared) -> Iterator[Problem]:
+def _models(prepared: Prepared) -> Iterator[ReachProblem]:
     """Yield models that the run calls. Replayed models need no connection."""
     if prepared.request.options.tape == "replay":
         return
@@ -231,7 +231,9 @@ def allow(needed: int) -> int:
     return wanted
 
 
-def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] = allow) -> Prepared:
+def limited_to_connections(
+    prepared: Prepared, processes: int = 1, allow: Callable[[int], int] = allow
+) -> Prepared:
     """Lower the run's concurrency to the number of connections that it may open; a note reports it.
 
     Args:

@@ -31,14 +31,22 @@ from agentest.domain.events import (
 )
 from agentest.domain.results import ConversationResult, ModelUsage, ScenarioResult, Status
 from agentest.domain.verdict import conversation_failed
-from agentest.runner.conversation_run import Finished, HeldHere, Holder, Sharing, Trial, Trials, bypass_reason
+from agentest.runner.conversation_run import (
+    ConversationRunner,
+    JudgedConversation,
+    LocalConversationRunner,
+    PartSharing,
+    Trial,
+    Trials,
+    bypass_reason,
+)
 from agentest.runner.plan import Unit
 from agentest.runner.run_summary import NOT_JOINED, JoinedCauses, joined_causes
 from agentest.runner.session import (
-    Connections,
-    Session,
+    RunSession,
     Settings,
     Stop,
+    UnitConnections,
     allowance_of,
     check_recordings,
     local_gates,
@@ -47,18 +55,18 @@ from agentest.runner.session import (
 )
 from agentest.runner.sources import Origin
 from agentest.runner.units import UnitDecision, UnitProgress, never_connected, unreached_servers
-from agentest.runner.warnings import slimmed
+from agentest.runner.warnings import without_unneeded_parts
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
+class UnitResults:
     """The outcome of all units: their results by scope, and the root causes that a model joined."""
 
     results: Mapping[str, ScenarioResult]
     joined: JoinedCauses = NOT_JOINED
 
 
-RunUnits = Callable[[], Awaitable[Concluded]]
+RunUnits = Callable[[], Awaitable[UnitResults]]
 """Runs all units of the plan: converses, judges, decides and reports."""
 
 
@@ -75,19 +83,19 @@ class Engine(Protocol):
         """The work before the run begins, for progress messages: "agents and models to be opened"."""
         ...
 
-    def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
+    def open(self, session: RunSession, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
         """Open everything that the units need, and close it after the run. Raises UsageError."""
         ...
 
 
-class InProcess:
+class LocalEngine:
     """Runs all units in this process."""
 
     has_workers = False
     opens = "agents and models to be opened"
 
     @asynccontextmanager
-    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
+    async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
         prepared = session.prepared
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
@@ -96,13 +104,16 @@ class InProcess:
             models, ledger = await open_models(session, recordings, stack, gates)
             source = await origin.make(models, stack)
             allowance = allowance_of(session, gates.budget, ledger, recordings)
-            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
-            holder = HeldHere(source, prepared.plan.custom, session.settings, connections)
-            yield in_order(session, holder, connections, origin)
+            connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
+            holder = LocalConversationRunner(source, prepared.plan.custom, session.settings, connections)
+            yield units_in_order(session, holder, connections, origin)
 
 
-def in_order(
-    session: Session, holder: Holder, connections: Connections, origin: Origin | None = None
+def units_in_order(
+    session: RunSession,
+    holder: ConversationRunner,
+    connections: UnitConnections,
+    origin: Origin | None = None,
 ) -> RunUnits:
     """Return a function that runs the remaining units in order, in any process.
 
@@ -112,13 +123,13 @@ def in_order(
     trials = Trials(live=origin is None or origin.held is None)
     reached = origin.is_reached if origin else _always_reached
 
-    async def run() -> Concluded:
+    async def run() -> UnitResults:
         plan, settings, stop = session.prepared.plan, session.settings, session.stop
         results = await run_units(
             plan.left, holder, settings, connections, session.emit, stop, trials, reached
         )
         finished_earlier = [unit.kept.result for unit in plan.units if unit.kept.result]
-        return Concluded(
+        return UnitResults(
             results, await joined_causes([*finished_earlier, *results.values()], session, connections)
         )
 
@@ -132,9 +143,9 @@ def _always_reached(agent: str, key: str) -> bool:
 
 async def run_units(
     units: Iterable[Unit],
-    holder: Holder,
+    holder: ConversationRunner,
     settings: Settings,
-    connections: Connections,
+    connections: UnitConnections,
     emit: Emit,
     stop: Stop,
     trials: Trials | None = None,
@@ -157,9 +168,9 @@ async def run_units(
 class _Scheduler:
     def __init__(
         self,
-        holder: Holder,
+        holder: ConversationRunner,
         settings: Settings,
-        connections: Connections,
+        connections: UnitConnections,
         emit: Emit,
         stop: Stop,
         trials: Trials,
@@ -189,7 +200,7 @@ class _Scheduler:
         """Finished units whose agent's mock servers no client has connected to so far."""
         self._in_progress: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
-        self._sharing = Sharing()
+        self._sharing = PartSharing()
 
     async def run(self, units: Iterable[Unit]) -> dict[str, ScenarioResult]:
         with self._stop.scope:
@@ -205,7 +216,7 @@ class _Scheduler:
 
     async def _start(self, units: Iterable[Unit], tasks: TaskGroup) -> None:
         """Start conversations as slots become free: a waiting task for each would fill the memory."""
-        delay = Pace(self._settings.debounce_s)
+        delay = StartDelay(self._settings.debounce_s)
         await self._slots.acquire()
         for unit in units:
             await delay.wait()
@@ -227,7 +238,7 @@ class _Scheduler:
 
     async def _run_trials(self, agent: str, tasks: TaskGroup) -> None:
         """Start an agent's units from the current slot, one conversation at a time while it is on trial."""
-        waiting, delay = self._units_on_trial[agent], Pace(self._settings.debounce_s)
+        waiting, delay = self._units_on_trial[agent], StartDelay(self._settings.debounce_s)
         while waiting:
             await delay.wait()
             progress = self._begin(waiting.popleft())
@@ -282,7 +293,7 @@ class _Scheduler:
         return progress
 
     async def _run_queue(self, name: str, tasks: TaskGroup) -> None:
-        queue, delay = self._queues[name], Pace(self._settings.debounce_s)
+        queue, delay = self._queues[name], StartDelay(self._settings.debounce_s)
         if not queue.free.value:  # a lost conversation is running again and may need this slot
             self._slots.release()
             await self.rejoin_queue(queue.free)
@@ -412,7 +423,7 @@ class _Scheduler:
         if progress.is_complete():
             await self._conclude(progress)
 
-    def _report_finished(self, unit: Unit, number: int, finished: Finished) -> None:
+    def _report_finished(self, unit: Unit, number: int, finished: JudgedConversation) -> None:
         self.report(
             ConversationFinished(
                 name=unit.scenario.name,
@@ -434,13 +445,13 @@ class _Scheduler:
         """Return the unit's model usage so far, over all roles."""
         return sum(self._ledger.of(unit.scope).values(), ModelUsage())
 
-    def _retained(self, unit: Unit, finished: Finished) -> ConversationResult:
+    def _retained(self, unit: Unit, finished: JudgedConversation) -> ConversationResult:
         """Return the part of a reported conversation that is needed until its scenario ends."""
         # The console shows a case's scores together with its messages.
         if self._settings.keep_conversations or unit.scenario.case is not None:
             return finished.result
         by_worker = finished.json is not None  # workers slim results themselves
-        return self._sharing.shared(finished.result if by_worker else slimmed(finished.result))
+        return self._sharing.shared(finished.result if by_worker else without_unneeded_parts(finished.result))
 
     async def _conclude(self, progress: UnitProgress) -> bool:
         """Decide a unit and report it. Return False if it needs more conversations first."""
@@ -556,7 +567,7 @@ def _single_slot() -> anyio.Semaphore:
     return anyio.Semaphore(1)
 
 
-class Pace:
+class StartDelay:
     """Delays each unit so that it begins at least `debounce_s` after the previous one."""
 
     def __init__(self, debounce_s: float) -> None:

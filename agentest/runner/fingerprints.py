@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentest.config.config import Config
-from agentest.runner.plan import Unit, wished_unmocked_tools
+from agentest.runner.plan import Unit, unmocked_tools_setting
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import with_units
-from agentest.support.files import user_bytes
+from agentest.support.files import read_user_bytes
 from agentest.support.importing import imported_files
 from agentest.support.json_text import CODE, canonical
 from agentest.version import __version__
@@ -70,7 +70,7 @@ class _Files:
     def _digest(self, file: Path) -> str:
         if file not in self._digests:
             try:
-                content = _hash(user_bytes(self._root / file, most=None))
+                content = _hash(read_user_bytes(self._root / file, most=None))
             except OSError:
                 content = ""
             self._digests[file] = f"{file.name} {content}"
@@ -113,7 +113,7 @@ def _named_files(prepared: Prepared) -> set[Path]:
 
 def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
     scenario = unit.scenario
-    unmocked = wished_unmocked_tools(prepared.loaded.config, prepared.request.options)
+    unmocked = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
     judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
     said = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug, unmocked]
     return [*said, *judged]

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from agentest.config.config import Config
-from agentest.config.models import Batch, ModelWish, Sampling
+from agentest.config.models import Batch, RequestedModel, Sampling
 from agentest.domain.results import JudgeCalibration
 from agentest.judging.questions import fingerprint
 from agentest.models.providers import (
@@ -38,7 +38,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class ConfiguredModels:
     """The configured models, and what decides whether a requested model can be used."""
 
     config: Config
@@ -52,11 +52,11 @@ class Configured:
     replay: bool = False
     """True if only recorded responses are used."""
 
-    def of(self, wish: ModelWish) -> ModelSpec | None:
+    def of(self, wish: RequestedModel) -> ModelSpec | None:
         """Return the configured model of the role."""
         return self.user if wish.role == "user" else self.judge
 
-    def resolved(self, wish: ModelWish, name: str) -> ModelSpec:
+    def resolved(self, wish: RequestedModel, name: str) -> ModelSpec:
         """Resolve a model other than the configured one. Raises MissingAccess, ConfigError."""
         settings = self.config.user if wish.role == "user" else self.config.judge
         if self.replay and name not in self.recorded:
@@ -76,8 +76,8 @@ class Configured:
 
 
 def named_models(
-    wishes: Sequence[ModelWish], configured: Configured
-) -> tuple[dict[ModelWish, ModelSpec], tuple[str, ...]]:
+    wishes: Sequence[RequestedModel], configured: ConfiguredModels
+) -> tuple[dict[RequestedModel, ModelSpec], tuple[str, ...]]:
     """Return the requests that can be met, and notes about the others and why.
 
     For the others, the configured model of the role is used. A run without any model calls none, regardless
@@ -85,8 +85,8 @@ def named_models(
     """
     if not (configured.user or configured.judge):
         return {}, tuple(_offline_notes(wishes))
-    specs: dict[ModelWish, ModelSpec] = {}
-    problems: dict[tuple[str, str | None, str], list[ModelWish]] = {}
+    specs: dict[RequestedModel, ModelSpec] = {}
+    problems: dict[tuple[str, str | None, str], list[RequestedModel]] = {}
     for wish in wishes:
         spec, problem = _resolve(wish, configured)
         if spec and spec != configured.of(wish):
@@ -97,7 +97,7 @@ def named_models(
     return specs, (*notes, *_ignored_setting_notes(wishes))
 
 
-def _resolve(wish: ModelWish, configured: Configured) -> tuple[ModelSpec | None, str]:
+def _resolve(wish: RequestedModel, configured: ConfiguredModels) -> tuple[ModelSpec | None, str]:
     """Return the model to use (None if there is none), and why it is not the requested one."""
     own = configured.of(wish)
     if wish.model is None:
@@ -106,7 +106,9 @@ def _resolve(wish: ModelWish, configured: Configured) -> tuple[ModelSpec | None,
     return spec and sampled(spec, wish.sampling), problem
 
 
-def _resolve_name(wish: ModelWish, written: str, configured: Configured) -> tuple[ModelSpec | None, str]:
+def _resolve_name(
+    wish: RequestedModel, written: str, configured: ConfiguredModels
+) -> tuple[ModelSpec | None, str]:
     own = configured.of(wish)
     if own and written == own.name:
         return own, ""
@@ -124,7 +126,7 @@ def _resolve_name(wish: ModelWish, written: str, configured: Configured) -> tupl
         raise ConfigError(f"{wish.place}: {error}") from None
 
 
-def _unmet_note(missed: Sequence[ModelWish], problem: str, configured: Configured) -> str:
+def _unmet_note(missed: Sequence[RequestedModel], problem: str, configured: ConfiguredModels) -> str:
     """Describe which models are not used, why, and which model replaces them."""
     wish = missed[0]
     own = configured.of(wish)
@@ -132,9 +134,9 @@ def _unmet_note(missed: Sequence[ModelWish], problem: str, configured: Configure
     return f"{_request_places(missed)}, which {problem}: {instead}"
 
 
-def _offline_notes(wishes: Sequence[ModelWish]) -> Iterator[str]:
+def _offline_notes(wishes: Sequence[RequestedModel]) -> Iterator[str]:
     """Note that no model is called, and how to enable the requested one."""
-    by_model: dict[tuple[str, str], list[ModelWish]] = {}
+    by_model: dict[tuple[str, str], list[RequestedModel]] = {}
     for wish in wishes:
         if wish.model:
             by_model.setdefault((wish.role, wish.model), []).append(wish)
@@ -145,7 +147,7 @@ def _offline_notes(wishes: Sequence[ModelWish]) -> Iterator[str]:
         )
 
 
-def _ignored_setting_notes(wishes: Sequence[ModelWish]) -> Iterator[str]:
+def _ignored_setting_notes(wishes: Sequence[RequestedModel]) -> Iterator[str]:
     """Note the settings of a model that have no effect."""
     for wish in wishes:
         if wish.not_sent:
@@ -154,7 +156,7 @@ def _ignored_setting_notes(wishes: Sequence[ModelWish]) -> Iterator[str]:
             yield f"{wish.place}: {keys} of the model's configuration is not sent to it; what is: {sent}"
 
 
-def _request_places(wishes: Sequence[ModelWish]) -> str:
+def _request_places(wishes: Sequence[RequestedModel]) -> str:
     """Return where a model is requested, and for which purpose."""
     by_file: dict[str, list[str]] = {}
     for wish in wishes[:_SHOWN]:
@@ -179,7 +181,7 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibrated:
+class CalibrationLine:
     """A line of the calibration file: a model's accuracy for a metric, and the prompts it applies to."""
 
     metric: str
@@ -219,7 +221,7 @@ def _others(metrics: Sequence[str]) -> Iterable[str]:
         )
 
 
-def read_calibrations(path: Path) -> list[Calibrated]:
+def read_calibrations(path: Path) -> list[CalibrationLine]:
     """Read the lines of the file. Raises ValueError if Agentest did not write it."""
     try:
         document = json_value(user_text(path))
@@ -236,13 +238,13 @@ def read_calibrations(path: Path) -> list[Calibrated]:
         raise ValueError(f"it holds what agentest calibrate does not write ({what:.100})") from None
 
 
-def _parsed_line(data: Mapping[str, Any]) -> Calibrated:
+def _parsed_line(data: Mapping[str, Any]) -> CalibrationLine:
     own = {key: value for key, value in data.items() if key not in ("metric", "prompts")}
     calibration = _ADAPTER.validate_python(own)
     if not (isinstance(data["metric"], str) and isinstance(data["prompts"], str)):
         raise TypeError("metric and prompts are texts")
     _check_ranges(calibration)
-    return Calibrated(metric=data["metric"], prompts=data["prompts"], calibration=calibration)
+    return CalibrationLine(metric=data["metric"], prompts=data["prompts"], calibration=calibration)
 
 
 def _check_ranges(calibration: JudgeCalibration) -> None:
@@ -261,7 +263,7 @@ def _check_ranges(calibration: JudgeCalibration) -> None:
 _ADAPTER = TypeAdapter(JudgeCalibration)
 
 
-def write_calibrations(path: Path, lines: Iterable[Calibrated]) -> None:
+def write_calibrations(path: Path, lines: Iterable[CalibrationLine]) -> None:
     """Write lines to the file and retain those of other models and metrics. Raises OSError, ValueError."""
     kept = {(each.calibration.model, each.metric): each for each in _existing_lines(path)}
     kept |= {(each.calibration.model, each.metric): each for each in lines}
@@ -269,11 +271,11 @@ def write_calibrations(path: Path, lines: Iterable[Calibrated]) -> None:
     write_atomically(path, json_document(document).encode())
 
 
-def _existing_lines(path: Path) -> list[Calibrated]:
+def _existing_lines(path: Path) -> list[CalibrationLine]:
     return read_calibrations(path) if path.exists() else []
 
 
-def _line_json(line: Calibrated) -> dict[str, Any]:
+def _line_json(line: CalibrationLine) -> dict[str, Any]:
     known = _ADAPTER.dump_python(line.calibration)
     rounded = {k: round(v, _DIGITS) if isinstance(v, float) else v for k, v in known.items()}
     return {"model": rounded.pop("model"), "metric": line.metric, "prompts": line.prompts, **rounded}

@@ -1,7 +1,7 @@
 """The mock servers and span receivers of a plan's agents: open them, check them, record real tools.
 
 `open_servers` opens them for a run. `look_at_real_tools` compares tool lists with the real servers, and
-`serving` with `Recorder` records calls to the real tools.
+`serving` with `CallRecorder` records calls to the real tools.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentest.adk_plugin import FOLDER
-from agentest.config.agent_types import AgentConfig, hands_calls_over, sight_of
+from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent
 from agentest.config.agents.mock_servers import McpMock
 from agentest.config.agents.server import Server
 from agentest.config.file import LoadedConfig
 from agentest.config.visibility_advice import ways_to_mock
-from agentest.conversation.out_of_band_calls import Served
+from agentest.conversation.out_of_band_calls import ServedConversation
 from agentest.domain.messages import ToolSpec
 from agentest.domain.results import RunWarning
 from agentest.domain.tool_visibility import Sight, cannot_be_seen
 from agentest.domain.transcript import ToolCall
-from agentest.mock_servers.listener import Opening
+from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.real_server import (
     RECORD,
     keep_tools,
@@ -34,17 +34,17 @@ from agentest.mock_servers.mcp.real_server import (
 )
 from agentest.mock_servers.mcp.recorded_tools import differences
 from agentest.mock_servers.port import Addresses, Identity, with_own
-from agentest.mock_servers.registry import WAYS_TO_NAME, Group, Registry, Unclaimed
+from agentest.mock_servers.registry import WAYS_TO_NAME, Group, Registry, UnclaimedCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
-from agentest.runner.plan import Plan, Unit, agents_under_test, placed, wished_unmocked_tools
-from agentest.runner.prepare import Prepared, Request, configure, prepared_for
+from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries, unmocked_tools_setting
+from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.errors import ConfigError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
 from agentest.support.spelling import nearest
-from agentest.support.templates import filled_where_known
+from agentest.support.templates import fill_known
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
@@ -68,12 +68,12 @@ async def open_servers(
     config, options = prepared.loaded.config, prepared.request.options
     for group in registry.groups:
         agents = [plan.agents[name] for name in group.agents]
-        opening = Opening(
+        opening = ServerInputs(
             registry=registry,
             group=group,
             tools=_mocked_tools(plan, group.agents),
             only_way=_is_only_way(agents),
-            passthrough=wished_unmocked_tools(config, options) == "passthrough",
+            passthrough=unmocked_tools_setting(config, options) == "passthrough",
             root=prepared.request.root,
             client=client,
             stack=stack,
@@ -89,7 +89,7 @@ async def open_servers(
     return registry
 
 
-def _check_mocks_are_served(opening: Opening, agents: Sequence[AgentConfig]) -> None:
+def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]) -> None:
     """Raise ConfigError if no mock server has a mocked tool, so that the real tool would run."""
     group = opening.group
     if not agents[0].mock_servers or any(_may_have_others(agent) for agent in agents):
@@ -115,16 +115,16 @@ def _check_mocks_are_served(opening: Opening, agents: Sequence[AgentConfig]) -> 
 
 def _may_have_others(agent: AgentConfig) -> bool:
     """Return True if mocks may be for tools that the agent hands over or that its protocol reports."""
-    return sight_of(agent) is Sight.RETURNED
+    return visibility_of_agent(agent) is Sight.RETURNED
 
 
 def _is_only_way(agents: Sequence[AgentConfig]) -> bool:
     """Return True if mocks reach the tools of these agents only through one of these servers."""
-    handed_to_us = all(sight_of(agent) is Sight.RETURNED for agent in agents)
+    handed_to_us = all(visibility_of_agent(agent) is Sight.RETURNED for agent in agents)
     return not handed_to_us and len(agents[0].mock_servers) == 1
 
 
-async def _open(agent: AgentConfig, opening: Opening) -> Addresses:
+async def _open(agent: AgentConfig, opening: ServerInputs) -> Addresses:
     """Open an agent's servers. Imports a server's module only if it is needed."""
     mcp = rest = otlp = None
     if agent.mcp_mock:
@@ -142,12 +142,12 @@ async def _open(agent: AgentConfig, opening: Opening) -> Addresses:
     return Addresses(mcp=mcp, rest=rest, otlp=otlp)
 
 
-def told_addresses(server: Server, addresses: Addresses) -> Server:
+def with_server_addresses(server: Server, addresses: Addresses) -> Server:
     """Return an agent's server with the addresses filled into its command and environment."""
     values = addresses.by_placeholder
 
     def told(text: str) -> str:
-        return filled_where_known(text, values)
+        return fill_known(text, values)
 
     command = server.command
     env = with_own(addresses.by_variable, {name: told(text) for name, text in server.env.items()})
@@ -162,7 +162,7 @@ def _with_adk_plugin(path: str | None) -> str:
     return os.pathsep.join([*([path] if path else []), str(FOLDER)])
 
 
-def untold_address(name: str, agent: AgentConfig) -> str | None:
+def changing_addresses(name: str, agent: AgentConfig) -> str | None:
     """Name the addresses that change in every run. None if all servers have fixed ports."""
     free = [f"`{key}`" for key, server in agent.beside.items() if server.port is None]
     return f"the address of {' and '.join(free)} of agent {name!r}, at a free port" if free else None
@@ -246,14 +246,14 @@ def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:
 
 
 def warnings_of_unclaimed(
-    plan: Plan, refused: Mapping[Unclaimed, int], redact: Callable[[str], str]
+    plan: Plan, refused: Mapping[UnclaimedCall, int], redact: Callable[[str], str]
 ) -> tuple[RunWarning, ...]:
     """Return a warning for each kind of call that was refused because it belonged to no conversation."""
     warnings = (_warning(plan, one, number) for one, number in refused.items())
     return tuple(replace(warning, message=redact(warning.message)) for warning in warnings)
 
 
-def _warning(plan: Plan, one: Unclaimed, number: int) -> RunWarning:
+def _warning(plan: Plan, one: UnclaimedCall, number: int) -> RunWarning:
     first = next(unit for unit in plan.units if unit.agent == one.agent)
     promised = plan.agents[one.agent].exclusive
     alone = "" if promised else "set exclusive: true (one conversation at a time); or, to hold many at once, "
@@ -283,7 +283,7 @@ class RealTools:
     """Each difference, as a phrase that follows "the real server's"; None: there was no file yet."""
 
 
-async def look_at_real_tools(
+async def compare_real_tools(
     loaded: LoadedConfig, root: Path, agent: str | None, *, write: bool
 ) -> list[RealTools]:
     """Request the tools of each real server. Raises UsageError.
@@ -363,7 +363,7 @@ _UPSTREAM = {
 }
 
 
-class Recorder:
+class CallRecorder:
     """Records the calls of every conversation, even if it is aborted."""
 
     def __init__(self) -> None:
@@ -391,8 +391,8 @@ def refused(registry: Registry | None) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def serving(
-    prepared: Prepared, recorder: Recorder, stack: AsyncExitStack, on_note: Callable[[str], None]
+async def forwarding_servers(
+    prepared: Prepared, recorder: CallRecorder, stack: AsyncExitStack, on_note: Callable[[str], None]
 ) -> AsyncIterator[Addresses]:
     """Let the agent's mock servers forward calls to the real tools. All calls belong to one conversation.
 
@@ -413,7 +413,7 @@ async def serving(
     recorder.on_mocks(_NAME, mocks)
     group = registry.group_of(unit.agent)
     assert group is not None
-    async with registry.under_way(who, Served(who, mocks)):
+    async with registry.under_way(who, ServedConversation(who, mocks)):
         try:
             yield group.addresses
         finally:
@@ -462,7 +462,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
             )
     if agent.mock_servers:
         return
-    if sight_of(agent) is Sight.UNSEEN:
+    if visibility_of_agent(agent) is Sight.UNSEEN:
         raise ConfigError(
             f"nothing can be recorded: {cannot_be_seen(name)}. Where its tools are behind MCP or HTTP, name "
             "those servers, and give the agent the addresses of ours in their place (mcp_mock.upstream and "
@@ -484,12 +484,12 @@ def _has_plugin_tools(agent: AgentConfig) -> bool:
 
 def ways_to_mocks(agent: AgentConfig) -> list[str]:
     """Describe how mocks could reach the agent's tools; []: they already do."""
-    reached = hands_calls_over(agent) or agent.mock_servers
+    reached = returns_calls(agent) or agent.mock_servers
     return [] if reached else ways_to_mock(agent)
 
 
-def one_conversation(
-    request: Request, turns: Sequence[str], environ: MutableMapping[str, str] = os.environ
+def prepare_one_conversation(
+    request: RunRequest, turns: Sequence[str], environ: MutableMapping[str, str] = os.environ
 ) -> Prepared:
     """Prepare one conversation with one agent, without a scenario file. Raises UsageError.
 
@@ -507,13 +507,13 @@ def one_conversation(
     return with_real_tools(prepared_for(request, loaded, plan, (), environ))
 
 
-def _plan(unit: Unit, known: Mapping[str, AgentConfig], request: Request) -> Plan:
-    entries = tuple(placed([unit], known, request.root))
+def _plan(unit: Unit, known: Mapping[str, AgentConfig], request: RunRequest) -> Plan:
+    entries = tuple(finalized_entries([unit], known, request.root))
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     return Plan(entries, {unit.agent: known[unit.agent]}, False, (), units, left_out=None)
 
 
-def _unit(agent: str, request: Request, turns: Sequence[str]) -> Unit:
+def _unit(agent: str, request: RunRequest, turns: Sequence[str]) -> Unit:
     scenario = Scenario(
         name=_NAME,
         file=str(request.root / _NAME),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
-from agentest.config.models import ModelWish
+from agentest.config.models import RequestedModel
 from agentest.domain.events import ConversationFinished
 from agentest.domain.metrics import BUILTIN, GOAL, PASS_RATE, TRAJECTORY_METRICS
 from agentest.domain.repeat import Repeat
@@ -27,8 +27,14 @@ from agentest.domain.results import (
 from agentest.judging.custom_metrics import Metric
 from agentest.judging.grader import Grader
 from agentest.runner.thresholds import check_metrics, check_thresholds, how_many, load_custom_metrics
-from agentest.runner.tools import AboutAgent, about_agent, served_beside
-from agentest.scenarios.discovery import BrokenFile, Discovered, PathChoice, name_fits, on_paths
+from agentest.runner.tools import AgentTraits, agent_traits, mock_server_tools_of
+from agentest.scenarios.discovery import (
+    BrokenFile,
+    DiscoveredScenarios,
+    PathChoice,
+    matches_name,
+    select_by_paths,
+)
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 from agentest.support.files import readable, shown_path
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPart:
+class FinishedUnitPart:
     """The part of a unit that an earlier run completed."""
 
     conversations: Mapping[int, ConversationResult] = field(default_factory=dict)
@@ -54,11 +60,11 @@ class KeptPart:
         return self.result is not None or len(self.conversations) >= conversations
 
 
-NOTHING = KeptPart()
+NOTHING = FinishedUnitPart()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRun:
+class ResumedRun:
     """The part of a run that an earlier run completed."""
 
     id: str
@@ -70,7 +76,7 @@ class KeptRun:
     """Warnings about its calls that belonged to no conversation."""
 
 
-def joined(*used: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:
+def total_usage(*used: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:
     """Return the sum of model usages by role."""
     total: dict[str, ModelUsage] = {}
     for each in used:
@@ -155,11 +161,11 @@ class Unit:
         """Return True if its conversations may run at once: the scenario's setting, or else `usual`."""
         return usual if self.scenario.parallel is None else self.scenario.parallel
 
-    about: AboutAgent = AboutAgent()  # noqa: RUF009 - immutable
+    about: AgentTraits = AgentTraits()  # noqa: RUF009 - immutable
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()
     """Metrics whose scores are shown but decide nothing."""
-    kept: KeptPart = NOTHING
+    kept: FinishedUnitPart = NOTHING
     """The part that an earlier run completed."""
     fingerprint: str = ""
     """Equal in two runs only if nothing relevant has changed (`fingerprints`)."""
@@ -188,9 +194,9 @@ class Plan:
         return tuple(unit for unit in self.units if unit.kept.result is None)
 
 
-def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:
+def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
     """Return the models that scenario files request, one for each place that names one."""
-    found: dict[tuple[ModelWish, str], ModelWish] = {}
+    found: dict[tuple[RequestedModel, str], RequestedModel] = {}
     for unit in units:
         led_by = unit.scenario.plan.model if unit.scenario.plan else None
         for wish in (led_by, *(grader.judge for grader in unit.graders)):
@@ -201,7 +207,7 @@ def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:
 
 def make_plan(
     config: Config,
-    discovered: Discovered,
+    discovered: DiscoveredScenarios,
     options: Options,
     root: Path,
     others: Iterable[Scenario] = (),
@@ -221,7 +227,7 @@ def make_plan(
     entries: list[Unit | ScenarioResult] = [_broken_file_result(b, root) for b in discovered.broken]
     for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = placed(with_date(sorted(entries, key=_sort_key), config.date), agents, root)
+    entries = finalized_entries(with_date(sorted(entries, key=_sort_key), config.date), agents, root)
     unknown = _unknown_tools(entries, (*discovered.scenarios, *others))
     entries = [_refuse_misspelled(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
@@ -246,9 +252,9 @@ def _refuse_misspelled(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]])
     """Return the unit, or an errored result if it misspells a tool."""
     if unit.scope not in unknown:
         return unit
-    from agentest.runner.tools import misspelt_tool
+    from agentest.runner.tools import misspelled_tool
 
-    problem = misspelt_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
+    problem = misspelled_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
     return unit if problem is None else _errored_result(unit, f"{_location(unit)}: {problem}")
 
 
@@ -272,7 +278,7 @@ def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ..
     return (wanted,), known
 
 
-def wished_unmocked_tools(config: Config, options: Options) -> UnmockedTools | None:
+def unmocked_tools_setting(config: Config, options: Options) -> UnmockedTools | None:
     """Return the explicit setting for calls that nothing answers, from command line or configuration."""
     configured = config.unmocked_tools if "unmocked_tools" in config.model_fields_set else None
     return options.unmocked_tools or configured
@@ -281,8 +287,8 @@ def wished_unmocked_tools(config: Config, options: Options) -> UnmockedTools | N
 def _selected(scenarios: Sequence[Scenario], options: Options) -> list[Scenario]:
     return [
         s
-        for s in (on_paths(scenarios, options.paths) if options.paths else scenarios)
-        if (not options.scenarios or name_fits(s.name, options.scenarios))
+        for s in (select_by_paths(scenarios, options.paths) if options.paths else scenarios)
+        if (not options.scenarios or matches_name(s.name, options.scenarios))
         and (not options.tags or set(options.tags) & set(s.tags))
     ]
 
@@ -394,7 +400,7 @@ def with_date(entries: Sequence[Unit | ScenarioResult], date: str | None) -> lis
     ]
 
 
-def placed(
+def finalized_entries(
     entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
 ) -> list[Unit | ScenarioResult]:
     """Return the entries in their final form, with short names and information about their agents.
@@ -442,7 +448,7 @@ def with_agents(
     known = {}
     for name, agent in agents.items():
         scenarios = (unit.scenario for unit in units if unit.agent == name)
-        known[name] = about_agent(name, agent, served_beside(agent.mock_servers, scenarios, root))
+        known[name] = agent_traits(name, agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
     return [
         replace(entry, about=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
     ]

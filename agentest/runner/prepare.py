@@ -13,23 +13,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
-from agentest.agents.server_output import AGENTS_SERVER, AgentServers, Printed
+from agentest.agents.server_output import AGENTS_SERVER, AgentServers, RecentOutput
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import Server
 from agentest.config.config import Config
-from agentest.config.fields import wanted_reports
-from agentest.config.file import LoadedConfig, find, load
-from agentest.config.models import ModelWish
-from agentest.domain.events import WantedReport
+from agentest.config.fields import parse_reports
+from agentest.config.file import LoadedConfig, find_config, load
+from agentest.config.models import RequestedModel
+from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration
 from agentest.domain.shards import Part
-from agentest.runner.plan import KeptRun, Options, Plan, make_plan, wishes_of
-from agentest.runner.selection import missed_place, unusable_path, why_nothing
-from agentest.scenarios.discovery import Discovered, discover
+from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
+from agentest.runner.selection import empty_selection_reason, missed_place, unusable_path
+from agentest.scenarios.discovery import DiscoveredScenarios, discover
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import path_from
-from agentest.support.terminal import reminded
+from agentest.support.terminal import with_reminders
 
 if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
@@ -38,7 +38,7 @@ _NAME_CHARS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnServer:
+class ManagedServer:
     """A server that the run starts."""
 
     name: str
@@ -46,7 +46,7 @@ class OwnServer:
     server: Server
     agents: tuple[str, ...]
     """The agents that it belongs to; empty: it is an entry of `servers`, for all agents."""
-    printed: Printed
+    printed: RecentOutput
     port: int | None = None
     """The port chosen for it, if its settings have `{port}`."""
     worker: int | None = None
@@ -57,9 +57,9 @@ class OwnServer:
         """The name of its output file. Several workers may have a server of the same name."""
         return self.name if self.worker is None else f"{self.name}-worker-{self.worker}"
 
-    def of_worker(self, worker: int) -> OwnServer:
+    def of_worker(self, worker: int) -> ManagedServer:
         """Return the server that this worker starts, with its own output buffer."""
-        return replace(self, worker=worker, printed=Printed(self.name))
+        return replace(self, worker=worker, printed=RecentOutput(self.name))
 
     @property
     def called(self) -> str:
@@ -70,18 +70,18 @@ class OwnServer:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnServers:
+class ManagedServers:
     """The servers of a run, in the order in which they are started."""
 
-    servers: tuple[OwnServer, ...] = ()
+    servers: tuple[ManagedServer, ...] = ()
 
-    def of_any(self, agents: Iterable[str]) -> tuple[OwnServer, ...]:
+    def of_any(self, agents: Iterable[str]) -> tuple[ManagedServer, ...]:
         """Return the servers that any of these agents depend on."""
         wanted = set(agents)
         return tuple(each for each in self.servers if not each.agents or wanted & {*each.agents})
 
     @property
-    def printed(self) -> tuple[Printed, ...]:
+    def printed(self) -> tuple[RecentOutput, ...]:
         """The output of each server."""
         return tuple(each.printed for each in self.servers)
 
@@ -92,10 +92,10 @@ class OwnServers:
 
 def own_servers(
     config: Config, agents: Mapping[str, AnyAgent], redact: Callable[[str], str] = str
-) -> OwnServers:
+) -> ManagedServers:
     """Return the servers of `servers`, then the agents' own. Agents with equal servers share one."""
     names: set[str] = set()
-    return OwnServers(
+    return ManagedServers(
         tuple(
             _own_server(server, agent_names, _free_name(_name_of(server, redact), names))
             for server, agent_names in _servers_with_agents(config, agents)
@@ -103,8 +103,8 @@ def own_servers(
     )
 
 
-def _own_server(server: Server, agent_names: tuple[str, ...], name: str) -> OwnServer:
-    return OwnServer(name=name, server=server, agents=agent_names, printed=Printed(name))
+def _own_server(server: Server, agent_names: tuple[str, ...], name: str) -> ManagedServer:
+    return ManagedServer(name=name, server=server, agents=agent_names, printed=RecentOutput(name))
 
 
 def _servers_with_agents(
@@ -157,7 +157,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RunRequest:
     """The request from the command line."""
 
     root: Path
@@ -178,13 +178,13 @@ class Request:
 class Prepared:
     """A run that is ready to begin. Everything that needs no agent or model has been checked."""
 
-    request: Request
+    request: RunRequest
     loaded: LoadedConfig
     plan: Plan
-    reports: tuple[WantedReport, ...]
+    reports: tuple[ReportRequest, ...]
     user: ModelSpec | None = None
     judge: ModelSpec | None = None
-    named: Mapping[ModelWish, ModelSpec] = field(default_factory=dict)
+    named: Mapping[RequestedModel, ModelSpec] = field(default_factory=dict)
     """Models that scenario files request, to use instead of the model of their role."""
     confirm: ModelSpec | None = None
     """The model that confirms a judge's answer before it fails a scenario."""
@@ -196,9 +196,9 @@ class Prepared:
     """The scenario files and all of the user's modules that they imported."""
     narrowed: bool = False
     """True if scenarios are left out because of their earlier results."""
-    own_servers: OwnServers = OwnServers()
+    own_servers: ManagedServers = ManagedServers()
     """The servers that the run starts."""
-    kept: KeptRun | None = None
+    kept: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
     part: Part | None = None
     """The shard that this run executes."""
@@ -245,7 +245,7 @@ class Prepared:
     def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
         """Return the models that replace the configured one, by role with metric or file."""
         found: dict[str, str] = {}
-        for wish in wishes_of(self.plan.units) if self.named else ():
+        for wish in requested_models(self.plan.units) if self.named else ():
             spec = self.named.get(wish)
             if spec and spec.name != roles[wish.role]:
                 role = f"{wish.role} of {wish.metric or wish.file}"
@@ -255,10 +255,10 @@ class Prepared:
 
 
 def prepare(
-    request: Request, environ: MutableMapping[str, str] = os.environ, *, may_be_empty: bool = False
+    request: RunRequest, environ: MutableMapping[str, str] = os.environ, *, may_be_empty: bool = False
 ) -> Prepared:
     """Load configuration and scenarios and plan the run. Raises UsageError, also for an empty plan."""
-    with reminded("reading the configuration and the scenarios, with what they import"):
+    with with_reminders("reading the configuration and the scenarios, with what they import"):
         loaded = configure(request, environ)
         discovered = discover_scenarios(request, loaded)
     plan = make_plan(loaded.config, discovered, request.options, request.root)
@@ -267,22 +267,22 @@ def prepare(
     return prepared_for(request, loaded, plan, _notes(discovered, request), environ, discovered.files)
 
 
-def is_configured(request: Request) -> bool:
+def is_configured(request: RunRequest) -> bool:
     """Return True if there is a configuration, valid or not."""
     try:
-        return request.config is not None or bool(find(request.root))
+        return request.config is not None or bool(find_config(request.root))
     except ConfigError:
         return False
 
 
-def configure(request: Request, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
+def configure(request: RunRequest, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
     """Load and check the configuration, and the reporters of the request. Raises ConfigError."""
-    loaded = load(request.config or find(request.root), environ)
-    asked_reports(request)
+    loaded = load(request.config or find_config(request.root), environ)
+    requested_reports(request)
     return loaded
 
 
-def discover_scenarios(request: Request, loaded: LoadedConfig) -> Discovered:
+def discover_scenarios(request: RunRequest, loaded: LoadedConfig) -> DiscoveredScenarios:
     """Find the scenarios in all included files, with secrets redacted. Raises UsageError."""
     config, paths = loaded.config, request.options.paths
     if paths:
@@ -304,13 +304,13 @@ def _check_paths(problem: str | None) -> None:
         raise UsageError(problem)
 
 
-def _notes(discovered: Discovered, request: Request) -> Iterator[str]:
+def _notes(discovered: DiscoveredScenarios, request: RunRequest) -> Iterator[str]:
     """Note files without a scenario, and folders that were skipped."""
     yield from (f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty)
     yield from _skipped_folder_notes(discovered.left_out, request)
 
 
-def _skipped_folder_notes(folders: Sequence[str], request: Request) -> Iterator[str]:
+def _skipped_folder_notes(folders: Sequence[str], request: RunRequest) -> Iterator[str]:
     if folders:
         first = path_from(request.here or request.root, request.root / folders[0])
         which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
@@ -320,19 +320,19 @@ def _skipped_folder_notes(folders: Sequence[str], request: Request) -> Iterator[
         )
 
 
-def asked_reports(request: Request) -> tuple[WantedReport, ...]:
+def requested_reports(request: RunRequest) -> tuple[ReportRequest, ...]:
     """Return the reports that the command line requests, relative to the user's folder.
 
     Raises ConfigError.
     """
     try:
-        return wanted_reports(request.reporters, request.here or request.root)
+        return parse_reports(request.reporters, request.here or request.root)
     except ValueError as error:
         raise ConfigError(f"--reporter: {error}") from None
 
 
 def prepared_for(
-    request: Request,
+    request: RunRequest,
     loaded: LoadedConfig,
     plan: Plan,
     notes: Iterable[str] = (),
@@ -352,7 +352,7 @@ def prepared_for(
             f"{loaded.path}: `user.check` has a judge look at the simulated user, and no model judges; "
             "configure `judge.model` or `model`, or leave `user.check` out"
         )
-    reports = asked_reports(request) or wanted_reports(loaded.config.reporters, request.root)
+    reports = requested_reports(request) or parse_reports(loaded.config.reporters, request.root)
     calibrations, calibration_notes = _calibrations(plan, loaded, judge)
     return Prepared(
         request=request,
@@ -384,11 +384,13 @@ def _calibrations(
     return known_calibrations(path, judge.name, sorted(metrics | criteria), batch)
 
 
-def _check_not_empty(plan: Plan, discovered: Discovered, request: Request, loaded: LoadedConfig) -> None:
+def _check_not_empty(
+    plan: Plan, discovered: DiscoveredScenarios, request: RunRequest, loaded: LoadedConfig
+) -> None:
     if plan.entries:
         return
     if request.options.filtered:
-        raise UsageError(why_nothing(discovered, request.options, request.root, loaded))
+        raise UsageError(empty_selection_reason(discovered, request.options, request.root, loaded))
     raise UsageError(
         f"no scenario found: no file below {request.root} that matches {', '.join(loaded.config.include)} "
         "(`include`) calls scenario(…)"
@@ -456,17 +458,17 @@ def _named_models(
     configured: tuple[ModelSpec | None, ModelSpec | None],
     folder: Path,
     environ: Mapping[str, str],
-) -> tuple[Mapping[ModelWish, ModelSpec], tuple[str, ...]]:
+) -> tuple[Mapping[RequestedModel, ModelSpec], tuple[str, ...]]:
     """Return the requested models that are used, and notes about the others."""
-    wishes = () if options.offline else wishes_of(plan.units)
+    wishes = () if options.offline else requested_models(plan.units)
     if not wishes:
         return {}, ()
-    from agentest.runner.judge_models import Configured, named_models
+    from agentest.runner.judge_models import ConfiguredModels, named_models
 
     recorded = _recorded_names(plan, options, folder)
     override = options.model or environ.get(MODEL_VARIABLE) or None
     replay = options.tape == "replay"
-    return named_models(wishes, Configured(config, environ, *configured, override, recorded, replay))
+    return named_models(wishes, ConfiguredModels(config, environ, *configured, override, recorded, replay))
 
 
 def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str]:

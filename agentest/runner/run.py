@@ -20,25 +20,25 @@ from anyio.abc import TaskGroup
 
 from agentest.domain.events import Emit
 from agentest.domain.results import RunWarning
-from agentest.runner.executor import Engine, InProcess, RunUnits
+from agentest.runner.executor import Engine, LocalEngine, RunUnits
 from agentest.runner.prepare import Prepared
-from agentest.runner.run_summary import Frame
-from agentest.runner.session import Outcome, Session, Spending, Stop, awaited, settings_of, ticking
+from agentest.runner.run_summary import RunReport
+from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, awaited, settings_of, ticking
 from agentest.runner.sources import LiveAgents, Origin, SourceFactory
 from agentest.runner.units import report_finished, report_never_begun
 from agentest.support.errors import UsageError
 from agentest.support.interrupts import STOPPING, end_at_once
 
 if TYPE_CHECKING:
-    from agentest.mock_servers.registry import Registry, Unclaimed
+    from agentest.mock_servers.registry import Registry, UnclaimedCall
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class RunMode:
     """How a run is executed: the source of its conversations, its engine and its limits."""
 
     source: SourceFactory = field(default_factory=LiveAgents)
-    engine: Engine = field(default_factory=InProcess)
+    engine: Engine = field(default_factory=LocalEngine)
     keep_conversations: bool = True
     """True if the result retains conversations after they have been reported."""
     spending: Spending = field(default_factory=Spending)
@@ -47,7 +47,7 @@ class Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class AtSignals:
+class SignalMessages:
     """Messages to print when a signal ends a run."""
 
     last: Callable[[], str] = str
@@ -57,18 +57,18 @@ class AtSignals:
 
 
 async def execute(
-    prepared: Prepared, emit: Emit, mode: Mode | None = None, words: AtSignals | None = None
-) -> Outcome:
+    prepared: Prepared, emit: Emit, mode: RunMode | None = None, words: SignalMessages | None = None
+) -> RunOutcome:
     """Execute a prepared run and stop it at a signal. Raises UsageError if the run cannot begin.
 
     Args:
         emit: receives every event, in order.
         words: messages to print at signals.
     """
-    mode, words = mode or Mode(), words or AtSignals()
-    outcome, stop, starting = Outcome(), Stop(), anyio.CancelScope()
+    mode, words = mode or RunMode(), words or SignalMessages()
+    outcome, stop, starting = RunOutcome(), Stop(), anyio.CancelScope()
     options, config = prepared.request.options, prepared.loaded.config
-    session = Session(
+    session = RunSession(
         prepared=prepared,
         settings=settings_of(config, options, keep_conversations=mode.keep_conversations),
         emit=emit,
@@ -100,7 +100,7 @@ async def execute(
 
 
 async def run_steps(
-    session: Session, mode: Mode, outcome: Outcome, starting: anyio.CancelScope, tasks: TaskGroup
+    session: RunSession, mode: RunMode, outcome: RunOutcome, starting: anyio.CancelScope, tasks: TaskGroup
 ) -> None:
     """Run the steps of a run, in order. Raises UsageError if the run cannot begin.
 
@@ -129,8 +129,8 @@ async def run_steps(
 
 
 async def _open(
-    session: Session,
-    mode: Mode,
+    session: RunSession,
+    mode: RunMode,
     resources: AsyncExitStack,
     starting: anyio.CancelScope,
     tasks: TaskGroup,
@@ -146,9 +146,9 @@ async def _open(
     return (origin, run_units) if origin and run_units else None
 
 
-def _report_of(session: Session) -> Frame:
+def _report_of(session: RunSession) -> RunReport:
     prepared = session.prepared
-    return Frame(
+    return RunReport(
         plan=prepared.plan,
         concurrency=prepared.concurrency,
         models=session.model_names,
@@ -167,16 +167,18 @@ def _unclaimed_call_warnings(prepared: Prepared, origin: Origin) -> tuple[RunWar
         *origin.unclaimed,
         *_refused_call_warnings(prepared, origin.refused),
         *(prepared.kept.unclaimed if prepared.kept else ()),
-        *unclaimed_calls(prepared, origin.registry),
+        *unclaimed_call_warnings(prepared, origin.registry),
     )
 
 
-def unclaimed_calls(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
+def unclaimed_call_warnings(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
     """Return warnings about calls to the run's servers that belonged to no conversation."""
     return _refused_call_warnings(prepared, registry.unclaimed) if registry else ()
 
 
-def _refused_call_warnings(prepared: Prepared, refused: Mapping[Unclaimed, int]) -> tuple[RunWarning, ...]:
+def _refused_call_warnings(
+    prepared: Prepared, refused: Mapping[UnclaimedCall, int]
+) -> tuple[RunWarning, ...]:
     if not refused:
         return ()
     from agentest.runner.mock_servers import warnings_of_unclaimed

@@ -17,11 +17,11 @@ import anyio
 
 from agentest.config.models import Batch
 from agentest.conversation.user_prompts import MAX_ROUNDS
-from agentest.domain.forecast import Took
+from agentest.domain.forecast import ScenarioResources
 from agentest.domain.metrics import BUILTIN, Kind, MetricLevel
 from agentest.domain.results import ModelUsage
 from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS
-from agentest.judging.judge import TURNS_AT_ONCE
+from agentest.judging.judge import MAX_TURNS_PER_CALL
 from agentest.models.budget import Budget
 from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey
@@ -108,7 +108,7 @@ class Allowance:
         budget: Budget,
         ledger: PaidLedger,
         most: Mapping[str, Estimate],
-        took: Mapping[tuple[str, str], Took],
+        took: Mapping[tuple[str, str], ScenarioResources],
         answers: Cassettes | None,
         stop: Callable[[str], None],
         resumed_by: str,
@@ -461,7 +461,7 @@ def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
         of_turn, of_whole: number of questions about each turn, and about the whole conversation.
     """
     if batch is Batch.CONVERSATION:
-        return ceil(turns / TURNS_AT_ONCE) if of_turn else int(of_whole > 0)
+        return ceil(turns / MAX_TURNS_PER_CALL) if of_turn else int(of_whole > 0)
     if batch is Batch.TURN:
         return turns * int(of_turn > 0) + int(of_whole > 0)
     return turns * of_turn + of_whole

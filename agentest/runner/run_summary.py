@@ -1,7 +1,7 @@
 """The summary of a run: reports its start and end, and makes the result of the whole run.
 
-`Frame` does both. `joined_causes` lets a model join root causes across scenarios, `scenario_result` makes the
-result of one unit, and `known_agent` describes an agent for judges.
+`RunReport` does both. `joined_causes` lets a model join root causes across scenarios, `scenario_result`
+makes the result of one unit, and `known_agent` describes an agent for judges.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.domain.events import (
     Emit,
     Noted,
@@ -39,13 +39,13 @@ from agentest.domain.results import (
 from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.verdict import metric_verdicts
-from agentest.judging.background import KnownAgent, SightOfCalls
-from agentest.judging.cause_joining import MOST_GROUPS, Joining, worth_joining
-from agentest.runner.agents import sights_of_run, silence
-from agentest.runner.plan import KeptRun, Plan, Unit, endpoint
-from agentest.runner.session import Connections, Session, Stop, awaited
+from agentest.judging.background import AgentBackground, CallVisibility
+from agentest.judging.cause_joining import MOST_GROUPS, CauseJoiner, can_join
+from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
+from agentest.runner.plan import Plan, ResumedRun, Unit, endpoint
+from agentest.runner.session import RunSession, Stop, UnitConnections, awaited
 from agentest.runner.thresholds import undecidable
-from agentest.runner.tools import NOTHING_KNOWN, KnownTools, about_agent, known_tools
+from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
 from agentest.runner.warnings import amended, run_warnings, unanswered
 from agentest.support.errors import ModelError
 from agentest.support.redaction import Redactor
@@ -63,7 +63,7 @@ class JoinedCauses:
 NOT_JOINED = JoinedCauses()
 
 
-class Frame:
+class RunReport:
     """Reports the start and the end of a run, and makes the run's result."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Frame:
         stop: Stop,
         redact: Redactor,
         calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({}),
-        kept: KeptRun | None = None,
+        kept: ResumedRun | None = None,
         shard: str | None = None,
         *,
         strict: bool = False,
@@ -90,7 +90,7 @@ class Frame:
         self._shard = shard
         self._emit = emit
         self._stop = stop
-        self._sights = {name: sight_of(agent) for name, agent in plan.agents.items()}
+        self._sights = {name: visibility_of_agent(agent) for name, agent in plan.agents.items()}
         self._addresses = {name: redact(endpoint(agent)) for name, agent in plan.agents.items()}
         self._start = 0.0
         self._started_at = ""
@@ -141,8 +141,8 @@ class Frame:
             unclaimed: warnings about calls that belonged to no conversation.
             joined: the judged failure groups that share a root cause.
         """
-        sights = sights_of_run(self._plan, results)
-        silent = silence(self._plan, results, sights)
+        sights = tool_visibility_of_run(self._plan, results)
+        silent = agents_without_calls(self._plan, results, sights)
         results = self._with_late_warnings(results, run_warnings(self._plan, results, sights, silent))
         scenarios = tuple(
             entry
@@ -190,27 +190,27 @@ class Frame:
     def _unstarted_result(self, unit: Unit) -> ScenarioResult:
         reason = stop_reason(self._stop, 0, unit)
         result = scenario_result(unit, Verdict(self._stop.status, (reason,)))
-        result = with_wishes(result, unit, self._redact)
+        result = with_goal_and_profile(result, unit, self._redact)
         self._emit(ScenarioFinished(result))
         return result
 
 
-def known_agent(unit: Unit, redact: Callable[[str], str]) -> KnownAgent:
+def known_agent(unit: Unit, redact: Callable[[str], str]) -> AgentBackground:
     """Return what judges may know of the unit's agent and its tools, without secrets."""
     scenario, about = unit.scenario, unit.about
     tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
-    return KnownAgent(
+    return AgentBackground(
         instructions=redact(about.instructions), tools=redact(tools.text), sight=_sight(unit, tools)
     )
 
 
-def agent_without_judge(unit: Unit) -> KnownAgent:
+def agent_without_judge(unit: Unit) -> AgentBackground:
     """Return what is known of the unit's agent if no model judges, without reading its tools."""
-    return KnownAgent(sight=_sight(unit, NOTHING_KNOWN))
+    return AgentBackground(sight=_sight(unit, NOTHING_KNOWN))
 
 
-def _sight(unit: Unit, tools: KnownTools) -> SightOfCalls:
-    return SightOfCalls(
+def _sight(unit: Unit, tools: KnownTools) -> CallVisibility:
+    return CallVisibility(
         agent=unit.agent,
         blind=unit.about.blind,
         told_counts=unit.about.told_counts,
@@ -228,7 +228,7 @@ JOINING_SCOPE = "root causes of the run"
 
 
 async def joined_causes(
-    scenarios: Iterable[ScenarioResult], session: Session, connections: Connections
+    scenarios: Iterable[ScenarioResult], session: RunSession, connections: UnitConnections
 ) -> JoinedCauses:
     """Join the judged failure groups of all scenarios. Never raises for model errors.
 
@@ -239,13 +239,13 @@ async def joined_causes(
         return NOT_JOINED
     # Sort for replays, which find a recorded response by its prompt.
     causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
-    if not worth_joining(causes):
+    if not can_join(causes):
         return NOT_JOINED
     if len(causes) > MOST_GROUPS:
         session.on_note(
             f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
         )
-    joining = Joining(causes, model, JOINING_SCOPE)
+    joining = CauseJoiner(causes, model, JOINING_SCOPE)
     stop.over = True  # an exhausted budget or a missing recording stops nothing here
     try:
         async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
@@ -262,7 +262,7 @@ async def joined_causes(
     return JoinedCauses(joins=joining.joins, used=connections.ledger.of(JOINING_SCOPE))
 
 
-async def _cancel_when_stopped(session: Session, scope: anyio.CancelScope) -> None:
+async def _cancel_when_stopped(session: RunSession, scope: anyio.CancelScope) -> None:
     await session.stop.called.wait()
     scope.cancel()
 
@@ -291,7 +291,7 @@ def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResu
     )
 
 
-def with_wishes(result: ScenarioResult, unit: Unit, redact: Callable[[str], str]) -> ScenarioResult:
+def with_goal_and_profile(result: ScenarioResult, unit: Unit, redact: Callable[[str], str]) -> ScenarioResult:
     """Add the user's goal and profile to the result."""
     return replace(result, goal=redact(unit.scenario.goal), profile=redact(unit.scenario.profile))
 
@@ -311,5 +311,5 @@ def _observing_servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tup
 
 
 def _observing_keys(name: str, agent: AgentConfig) -> tuple[str, ...]:
-    by_traces = about_agent(name, agent).seen_by_spans_alone
+    by_traces = agent_traits(name, agent).seen_by_spans_alone
     return tuple(key for key in agent.beside if key != "traces" or by_traces)

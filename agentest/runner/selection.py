@@ -12,15 +12,15 @@ from agentest.config.file import LoadedConfig
 from agentest.domain.results import ScenarioResult
 from agentest.runner.plan import Options, Plan, Unit
 from agentest.scenarios.discovery import (
-    EXACTLY,
-    Discovered,
+    EXACT_NAME_PREFIX,
+    DiscoveredScenarios,
     PathChoice,
-    Searched,
-    another_run,
-    meant,
-    name_fits,
+    SearchedFiles,
+    matches_name,
     nearest_to_line,
     search,
+    select_by_path,
+    separate_run_folder,
 )
 from agentest.support.files import contains_any, path_from, readable, shown_path
 from agentest.support.spelling import nearest_part
@@ -28,7 +28,9 @@ from agentest.support.spelling import nearest_part
 _SHOW_ALL = "agentest run --list shows all"
 
 
-def why_nothing(discovered: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> str:
+def empty_selection_reason(
+    discovered: DiscoveredScenarios, options: Options, root: Path, loaded: LoadedConfig
+) -> str:
     """Return a sentence for each filter that matches nothing, or one if they match nothing together."""
     lines = list(_unmatched(discovered, options, root, loaded))
     if not lines:
@@ -57,7 +59,7 @@ def unusable_path(
 
 
 def _unusable(
-    choice: PathChoice, root: Path, searched: Searched, loaded: LoadedConfig, known: Sequence[str]
+    choice: PathChoice, root: Path, searched: SearchedFiles, loaded: LoadedConfig, known: Sequence[str]
 ) -> str | None:
     given, path = readable(choice.given), choice.path
     if not path.exists():
@@ -68,14 +70,14 @@ def _unusable(
         return None if path.suffix == ".py" else f"{given}: is no Python file{_nearest(given, known)}"
     if any(choice.has(file) for file in searched.files):
         return None
-    other = another_run(path, root, loaded.path) if path.is_relative_to(root) else None
+    other = separate_run_folder(path, root, loaded.path) if path.is_relative_to(root) else None
     if other:
         return f"{given}: belongs to another configuration; agentest run --cwd {given} runs what is there"
     include = ", ".join(loaded.config.include)
     return f"{given}: holds no file that matches {include} (`include`){_nearest(given, known)}; {_SHOW_ALL}"
 
 
-def missed_place(discovered: Discovered, choices: Iterable[PathChoice]) -> str | None:
+def missed_place(discovered: DiscoveredScenarios, choices: Iterable[PathChoice]) -> str | None:
     """Return why the first line or name on the command line matches no scenario; None if all match.
 
     A file that could not be loaded may contain the scenario; its own error is reported instead.
@@ -83,12 +85,12 @@ def missed_place(discovered: Discovered, choices: Iterable[PathChoice]) -> str |
     for choice in choices:
         broken = any(choice.has(Path(file.file)) for file in discovered.broken)
         asks = choice.line is not None or choice.name is not None
-        if asks and not broken and not meant(discovered.scenarios, choice):
+        if asks and not broken and not select_by_path(discovered.scenarios, choice):
             return f"{readable(choice.given)}: {_missed(discovered, choice)}"
     return None
 
 
-def _missed(discovered: Discovered, choice: PathChoice) -> str:
+def _missed(discovered: DiscoveredScenarios, choice: PathChoice) -> str:
     there = [scenario for scenario in discovered.scenarios if choice.has(Path(scenario.file))]
     file = readable(choice.path.name)
     if not there:
@@ -107,7 +109,9 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + more
 
 
-def _unmatched(discovered: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> Iterator[str]:
+def _unmatched(
+    discovered: DiscoveredScenarios, options: Options, root: Path, loaded: LoadedConfig
+) -> Iterator[str]:
     if options.files:
         searched = search(root, loaded.config.include, loaded.config.exclude, loaded.path)
         files = [shown_path(path, root) for path in searched.files]
@@ -119,7 +123,7 @@ def _unmatched(discovered: Discovered, options: Options, root: Path, loaded: Loa
     if not names and discovered.empty and options.paths:
         yield _empty(discovered.empty)
         return
-    if options.scenarios and not any(name_fits(name, options.scenarios) for name in names):
+    if options.scenarios and not any(matches_name(name, options.scenarios) for name in names):
         yield _no_match("no scenario", "--scenario", options.scenarios, names)
     tags = sorted({tag for scenario in discovered.scenarios for tag in scenario.tags})
     if options.tags and not set(options.tags) & set(tags):
@@ -133,7 +137,7 @@ def _empty(files: Sequence[str]) -> str:
 
 def _no_match(what: str, option: str, values: Sequence[str], known: Iterable[str]) -> str:
     asked = " ".join(f"{option} {readable(text)!r}" for text in values)
-    return f"{what} matches {asked}{_nearest(values[0].removeprefix(EXACTLY), known)}"
+    return f"{what} matches {asked}{_nearest(values[0].removeprefix(EXACT_NAME_PREFIX), known)}"
 
 
 def _nearest(text: str, known: Iterable[str]) -> str:
@@ -141,10 +145,10 @@ def _nearest(text: str, known: Iterable[str]) -> str:
     return f"; the nearest is {close!r}" if close else ""
 
 
-Entry = Unit | ScenarioResult
+PlanEntry = Unit | ScenarioResult
 
 
-def cut(plan: Plan, is_kept: Callable[[Entry], bool]) -> Plan:
+def cut(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
     """Return the plan with some of its entries and the agents that they need. Ids do not change."""
     entries = tuple(filter(is_kept, plan.entries))
     units = tuple(unit for unit in plan.units if is_kept(unit))
@@ -172,7 +176,7 @@ def first(plan: Plan, is_first: Callable[[Unit], bool]) -> Plan:
     return replace(plan, units=tuple(sorted(plan.units, key=lambda unit: not is_first(unit))))
 
 
-def in_order_of_run(plan: Plan) -> Sequence[Entry]:
+def in_order_of_run(plan: Plan) -> Sequence[PlanEntry]:
     """Return the entries with the units in the order in which they run."""
     units = iter(plan.units)
     return [next(units) if isinstance(entry, Unit) else entry for entry in plan.entries]

@@ -30,7 +30,7 @@ from agentest.support.redaction import Redactor
 from agentest.support.terminal import EVERY_S, pauses
 
 if TYPE_CHECKING:
-    from agentest.domain.forecast import Took
+    from agentest.domain.forecast import ScenarioResources
     from agentest.runner.run_budget import Allowance
 
 
@@ -116,7 +116,7 @@ class Stop:
 class Spending:
     """Cost data of a run with a budget, and the folders for model responses it has paid for."""
 
-    took: Mapping[tuple[str, str], Took] = field(default_factory=dict)
+    took: Mapping[tuple[str, str], ScenarioResources] = field(default_factory=dict)
     """(Scenario, agent) → what an earlier run used."""
     answers: Path | None = None
     """The folder for model responses of unfinished conversations; None: they are not stored."""
@@ -127,7 +127,7 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class RunSession:
     """One run in progress."""
 
     prepared: Prepared
@@ -160,7 +160,7 @@ class Session:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended. It has no result if it was interrupted before it began."""
 
     result: RunResult | None = None
@@ -173,7 +173,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
+class UnitConnections:
     """The models that units call, the ledger of those calls, and the redactor. Tests pass in their own."""
 
     models: Models = field(default_factory=Models)
@@ -184,7 +184,7 @@ class Connections:
 
 
 async def open_models(
-    session: Session,
+    session: RunSession,
     tape: Tape | None,
     stack: AsyncExitStack,
     gates: Gates | None = None,
@@ -216,7 +216,7 @@ async def open_models(
     return models, terms.ledger
 
 
-def local_gates(session: Session) -> LocalGates:
+def local_gates(session: RunSession) -> LocalGates:
     """Create the rate limits, circuits and budget of a run, in the process that enforces them."""
     options = session.prepared.request.options
     budget = None
@@ -225,7 +225,7 @@ def local_gates(session: Session) -> LocalGates:
     return LocalGates(session.prepared.concurrency, budget, session.say)
 
 
-def new_ledger(session: Session) -> MeasuringLedger:
+def new_ledger(session: RunSession) -> MeasuringLedger:
     """Create the ledger that counts the model calls of a run."""
     if not session.prepared.request.options.has_budget:
         return MeasuringLedger()
@@ -235,7 +235,7 @@ def new_ledger(session: Session) -> MeasuringLedger:
 
 
 def allowance_of(
-    session: Session, budget: Budget | None, ledger: Ledger, recordings: Cassettes | None
+    session: RunSession, budget: Budget | None, ledger: Ledger, recordings: Cassettes | None
 ) -> Allowance | None:
     """Create the allowance that limits conversations to the budget; None if nothing limits them."""
     prepared = session.prepared
@@ -251,7 +251,7 @@ def allowance_of(
     return Allowance(budget, ledger, most, spending.took, recordings, stopping(session), spending.resumed_by)
 
 
-def stopping(session: Session) -> Callable[[object], None]:
+def stopping(session: RunSession) -> Callable[[object], None]:
     """Return a function that stops the run for a reason or error, and adds it to the notes once."""
     noted: set[str] = set()
 
@@ -265,7 +265,7 @@ def stopping(session: Session) -> Callable[[object], None]:
     return stop
 
 
-def open_recordings(session: Session) -> Cassettes | None:
+def open_recordings(session: RunSession) -> Cassettes | None:
     """Open the recorded responses of this run; None if nothing is recorded or replayed.
 
     A missing response, or one that cannot be written, stops the run.
@@ -292,7 +292,7 @@ def open_recordings(session: Session) -> Cassettes | None:
     )
 
 
-def _responses_folder(session: Session) -> Path | None:
+def _responses_folder(session: RunSession) -> Path | None:
     """Return the folder for responses of unfinished conversations, with those of the resumed run."""
     spending = session.spending
     if spending.answers and spending.earlier_answers and spending.earlier_answers.is_dir():

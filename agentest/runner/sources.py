@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
-from agentest.conversation.out_of_band_calls import Served, Traced
-from agentest.conversation.plan_user import PlanUser, told_by_plan
-from agentest.conversation.simulated_user import OfflineUser, ScriptedUser, SimulatedUser, UntoldUser, User
+from agentest.conversation.out_of_band_calls import ServedConversation, TracedConversation
+from agentest.conversation.plan_user import PlanUser, plan_user_prompt
+from agentest.conversation.simulated_user import OfflineUser, RedactedUser, ScriptedUser, SimulatedUser, User
 from agentest.conversation.turn_loop import OnTurn, TurnLoop, session_id_of
 from agentest.conversation.user_prompts import user_prompt
 from agentest.conversation.user_tools import UserTools
@@ -24,28 +24,28 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
 from agentest.domain.transcript import Blame, Conversation, Failure
-from agentest.mock_servers.port import Conversations, Identity, Outside
+from agentest.mock_servers.port import Conversations, Identity, WaitingBlock
 from agentest.mocks.resolver import MockResolver
 from agentest.models.factory import Models
 from agentest.runner.agents import (
-    KeepOutput,
+    OnOutput,
     check_mocks,
     connected_agents,
     shared_part,
     start_servers,
     with_ports,
 )
-from agentest.runner.plan import Unit, UnmockedTools, wished_unmocked_tools
-from agentest.runner.prepare import OwnServers, Prepared
-from agentest.runner.session import Session
-from agentest.runner.tools import read_beside
+from agentest.runner.plan import Unit, UnmockedTools, unmocked_tools_setting
+from agentest.runner.prepare import ManagedServers, Prepared
+from agentest.runner.session import RunSession
+from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
 from agentest.support.redaction import Redactor
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
 if TYPE_CHECKING:  # only agents with mock servers or spans need it
-    from agentest.mock_servers.registry import Registry, Unclaimed
+    from agentest.mock_servers.registry import Registry, UnclaimedCall
 
 PickUser = Callable[[Unit, int], User]
 OnMocks = Callable[[str, MockResolver], None]
@@ -63,7 +63,7 @@ class ConversationSource(Protocol):
         number: int,
         conversation_id: str,
         on_turn: OnTurn,
-        outside: Outside = nullcontext,
+        outside: WaitingBlock = nullcontext,
         attempt: int = 0,
     ) -> Conversation:
         """Return the conversation of this number (from 1).
@@ -80,7 +80,7 @@ class ConversationSource(Protocol):
         ...
 
 
-HeldEarlier = Callable[[Unit, int], Conversation]
+EarlierConversation = Callable[[Unit, int], Conversation]
 """Returns the conversation of a unit that an earlier run completed, by its number from 1."""
 MakeSource = Callable[[Models, AsyncExitStack], Awaitable[ConversationSource]]
 """Creates the source in the process that uses it, after the models are open, because one may play the user.
@@ -98,12 +98,12 @@ class Origin:
     """The conversations in progress, if agents have mock servers or spans."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about an earlier run's calls that belonged to no conversation."""
-    held: HeldEarlier | None = None
+    held: EarlierConversation | None = None
     """The conversations of an earlier run; None: conversations are live."""
     keep_span: Callable[[bytes], object] | None = None
-    keep_output: KeepOutput | None = None
+    keep_output: OnOutput | None = None
     """Receive the spans and the output of agents that workers started."""
-    refused: dict[Unclaimed, int] = field(default_factory=dict)
+    refused: dict[UnclaimedCall, int] = field(default_factory=dict)
     """Calls at those agents' servers that belonged to no conversation → how often."""
     reached: set[tuple[str, str]] = field(default_factory=set)
     """(Agent, key of a mock server) for agents that workers started and that connected to the server."""
@@ -118,7 +118,7 @@ class Origin:
 class SourceFactory(Protocol):
     """A source of conversations that is not open yet."""
 
-    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
+    async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         """Open what the conversations need; `opened` closes it. Raises UsageError."""
         ...
 
@@ -130,10 +130,10 @@ class LiveAgents:
     on_mocks: OnMocks | None = None
     keep_span: Callable[[bytes], object] | None = None
     """Receives the agents' spans, each a line of JSON."""
-    keep_output: KeepOutput | None = None
+    keep_output: OnOutput | None = None
     """Receives the output of the servers that the run starts."""
 
-    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
+    async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
         here = shared_part(session.prepared) if session.has_workers else session.prepared
         prepared, on_note = opened.enter_context(with_ports(here)), session.on_note
@@ -154,7 +154,7 @@ class LiveAgents:
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:
     """Read the tools of mock servers for judges. Returns notes about files that cannot be read."""
-    return list(read_beside({unit.agent: unit.about.tools for unit in prepared.plan.units}))
+    return list(read_mock_server_tools({unit.agent: unit.about.tools for unit in prepared.plan.units}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class EarlierRun:
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about its calls that belonged to no conversation; their effect is still unknown."""
 
-    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
+    async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         del opened, tasks  # nothing to open
         if session.model_names.get("judge"):
             for note in _read_mock_server_tools(session.prepared):
@@ -196,7 +196,7 @@ class LiveConversations:
     registry: Conversations | None = None
     """The conversations in progress, to which servers assign calls; None: no agent has such servers."""
     on_mocks: OnMocks | None = None
-    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - immutable
+    own_servers: ManagedServers = ManagedServers()  # noqa: RUF009 - immutable
 
     async def converse(
         self,
@@ -204,7 +204,7 @@ class LiveConversations:
         number: int,
         conversation_id: str,
         on_turn: OnTurn,
-        outside: Outside = nullcontext,
+        outside: WaitingBlock = nullcontext,
         attempt: int = 0,
     ) -> Conversation:
         mocks = self._mocks(unit, conversation_id)
@@ -225,11 +225,13 @@ class LiveConversations:
         )
         if self.registry is None or not unit.about.served:
             return await loop().run()
-        served = Served(_identity(unit, conversation_id, session_id), mocks, unit.about.tool_names)
+        served = ServedConversation(
+            _identity(unit, conversation_id, session_id), mocks, unit.about.tool_names
+        )
         async with self.registry.under_way(served.who, served, outside) as stay:
             served.addresses = stay.addresses
             if stay.traces:
-                served.traced = Traced(mocks, stay.traces, alone=_needs_spans(unit))
+                served.traced = TracedConversation(mocks, stay.traces, alone=_needs_spans(unit))
             conversation = await loop(served=served).run()
             stay.failed = conversation.failure is not None
             if stay.failed and _unanswered_wait_s(conversation) >= self.request_timeout_s:
@@ -247,7 +249,7 @@ class LiveConversations:
         on_turn: OnTurn,
         mocks: MockResolver,
         user_tools: UserTools | None,
-        served: Served | None = None,
+        served: ServedConversation | None = None,
     ) -> TurnLoop:
         user = self.pick_user(unit, number) if self.pick_user else None
         return TurnLoop(
@@ -290,7 +292,7 @@ class LiveConversations:
         plan = unit.scenario.plan
         if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
             return None
-        return told_by_plan(plan, unit.scenario.date) if plan else user_prompt(unit.scenario)
+        return plan_user_prompt(plan, unit.scenario.date) if plan else user_prompt(unit.scenario)
 
     def _user(self, unit: Unit, number: int, attempt: int, tools: UserTools | None) -> User:
         if unit.scenario.scripted:
@@ -304,7 +306,7 @@ class LiveConversations:
             user = PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
         else:
             user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
-        return UntoldUser(user, self.redact.transcript) if self.redact.hides_transcripts else user
+        return RedactedUser(user, self.redact.transcript) if self.redact.hides_transcripts else user
 
 
 def _needs_spans(unit: Unit) -> bool:
@@ -350,7 +352,7 @@ def live_conversations(
     return LiveConversations(
         agents=agents,
         models=models,
-        unmocked_tools=wished_unmocked_tools(config, prepared.request.options),
+        unmocked_tools=unmocked_tools_setting(config, prepared.request.options),
         request_timeout_s=config.request_timeout_ms / 1000,
         redact=prepared.loaded.redact,
         pick_user=pick_user,
@@ -364,7 +366,7 @@ def live_conversations(
 class FinishedConversations:
     """Replays the conversations of an earlier run, turn by turn, without any agent."""
 
-    held: HeldEarlier
+    held: EarlierConversation
 
     async def converse(
         self,
@@ -372,7 +374,7 @@ class FinishedConversations:
         number: int,
         conversation_id: str,
         on_turn: OnTurn,
-        outside: Outside = nullcontext,
+        outside: WaitingBlock = nullcontext,
         attempt: int = 0,
     ) -> Conversation:
         del conversation_id, outside, attempt  # a finished conversation needs none of these

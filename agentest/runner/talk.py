@@ -1,7 +1,7 @@
 """A conversation between a person and an agent, through a scenario's mocks.
 
-`Talking` runs it, `choices` and `chosen_talk` select scenario and agent, `Visitor` is the person as a user,
-and `Desk` lets the person inspect and answer tool calls.
+`PersonConversation` runs it, `choices` and `chosen_talk` select scenario and agent, `PersonUser` is the
+person as a user, and `CallInbox` lets the person inspect and answer tool calls.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import anyio
 
-from agentest.config.agent_types import AgentConfig, hands_calls_over
+from agentest.config.agent_types import AgentConfig, returns_calls
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
-from agentest.conversation.simulated_user import Said, User
+from agentest.conversation.simulated_user import NextMessage, User
 from agentest.conversation.turn_loop import with_state
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunWarning, ScenarioResult
@@ -31,16 +31,16 @@ from agentest.domain.transcript import (
     Turn,
     UnfinishedTurn,
 )
-from agentest.mocks.answering import Given, Outcome
+from agentest.mocks.answering import ManualAnswer, MockOutcome
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.models.factory import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
 from agentest.runner.plan import Unit, agents_under_test, make_plan
-from agentest.runner.prepare import Prepared, Request, configure, discover_scenarios, prepared_for
-from agentest.runner.run import unclaimed_calls
+from agentest.runner.prepare import Prepared, RunRequest, configure, discover_scenarios, prepared_for
+from agentest.runner.run import unclaimed_call_warnings
 from agentest.runner.sources import OnMocks, live_conversations
-from agentest.scenarios.discovery import Discovered, PathChoice, search
+from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, search
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
@@ -57,7 +57,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoke:
+class MessageSent:
     """The person sent a message."""
 
     turn_index: int
@@ -72,18 +72,18 @@ class Replied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class TalkNote:
     """A note for the person."""
 
     text: str
 
 
-Happening = Ready | Spoke | Replied | Noted
-Tell = Callable[[Happening], object]
+TalkEvent = Ready | MessageSent | Replied | TalkNote
+Tell = Callable[[TalkEvent], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class TalkResult:
     """The outcome of the conversation."""
 
     conversation: Conversation | None
@@ -96,7 +96,7 @@ def _no_mocks(_: str, __: MockResolver) -> None:
     """Ignore the mocks."""
 
 
-class Talking:
+class PersonConversation:
     """A conversation of a person with an agent, from opening the agent to closing it.
 
     Args:
@@ -121,7 +121,7 @@ class Talking:
         self._on_mocks = on_mocks
         self._mocks: MockResolver | None = None
         self._turns: tuple[Turn, ...] = ()
-        self._said: Spoke | None = None
+        self._said: MessageSent | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopped = False
 
@@ -136,9 +136,9 @@ class Talking:
         if self._tasks:
             self._tasks.cancel_scope.cancel()
 
-    async def run(self) -> Held:
+    async def run(self) -> TalkResult:
         """Run the conversation to its end. Raises UsageError if it cannot begin."""
-        result: Held | None = None
+        result: TalkResult | None = None
         problem: UsageError | None = None
         async with anyio.create_task_group() as self._tasks:
             if self._stopped:
@@ -151,9 +151,9 @@ class Talking:
             self._tasks.cancel_scope.cancel()
         if problem and not self._stopped:
             raise type(problem)(self._prepared.loaded.redact(str(problem)))
-        return result or Held(conversation=self._partial_transcript())
+        return result or TalkResult(conversation=self._partial_transcript())
 
-    async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> Held:
+    async def _converse(self, stack: AsyncExitStack, tasks: anyio.abc.TaskGroup) -> TalkResult:
         prepared = stack.enter_context(with_ports(self._prepared))
         started = await start_servers(prepared, stack, tasks, self._note)
         agents = await connected_agents(prepared, started.client, stack, self._note)
@@ -169,16 +169,18 @@ class Talking:
             on_mocks=self._begin,
         )
         conversation = await source.converse(self._unit, 1, self._id, self._on_turn)
-        return Held(conversation=conversation, unclaimed=unclaimed_calls(self._prepared, started.registry))
+        return TalkResult(
+            conversation=conversation, unclaimed=unclaimed_call_warnings(self._prepared, started.registry)
+        )
 
     def _begin(self, conversation_id: str, mocks: MockResolver) -> None:
         self._mocks = mocks
         self._on_mocks(conversation_id, mocks)
 
     def _note(self, text: str) -> None:
-        self._tell(Noted(text=self._prepared.loaded.redact(text)))
+        self._tell(TalkNote(text=self._prepared.loaded.redact(text)))
 
-    def _on_message(self, said: Spoke) -> None:
+    def _on_message(self, said: MessageSent) -> None:
         self._said = said
         self._tell(said)
 
@@ -207,12 +209,12 @@ class _ReportingUser:
     """A user whose messages are reported as events."""
 
     user: User
-    tell: Callable[[Spoke], None]
+    tell: Callable[[MessageSent], None]
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         said = await self.user.next_message(turns)
-        if isinstance(said, Said):
-            self.tell(Spoke(turn_index=len(turns), text=said.text))
+        if isinstance(said, NextMessage):
+            self.tell(MessageSent(turn_index=len(turns), text=said.text))
         return said
 
 
@@ -223,7 +225,7 @@ MOST_TURNS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class TalkChoices:
     """The scenarios and agents to choose from."""
 
     scenarios: tuple[Scenario, ...]
@@ -234,7 +236,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TalkChoice:
     """The chosen scenario and agent."""
 
     file: str | None = None
@@ -246,7 +248,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenTalk:
+class PreparedTalk:
     """A conversation that is ready to begin."""
 
     prepared: Prepared
@@ -263,7 +265,7 @@ class ChosenTalk:
     @property
     def reached(self) -> bool:
         """True if Agentest receives the agent's calls, to be answered by mocks or by hand."""
-        return hands_calls_over(self.agent) or bool(self.agent.mock_servers)
+        return returns_calls(self.agent) or bool(self.agent.mock_servers)
 
     @property
     def _answers_meanwhile(self) -> bool:
@@ -300,12 +302,12 @@ def without_user_tools(unit: Unit) -> str:
     )
 
 
-def choices(request: Request, environ: MutableMapping[str, str] = os.environ) -> Choices:
+def choices(request: RunRequest, environ: MutableMapping[str, str] = os.environ) -> TalkChoices:
     """Return the choices. Reads the configuration and imports all scenario files. Raises UsageError."""
     loaded = configure(request, environ)
     discovered = discover_scenarios(request, loaded)
     under_test, known = agents_under_test(loaded.config, None)
-    return Choices(
+    return TalkChoices(
         scenarios=tuple(each for each in discovered.scenarios if not each.refused),
         broken=tuple(
             f"{shown_path(file, request.root)}:{line}: {problem}"
@@ -315,9 +317,9 @@ def choices(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     )
 
 
-def chosen_talk(
-    request: Request, choice: Choice, environ: MutableMapping[str, str] = os.environ
-) -> ChosenTalk:
+def prepare_talk(
+    request: RunRequest, choice: TalkChoice, environ: MutableMapping[str, str] = os.environ
+) -> PreparedTalk:
     """Return the chosen conversation, checked as far as possible without the agent. Raises UsageError.
 
     Args:
@@ -330,10 +332,12 @@ def chosen_talk(
     discovered = discover_scenarios(request, loaded) if paths else _without_scenario(request, choice, loaded)
     plan = make_plan(loaded.config, discovered, options, request.root)
     prepared = prepared_for(request, loaded, plan, (), environ)
-    return ChosenTalk(prepared=prepared, unit=replace(_only_unit(plan.entries, choice), max_turns=MOST_TURNS))
+    return PreparedTalk(
+        prepared=prepared, unit=replace(_only_unit(plan.entries, choice), max_turns=MOST_TURNS)
+    )
 
 
-def _paths(root: Path, choice: Choice, loaded: LoadedConfig) -> tuple[PathChoice, ...]:
+def _paths(root: Path, choice: TalkChoice, loaded: LoadedConfig) -> tuple[PathChoice, ...]:
     """Return the chosen file. Raises UsageError for one that no run would import: importing executes it."""
     if choice.file is None or choice.scenario is None:
         return ()
@@ -344,13 +348,13 @@ def _paths(root: Path, choice: Choice, loaded: LoadedConfig) -> tuple[PathChoice
     return (PathChoice(given=given, path=path, name=choice.scenario),)
 
 
-def _without_scenario(request: Request, choice: Choice, loaded: LoadedConfig) -> Discovered:
+def _without_scenario(request: RunRequest, choice: TalkChoice, loaded: LoadedConfig) -> DiscoveredScenarios:
     under_test, _ = agents_under_test(loaded.config, choice.agent)
     nowhere = str(request.root / FREE)
-    return Discovered(scenarios=(Scenario(name=FREE, file=nowhere, line=0, agent=under_test[0]),))
+    return DiscoveredScenarios(scenarios=(Scenario(name=FREE, file=nowhere, line=0, agent=under_test[0]),))
 
 
-def _only_unit(entries: tuple[Unit | ScenarioResult, ...], choice: Choice) -> Unit:
+def _only_unit(entries: tuple[Unit | ScenarioResult, ...], choice: TalkChoice) -> Unit:
     """Return the one matching unit. Raises UsageError."""
     units = [entry for entry in entries if isinstance(entry, Unit)]
     if not units:
@@ -370,11 +374,11 @@ def _why_not(entries: tuple[Unit | ScenarioResult, ...]) -> Iterator[str]:
             )
 
 
-class NotNow(Exception):
+class ActionNotPossible(Exception):
     """The person's action is not possible now; the message says why."""
 
 
-class Visitor:
+class PersonUser:
     """A user whose messages arrive one by one, when the conversation waits for them.
 
     Args:
@@ -383,13 +387,13 @@ class Visitor:
 
     def __init__(self, on_listening: Callable[[], object]) -> None:
         self._on_listening = on_listening
-        self._next: asyncio.Future[Said | Ending] | None = None
+        self._next: asyncio.Future[NextMessage | Ending] | None = None
 
     @property
     def awaited(self) -> bool:
         return self._next is not None and not self._next.done()
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         """Wait for the next message."""
         del turns  # the person remembers them
         self._next = asyncio.get_running_loop().create_future()
@@ -399,8 +403,10 @@ class Visitor:
     def say(self, text: str) -> None:
         """Send a message. Raises NotNow if the conversation does not wait for one."""
         if self._next is None or self._next.done():
-            raise NotNow("the agent is at work on the message before: wait for its reply, or stop it")
-        self._next.set_result(Said(text))
+            raise ActionNotPossible(
+                "the agent is at work on the message before: wait for its reply, or stop it"
+            )
+        self._next.set_result(NextMessage(text))
 
     def leave(self) -> bool:
         """End the conversation if it waits for a message. Returns False in the middle of a turn."""
@@ -411,7 +417,7 @@ class Visitor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallSeen:
+class CallState:
     """The current state of a call; reported again after every change."""
 
     number: int
@@ -419,7 +425,7 @@ class CallSeen:
     call: ToolCall
     waiting: bool = False
     """True if a person must answer it."""
-    proposed: Outcome | None = None
+    proposed: MockOutcome | None = None
     """The mock's answer to a waiting call; None: no mock."""
     by_hand: bool = False
     """True if a person gave or changed the answer."""
@@ -433,8 +439,8 @@ class CallSeen:
 class _WaitingCall:
     """A call that waits for a person."""
 
-    proposed: Outcome | None
-    answer: asyncio.Future[Given | None]
+    proposed: MockOutcome | None
+    answer: asyncio.Future[ManualAnswer | None]
 
 
 @dataclass(slots=True)
@@ -446,13 +452,13 @@ class _CallDetails:
 
 
 @dataclass(slots=True)
-class Desk:
+class CallInbox:
     """Shows calls to a person, who can answer them by hand (`mocks.answering.Attendant`).
 
     The mock is called in any case, so that sequences advance and states change whatever the final answer is.
     """
 
-    tell: Callable[[CallSeen], object]
+    tell: Callable[[CallState], object]
     """Receives calls in the event loop's thread."""
     holds: bool = False
     """True if every call waits for the person. Calls without a mock always wait."""
@@ -471,7 +477,7 @@ class Desk:
         else:
             self._loop.call_soon_threadsafe(self._report, call)
 
-    async def answer(self, call: RecordedCall, proposed: Outcome | None) -> Given | None:
+    async def answer(self, call: RecordedCall, proposed: MockOutcome | None) -> ManualAnswer | None:
         """Wait for the person's answer; None: use the mock's."""
         known = self._known(call)
         if proposed is not None and not self.holds:
@@ -486,13 +492,13 @@ class Desk:
         known.by_hand = given is not None
         return given
 
-    def give(self, number: int, given: Given | None) -> None:
+    def give(self, number: int, given: ManualAnswer | None) -> None:
         """Answer a waiting call; None: use its mock's answer. Raises NotNow."""
         waiting = self._waiting.get(number)
         if waiting is None or waiting.answer.done():
-            raise NotNow("this call does not wait for an answer any more")
+            raise ActionNotPossible("this call does not wait for an answer any more")
         if given is None and waiting.proposed is None:
-            raise NotNow("nothing mocks this tool: write its answer")
+            raise ActionNotPossible("nothing mocks this tool: write its answer")
         waiting.answer.set_result(given)
 
     def hold(self, *, calls: bool) -> None:
@@ -509,7 +515,7 @@ class Desk:
         known = self._known(call)
         waiting = self._waiting.get(known.number)
         self.tell(
-            CallSeen(
+            CallState(
                 number=known.number,
                 call=call.call,
                 waiting=waiting is not None,

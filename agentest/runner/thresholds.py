@@ -20,15 +20,15 @@ from agentest.support.errors import ConfigError
 from agentest.support.importing import import_object
 from agentest.support.spelling import did_you_mean
 from agentest.support.statistics.sequential import (
-    Errors,
-    Look,
+    CombinedLook,
+    ErrorRates,
     MeanTest,
-    Question,
+    SequentialDecision,
+    SequentialTest,
     ShareTest,
-    Standing,
     Undecidable,
     look,
-    path_of,
+    replay_values,
 )
 from agentest.support.text import count
 
@@ -113,7 +113,7 @@ class Schedule:
         """Return how many conversations to run after all of these have finished; 0: they are enough."""
         left = self.repeat.max - len(results)
         found = self._assess(results)
-        if found.standing is not Standing.OPEN:
+        if found.standing is not SequentialDecision.OPEN:
             return 0
         # Without a pass rate, the next failed conversation decides.
         soonest = 1 if PASS_RATE not in self.thresholds else found.fewest
@@ -123,32 +123,32 @@ class Schedule:
         """Return after how many conversations the verdict was decided; None: it is undecided."""
         standing = self._assess(results).standing
         decided = {
-            Status.PASSED: standing is Standing.HOLDS,
-            Status.FAILED: standing is Standing.MISSED,
+            Status.PASSED: standing is SequentialDecision.HOLDS,
+            Status.FAILED: standing is SequentialDecision.MISSED,
         }
         return len(results) if decided.get(verdict.status) else None
 
-    def _assess(self, results: Sequence[ConversationResult]) -> Look:
+    def _assess(self, results: Sequence[ConversationResult]) -> CombinedLook:
         if PASS_RATE not in self.thresholds and any(
             fails_scenario(each, self.thresholds) for each in results
         ):
-            return Look(standing=Standing.MISSED, fewest=0)
+            return CombinedLook(standing=SequentialDecision.MISSED, fewest=0)
         values = {name: values_of(name, results) for name in self.thresholds}
         return look(tests_of(self.repeat, self.thresholds), values, self.repeat.max - len(results))
 
 
-def tests_of(repeat: Repeat, thresholds: Mapping[str, float]) -> dict[str, Question]:
+def tests_of(repeat: Repeat, thresholds: Mapping[str, float]) -> dict[str, SequentialTest]:
     """Return one test for each threshold.
 
     One missed threshold fails the unit, so the tests share the error rate of a fail verdict. A pass needs all
     thresholds, so each test may err as often as a pass verdict.
     """
     error = 1 - repeat.confidence
-    errors = Errors(missed=error / max(1, len(thresholds)), holds=error)
+    errors = ErrorRates(missed=error / max(1, len(thresholds)), holds=error)
     return {name: _test(name, least, repeat, errors) for name, least in thresholds.items()}
 
 
-def _test(name: str, least: float, repeat: Repeat, errors: Errors) -> Question:
+def _test(name: str, least: float, repeat: Repeat, errors: ErrorRates) -> SequentialTest:
     kind = BUILTIN[name].kind if name in BUILTIN else None
     if name == PASS_RATE or kind is Kind.BINARY:
         return ShareTest(least=least, first=repeat.min, last=repeat.max, errors=errors)
@@ -205,6 +205,6 @@ def _note(name: str, least: float, repeat: Repeat, scenarios: Sequence[str]) -> 
 
 def _out_of_reach(repeat: Repeat, thresholds: Mapping[str, float]) -> Iterator[str]:
     for name, question in tests_of(repeat, thresholds).items():
-        best = path_of(question, [question.range[1]] * repeat.max)
-        if best.standing is not Standing.HOLDS:
+        best = replay_values(question, [question.range[1]] * repeat.max)
+        if best.standing is not SequentialDecision.HOLDS:
             yield name

@@ -15,12 +15,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agentest.config.agent_types import sight_of
+from agentest.config.agent_types import visibility_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.mock_servers import McpMock, RestMock
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, tools_shown
-from agentest.config.visibility_advice import TELLING, ways_to_see, ways_to_see_all, ways_to_see_untold
+from agentest.config.visibility_advice import (
+    TELLING,
+    advice_for_unseen_calls,
+    partial_visibility_advice,
+    unreported_calls_advice,
+)
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Sight
 from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
@@ -36,7 +41,7 @@ _FILES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedBeside:
+class MockServerTools:
     """The mock servers of an agent, as far as files describe their tools."""
 
     servers: tuple[McpMock | RestMock, ...] = ()
@@ -90,14 +95,14 @@ class ServedBeside:
             yield from _recorded(path, _changed(path))
 
 
-def served_beside(
+def mock_server_tools_of(
     servers: tuple[McpMock | RestMock, ...], scenarios: Iterable[Scenario], root: Path
-) -> ServedBeside:
+) -> MockServerTools:
     """Return the mock servers of an agent with the tools that its scenarios name."""
     if not servers:
-        return ServedBeside()
+        return MockServerTools()
     held = list(scenarios)
-    return ServedBeside(
+    return MockServerTools(
         servers=servers,
         root=root,
         mocked=frozenset(tool for each in held for tool in each.tools),
@@ -110,7 +115,6 @@ def _key(server: McpMock | RestMock) -> str:
 
 
 def _is_request(name: str) -> bool:
-    """Return True for a method and a path: every such call is a request to the server."""
     method, _, path = name.partition(" ")
     return method.isupper() and path.startswith("/")
 
@@ -119,7 +123,6 @@ def _is_request(name: str) -> bool:
 def _operations(
     path: Path, changed: int, mocked: frozenset[str], spoken: frozenset[str]
 ) -> tuple[KnownTool, ...]:
-    """Return the operations of a document. Cached, because every unit needs them."""
     del changed  # a changed file is read again
     from agentest.mock_servers.rest.operations import read_operations, told_operations
 
@@ -158,7 +161,7 @@ class ToolsOfAgent:
     """None: the configuration does not list them."""
     sent: tuple[AgentTool, ...] = ()
     """The tools that its requests declare."""
-    beside: ServedBeside = ServedBeside()
+    beside: MockServerTools = MockServerTools()
 
     @property
     def listed(self) -> frozenset[str]:
@@ -169,7 +172,7 @@ class ToolsOfAgent:
         return self.beside.listed()
 
 
-def read_beside(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
+def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
     """Read the tools of mock servers before the first conversation.
 
     Yields notes about files that cannot be read; a live run has reported them when it opened the servers.
@@ -284,7 +287,6 @@ def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[s
 
 
 def _fitting(lines: Iterable[str]) -> list[str]:
-    """Return as many of the first lines as fit. Consumes no more."""
     kept: list[str] = []
     room = MOST_CHARS
     for line in lines:
@@ -323,7 +325,6 @@ def _one_line(text: str) -> str:
 
 
 def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield `name: type (description)` for each argument, with `?` if it is optional."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else ()
     for name, told in properties.items() if isinstance(properties, Mapping) else ():
@@ -423,13 +424,12 @@ def unknown_tools(
 
 
 def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
-    """Yield the tools of the agent's settings, its requests and its mock servers' files."""
     yield from (tool.name for tool in agent.configured or ())
     yield from (tool.name for tool in agent.sent)
     yield from (tool.name for tool in agent.beside.known())
 
 
-def misspelt_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
+def misspelled_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
     """Return an error if the scenario misspells one of its own or its agent's tools; None if not."""
     tools = {*scenario.tools, *_tools_of_agent(agent)}
     for named in unknown:
@@ -456,7 +456,6 @@ def _nearest(name: ToolName, tools: Iterable[str]) -> str | None:
 
 
 def _distance(one: str, other: str) -> int:
-    """Return the edit distance of two names, exact up to `_NEAR`."""
     if abs(len(one) - len(other)) > _NEAR:
         return _NEAR + 1
     row = list(range(len(other) + 1))
@@ -468,12 +467,12 @@ def _distance(one: str, other: str) -> int:
     return row[-1]
 
 
-EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
+TYPES_WITH_TOOLS_ON_EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", "a2a")
 """Agent types whose protocol lets either the caller or the agent run a tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AboutAgent:
+class AgentTraits:
     """The facts about an agent that evaluation and executor need."""
 
     sight: Sight = Sight.RETURNED
@@ -511,14 +510,14 @@ class AboutAgent:
     """Why the time to the first token is unknown; "": it is known."""
 
 
-def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) -> AboutAgent:
+def agent_traits(name: str, agent: AnyAgent, beside: MockServerTools | None = None) -> AgentTraits:
     """Collect the facts about an agent's calls and tools from its settings.
 
     Args:
         beside: its mock servers, whose tools judges see.
     """
-    sight = sight_of(agent)
-    return AboutAgent(
+    sight = visibility_of_agent(agent)
+    return AgentTraits(
         sight=sight,
         blind=_why_hidden(name, agent),
         untold=_why_untold(name, agent),
@@ -527,10 +526,10 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
-        tools_on_either_side=agent.type in EITHER_SIDE,
+        tools_on_either_side=agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE,
         spans_count=_spans_count(agent),
         seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
-        instructions=told_instructions(agent),
+        instructions=instructions_of(agent),
         tools=tools_of(agent, beside),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
@@ -538,32 +537,35 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
 
 
 def _why_hidden(name: str, agent: AnyAgent) -> str | None:
-    match sight_of(agent):
+    match visibility_of_agent(agent):
         case Sight.UNSEEN:
-            return ways_to_see(name, agent)
+            return advice_for_unseen_calls(name, agent)
         case Sight.PARTIAL:
-            return ways_to_see_all(name, agent)
+            return partial_visibility_advice(name, agent)
     return None
 
 
 def _why_untold(name: str, agent: AnyAgent) -> str | None:
-    """Return None if the configuration says how calls are visible, or nothing could show a hidden call."""
-    if not agent.mock_servers or agent.tool_visibility is not None or sight_of(agent) is Sight.UNSEEN:
+    if (
+        not agent.mock_servers
+        or agent.tool_visibility is not None
+        or visibility_of_agent(agent) is Sight.UNSEEN
+    ):
         return None
     if agent.type == "custom" and agent.tells_own_calls:
         return None  # calls of an agent object come to Agentest, but those of its clients do not
-    return ways_to_see_untold(name, agent)
+    return unreported_calls_advice(name, agent)
 
 
-def told_instructions(agent: AnyAgent) -> str:
+def instructions_of(agent: AnyAgent) -> str:
     """Return the agent's instructions for judges: from the configuration, else from its requests."""
     return (agent.instructions or agent.sent_instructions).strip()
 
 
-def tools_of(agent: AnyAgent, beside: ServedBeside | None = None) -> ToolsOfAgent:
+def tools_of(agent: AnyAgent, beside: MockServerTools | None = None) -> ToolsOfAgent:
     """Collect an agent's tools from its settings."""
     configured = None if agent.tools is None else tuple(agent.tools)
-    return ToolsOfAgent(configured=configured, sent=agent.sent_tools, beside=beside or ServedBeside())
+    return ToolsOfAgent(configured=configured, sent=agent.sent_tools, beside=beside or MockServerTools())
 
 
 def _spans_count(agent: AnyAgent) -> bool:

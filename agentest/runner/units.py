@@ -23,7 +23,7 @@ from agentest.domain.results import (
     VerdictWarning,
 )
 from agentest.domain.results.verdicts import WarningCode
-from agentest.domain.root_causes import causes_of
+from agentest.domain.root_causes import find_scenario_causes
 from agentest.domain.tool_visibility import SeenBy, Sight, cannot_be_seen
 from agentest.domain.verdict import (
     averages,
@@ -34,29 +34,29 @@ from agentest.domain.verdict import (
     with_severe_failures,
 )
 from agentest.judging.custom_metrics import Metric
-from agentest.judging.error_grouping import deduplicate, group_by_label, with_examples
-from agentest.judging.evaluation import OngoingEvaluation
+from agentest.judging.error_grouping import add_examples, group_by_label, group_failures
+from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.judging.judge import Judge
-from agentest.runner.plan import Unit, joined
+from agentest.runner.plan import Unit, total_usage
 from agentest.runner.run_summary import (
     agent_without_judge,
     known_agent,
     scenario_result,
     stop_reason,
-    with_wishes,
+    with_goal_and_profile,
 )
-from agentest.runner.session import Connections, Session, Settings, Stop
+from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.thresholds import Schedule
 from agentest.runner.warnings import (
+    calls_not_judged,
+    criteria_not_judged,
     disagreements,
     held_again,
     idle_user,
     questioned,
     tools_without_model,
-    unasked,
     unit_warnings,
-    unjudged,
     warnings_of,
 )
 
@@ -136,7 +136,7 @@ class UnitProgress:
 class UnitEvaluation:
     """Evaluates the conversations of units."""
 
-    def __init__(self, custom: Sequence[Metric], settings: Settings, connections: Connections) -> None:
+    def __init__(self, custom: Sequence[Metric], settings: Settings, connections: UnitConnections) -> None:
         self._custom = custom
         self._skip_decided = settings.skip_decided
         self._redact = connections.redact
@@ -154,7 +154,7 @@ class UnitEvaluation:
         """True if a model judges."""
         return self._judge is not None or bool(self._named)
 
-    def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> OngoingEvaluation:
+    def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> ConversationEvaluation:
         """Begin to evaluate one conversation; its turns are added as they close.
 
         Args:
@@ -162,7 +162,7 @@ class UnitEvaluation:
         """
         if unit.scope not in self._evaluators:
             self._evaluators[unit.scope] = self._evaluator(unit)
-        return OngoingEvaluation(self._evaluators[unit.scope], number, at_end=at_end)
+        return ConversationEvaluation(self._evaluators[unit.scope], number, at_end=at_end)
 
     def end(self, unit: Unit) -> None:
         """Release a unit whose conversations have all been evaluated."""
@@ -200,7 +200,7 @@ class UnitEvaluation:
 class UnitDecision:
     """Decides whether units pass."""
 
-    def __init__(self, settings: Settings, connections: Connections) -> None:
+    def __init__(self, settings: Settings, connections: UnitConnections) -> None:
         self._fail_on = settings.fail_on
         self._strict = settings.strict
         self._judge = connections.models.judge
@@ -230,7 +230,7 @@ class UnitDecision:
     async def _deduplicate(self, progress: UnitProgress) -> Deduplication:
         unit = progress.unit
         failures = [failure for result in progress.ordered for failure in result.failures]
-        groups = await deduplicate(
+        groups = await group_failures(
             failures,
             unit.scenario,
             self._judge,
@@ -246,14 +246,14 @@ class UnitDecision:
         unit, conversations = progress.unit, _graded(progress.ordered, deduplication)
         thresholds = _thresholds_if_incomplete(unit.thresholds) if stopped else unit.thresholds
         exact = unit.scenario.case is not None
-        deduplication = with_examples(deduplication, conversations, self._redact)
+        deduplication = add_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
         warnings = (
             *warnings_of(conversations),
             *disagreements(unit.scenario, conversations),
-            *unjudged(unit.scenario, unit.metrics),
+            *criteria_not_judged(unit.scenario, unit.metrics),
             *undecisive_problems(conversations, thresholds),
-            *unasked(unit.scenario, conversations),
+            *calls_not_judged(unit.scenario, conversations),
             *(() if self._user else tools_without_model(unit.scenario, conversations)),
         )
         questions = unit_warnings(unit, conversations, complete=stopped is None)
@@ -265,14 +265,14 @@ class UnitDecision:
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
             severity_unknown=not deduplication.graded,
-            causes=causes_of(verdict.reasons, conversations),
+            causes=find_scenario_causes(verdict.reasons, conversations),
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
-            usage=joined(unit.kept.usage, self._ledger.of(unit.scope)),
+            usage=total_usage(unit.kept.usage, self._ledger.of(unit.scope)),
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
-        result = with_figures(with_wishes(result, unit, self._redact), conversations)
+        result = with_figures(with_goal_and_profile(result, unit, self._redact), conversations)
         questions += partial_visibility(unit, conversations, result.verdict)
         return questioned(result, self._without_secrets(questions), strict=self._strict)
 
@@ -402,13 +402,13 @@ def _metrics_of_seen_calls(conversations: Sequence[ConversationResult]) -> list[
     return [f"judged by the calls that were seen: {', '.join(found)}"] if found else []
 
 
-def report_finished(session: Session) -> dict[str, ScenarioResult]:
+def report_finished(session: RunSession) -> dict[str, ScenarioResult]:
     """Report units that an earlier run finished. Returns their results by scope."""
     finished = ((unit.scope, unit.kept.result) for unit in session.prepared.plan.units)
     return {scope: _report(session, result) for scope, result in finished if result}
 
 
-def report_never_begun(session: Session, begun: Collection[str]) -> dict[str, ScenarioResult]:
+def report_never_begun(session: RunSession, begun: Collection[str]) -> dict[str, ScenarioResult]:
     """Report the finished part of units that a stop interrupted. Returns their results by scope.
 
     Args:
@@ -422,12 +422,12 @@ def report_never_begun(session: Session, begun: Collection[str]) -> dict[str, Sc
     }
 
 
-def _partial_result(session: Session, unit: Unit) -> ScenarioResult:
-    connections = Connections(redact=session.prepared.loaded.redact)
+def _partial_result(session: RunSession, unit: Unit) -> ScenarioResult:
+    connections = UnitConnections(redact=session.prepared.loaded.redact)
     progress = UnitProgress(unit, perf_counter(), results=dict(unit.kept.conversations))
     return UnitDecision(session.settings, connections).decide_early(progress, session.stop)
 
 
-def _report(session: Session, result: ScenarioResult) -> ScenarioResult:
+def _report(session: RunSession, result: ScenarioResult) -> ScenarioResult:
     session.emit(ScenarioFinished(result))
     return result if session.settings.keep_conversations else replace(result, conversations=())

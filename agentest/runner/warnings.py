@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from agentest.domain.goal_outcome import goal_outcome, goal_reason
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL, METRICS, PASS_RATE, Kind
-from agentest.domain.reasons import counted_trajectories
+from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
@@ -352,7 +352,7 @@ def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult
     return (*_goals_warning(missed, _DONE), *_goals_warning(reached, _UNDONE))
 
 
-def unjudged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
+def criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
     """Warn if a scenario has criteria that nothing judges.
 
     Args:
@@ -366,7 +366,7 @@ def unjudged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
         yield f"nobody judges the `expected_outcome`, as {GOAL} is not among the metrics"
 
 
-def unasked(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
+def calls_not_judged(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
     """Warn if the scenario sets a metric of tool calls but no turn could be judged, as no tool is known.
 
     Metrics of the configuration are not meant for this scenario in particular.
@@ -470,13 +470,13 @@ def held_again(slug: str, whys: Mapping[int, str]) -> tuple[str, ...]:
     return (f"{what} held again, the first did not count: {shown}{more}",)
 
 
-def slimmed(result: ConversationResult) -> ConversationResult:
+def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
     """Drop texts, arguments and reasons from a passed conversation, because no later report needs them.
 
     A conversation with a problem stays complete. So does one whose unexpected calls only count, because it is
     shown when its scenario ends.
     """
-    if result.failures or not conversation_passed(result) or counted_trajectories(result):
+    if result.failures or not conversation_passed(result) or threshold_counted_trajectories(result):
         return result
     turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)
     return replace(

@@ -11,11 +11,11 @@ from agentest.scenarios.calls import (
     CallOrder,
     ExpectedCall,
     ToolName,
-    checked_name,
-    made_exact,
-    place_of,
+    as_exact_call,
+    call_option_problems,
+    checked_tool_name,
     place_word,
-    wrong_words,
+    position_of,
 )
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.trajectory_parser import parse_any_of, parse_order
@@ -53,13 +53,13 @@ def call(
         raise ValueError(f"call({brief(tool)}): expected a dict of arguments, found {brief(given)}")
     if twice := [name for name in more if name in given]:
         raise ValueError(f"call({brief(tool)}): `{twice[0]}` is given twice, in the dict and as a keyword")
-    name = checked_name(tool, f"call({brief(tool)})")
-    for word, error in wrong_words(where, first, last, nth):
+    name = checked_tool_name(tool, f"call({brief(tool)})")
+    for word, error in call_option_problems(where, first, last, nth):
         raise ValueError(
             f"call({tool!r}): {word}: {error}. An argument of the tool that is called `{word}` goes into a "
             f"dict: call({tool!r}, {{{word!r}: …}})"
         )
-    place = place_of(first, last, nth, f"call({brief(tool)})")
+    place = position_of(first, last, nth, f"call({brief(tool)})")
     says_args = args is not None or bool(more)
     given = {**given, **more}
     return ExpectedCall(
@@ -77,7 +77,7 @@ def exactly(expected: ExpectedCall) -> ExpectedCall:
     """Expect a call with no arguments beyond the given ones. Raises ValueError for anything but a call."""
     if not isinstance(expected, ExpectedCall):
         raise ValueError(f"exactly: expected call(…), found {brief(expected)}")
-    return made_exact(expected)
+    return as_exact_call(expected)
 
 
 def any_of(*alternatives: Any) -> AnyOf:

@@ -166,12 +166,12 @@ class CallOrder:
         return f"{self.kind}({shown(self.first)}, {shown(self.then)})"
 
 
-def made_exact(expected: ExpectedCall) -> ExpectedCall:
+def as_exact_call(expected: ExpectedCall) -> ExpectedCall:
     """Return the call in mode `exact`: with no arguments beyond the given ones."""
     return replace(expected, args=expected.args or {}, arg_match_mode="exact", mode_unsaid=False)
 
 
-def checked_name(value: Any, key: str) -> ToolName:
+def checked_tool_name(value: Any, key: str) -> ToolName:
     """Return a tool name or a pattern of names. Raises ValueError."""
     if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
         return value
@@ -182,7 +182,7 @@ def checked_name(value: Any, key: str) -> ToolName:
     return value
 
 
-def wrong_words(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[str, str]]:
+def call_option_problems(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[str, str]]:
     """Yield each invalid option of a call, with the reason."""
     if where is not None and (not callable(where) or isinstance(where, type)):
         yield "where", f"expected a function of all arguments, found {brief(where)}"
@@ -200,7 +200,7 @@ def place_word(first: bool, last: bool) -> str:
     return "first" if first else "last" if last else "nth"
 
 
-def place_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:
+def position_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:
     """Return the position of a call from `first`, `last` and `nth`. Raises ValueError if they conflict."""
     given = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
     places = {word: place for word, place in given.items() if place is not None}

@@ -15,7 +15,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _UNKNOWN = object()
 
 
-def flaw_of(check: Callable[..., Any]) -> str | None:
+def find_check_flaw(check: Callable[..., Any]) -> str | None:
     """Return why a check proves nothing; None if it has no known flaw or its source is not available."""
     while isinstance(check, partial):
         check = check.func

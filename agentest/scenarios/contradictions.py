@@ -166,7 +166,7 @@ def _forbidden_and_expected(made: Trajectory, calls: str, key: str) -> Iterator[
 
 def _order_problems(made: Trajectory, key: str) -> Iterator[str]:
     for order in made.orders:
-        if order.kind == "before" and alike(order.first, order.then):
+        if order.kind == "before" and are_equivalent_steps(order.first, order.then):
             yield (
                 f"{key}.before: {_shown(order.first)} is expected before {_shown(order.then)}, which no call "
                 "can be: it would have to come before itself"
@@ -194,7 +194,7 @@ def _covers_arguments(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
     return all(name in given and is_same(value, given[name]) for name, value in banned.args.items())
 
 
-def alike(one: Step, other: Step) -> bool:
+def are_equivalent_steps(one: Step, other: Step) -> bool:
     """Return True if two calls, or alternatives, are equivalent."""
     if isinstance(one, ExpectedCall) and isinstance(other, ExpectedCall):
         return all(is_same(getattr(one, name), getattr(other, name)) for name in _CALL_FIELDS)
@@ -204,7 +204,7 @@ def alike(one: Step, other: Step) -> bool:
 
 
 def _same_path(one: Sequence[Step], other: Sequence[Step]) -> bool:
-    return len(one) == len(other) and all(map(alike, one, other))
+    return len(one) == len(other) and all(map(are_equivalent_steps, one, other))
 
 
 def _calls_with_keys(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCall]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.domain.messages import Session
-from agentest.domain.metrics import metric_name, normal_thresholds
+from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.mocks.binding import MockSequence
 from agentest.scenarios.calls import CallOrder
@@ -32,11 +32,11 @@ from agentest.scenarios.expectations import (
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.model import Check, Criterion, Scenario, ScriptedTurn, parse_criteria, parse_session
 from agentest.scenarios.options import parse_check, parse_state, parse_tools, parse_user_tools
-from agentest.scenarios.parser import checked_text, known_keys, needed_text, positive, yes_or_no
+from agentest.scenarios.parser import bool_or_none, checked_text, known_keys, nonempty_text, positive_or_none
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories
-from agentest.support.calling import words_of
-from agentest.support.dates import checked_date
+from agentest.support.calling import message_of_error
+from agentest.support.dates import normalize_date
 from agentest.support.errors import ScenarioError
 from agentest.support.source_location import raised_at
 from agentest.support.spelling import did_you_mean, snake_keys
@@ -47,7 +47,7 @@ PLACEHOLDERS = ("profile", "goal", "knowledge", "date")
 
 
 @contextmanager
-def collecting() -> Iterator[list[Scenario]]:
+def collect_scenarios() -> Iterator[list[Scenario]]:
     """Collect the scenarios that are defined within this context."""
     scenarios: list[Scenario] = []
     _absolute.cache_clear()  # links may have changed
@@ -154,13 +154,13 @@ def scenario(
     file, line = _absolute(frame.f_code.co_filename), frame.f_lineno
     registry = _registry.get()
     try:
-        new = made({**options, **_camel_options(camel_case, options)}, file, line)
+        new = build_scenario({**options, **_camel_options(camel_case, options)}, file, line)
     except Exception as error:  # noqa: BLE001 - users' objects may raise on any access
-        problem = str(error) if isinstance(error, ValueError) else unreadable(options, error)
+        problem = str(error) if isinstance(error, ValueError) else describe_unreadable(options, error)
         problem = f"{file}:{line}: scenario {brief(name)}: {problem}"
         if registry is None:
             raise ScenarioError(problem) from None
-        new = refused(options, file, line, problem)
+        new = refused_scenario(options, file, line, problem)
     if registry is not None:
         registry.append(new)
     return new
@@ -185,14 +185,14 @@ def _camel_options(extra: Mapping[str, Any], named: Mapping[str, Any]) -> dict[s
     return options
 
 
-def made(options: dict[str, Any], file: str, line: int) -> Scenario:
+def build_scenario(options: dict[str, Any], file: str, line: int) -> Scenario:
     turns = _turns(options.get("turns"))
     goal = checked_text(options.get("goal", ""), "goal")
     if not turns and not goal.strip():
         raise ValueError(
             "has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"
         )
-    max_turns = positive(options.get("max_turns"), "max_turns")
+    max_turns = positive_or_none(options.get("max_turns"), "max_turns")
     if max_turns is not None and turns and max_turns < len(turns):
         raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
     if turns and options.get("patience") is not None:
@@ -203,24 +203,24 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
     if max_turns is not None:
         check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
     check_sayings(turns, expect)
-    trajectories = trajectories_of(options)
+    trajectories = parse_trajectory_options(options)
     user_tools = parse_user_tools(options.get("user_tools"), scripted=bool(turns))
     check_user_tools(trajectories, user_tools)
     return Scenario(
-        name=needed_text(options["name"], "name"),
+        name=nonempty_text(options["name"], "name"),
         file=file,
         line=line,
         profile=checked_text(options.get("profile", ""), "profile"),
         goal=goal,
         knowledge=_knowledge(options.get("knowledge", ())),
         user_prompt_template=_template(options.get("user_prompt_template")),
-        conversations_per_scenario=positive(
+        conversations_per_scenario=positive_or_none(
             options.get("conversations_per_scenario"), "conversations_per_scenario"
         ),
         repeat=_repeat(options),
         max_turns=max_turns,
-        parallel=yes_or_no(options.get("parallel"), "parallel"),
-        agent=needed_text(options["agent"], "agent") if "agent" in options else None,
+        parallel=bool_or_none(options.get("parallel"), "parallel"),
+        agent=nonempty_text(options["agent"], "agent") if "agent" in options else None,
         turns=turns,
         tools=parse_tools(options),
         trajectory=trajectories,
@@ -228,7 +228,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
         metrics=_metrics(options.get("metrics")),
         expected_outcome=_expected_outcome(options),
         criteria=parse_criteria(options.get("criteria", ())),
-        patience=positive(options.get("patience"), "patience"),
+        patience=positive_or_none(options.get("patience"), "patience"),
         date=parse_date(options.get("date"), "date"),
         tags=_tags(options.get("tags", ())),
         skip=_skip(options.get("skip")),
@@ -242,7 +242,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
     )
 
 
-def refused(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
+def refused_scenario(options: Mapping[str, Any], file: str, line: int, problem: str) -> Scenario:
     """Return a placeholder for a scenario with invalid options, with its name and tags for selection."""
     name, tags = options["name"], options.get("tags", ())
     tags = (tags,) if isinstance(tags, str) else tags
@@ -255,20 +255,20 @@ def refused(options: Mapping[str, Any], file: str, line: int, problem: str) -> S
     )
 
 
-def unreadable(options: Mapping[str, Any], error: Exception) -> str:
+def describe_unreadable(options: Mapping[str, Any], error: Exception) -> str:
     """Describe options that could not be read because an object in them raised `error`."""
     key = next((name for name, value in options.items() if _raises(name, value)), "an option")
     if isinstance(error, RecursionError):
         return f"{key}: contains itself, or is nested too deeply"
     at = raised_at(error)
-    words = f"{type(error).__name__}: {words_of(error)}".removesuffix(": ")
+    words = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
     return f"{key}: an object in it cannot be read: it raised {words}" + (f" ({at})" if at else "")
 
 
 def _raises(name: str, value: Any) -> bool:
     """Return True if reading this option alone raises something other than ValueError."""
     try:
-        made({"name": "x", "goal": "x", name: value}, "", 0)
+        build_scenario({"name": "x", "goal": "x", name: value}, "", 0)
     except ValueError:
         return False
     except Exception:  # noqa: BLE001 - any other exception identifies this option
@@ -289,7 +289,7 @@ def _repeat(options: Mapping[str, Any]) -> Repeat | None:
 
 def _expected_outcome(options: Mapping[str, Any]) -> str:
     text = options.get("expected_outcome")
-    return "" if text is None else needed_text(text, "expected_outcome").strip()
+    return "" if text is None else nonempty_text(text, "expected_outcome").strip()
 
 
 def parse_date(value: Any, key: str) -> str | None:
@@ -297,7 +297,7 @@ def parse_date(value: Any, key: str) -> str | None:
     if value is None:
         return None
     try:
-        return checked_date(value)
+        return normalize_date(value)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
 
@@ -310,8 +310,8 @@ def _knowledge(facts: Any) -> tuple[str, ...]:
 
 def _knowledge_item(item: Any, key: str) -> str:
     if isinstance(item, Mapping):
-        return needed_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
-    return needed_text(item, key)
+        return nonempty_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
+    return nonempty_text(item, key)
 
 
 def _template(template: Any) -> str | None:
@@ -319,7 +319,7 @@ def _template(template: Any) -> str | None:
         return None
     from agentest.support.templates import placeholders
 
-    text = needed_text(template, "user_prompt_template")
+    text = nonempty_text(template, "user_prompt_template")
     for name in placeholders(text):
         if name not in PLACEHOLDERS:
             raise ValueError(
@@ -345,14 +345,14 @@ def _turn(item: Any, key: str) -> ScriptedTurn:
     options = known_keys(item, ("user_message", "assertions", "trajectory", "expect"), key)
     if "user_message" not in options:
         raise ValueError(f"{key}.user_message: is missing")
-    trajectory = trajectories_of(options, f"{key}.")
+    trajectory = parse_trajectory_options(options, f"{key}.")
     if any(each.max_turns is not None for each in trajectory):
         raise ValueError(f"{key}.trajectory.max_turns: belongs to the scenario, not to one turn")
     expect = parse_expect(options["expect"], f"{key}.expect") if "expect" in options else None
     return ScriptedTurn(checked_text(options["user_message"], f"{key}.user_message"), trajectory, expect)
 
 
-def trajectories_of(options: Mapping[str, Any], prefix: str = "") -> tuple[Trajectory, ...]:
+def parse_trajectory_options(options: Mapping[str, Any], prefix: str = "") -> tuple[Trajectory, ...]:
     values = {name: options[name] for name in ("trajectory", "assertions") if options.get(name) is not None}
     if len(values) > 1:
         raise ValueError(f"{prefix}trajectory: is given twice, as `trajectory` and as `assertions`")
@@ -368,7 +368,7 @@ def _thresholds(thresholds: Any) -> dict[str, float]:
     if not isinstance(thresholds, Mapping):
         raise ValueError(f"thresholds: expected a dict from metric to number, found {brief(thresholds)}")
     try:
-        return normal_thresholds(thresholds)
+        return normalize_thresholds(thresholds)
     except ValueError as error:
         raise ValueError(f"thresholds: {error}") from None
 
@@ -378,16 +378,16 @@ def _metrics(names: Any) -> tuple[str, ...] | None:
         return None
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise ValueError(f"metrics: expected a list of metric names, found {brief(names)}")
-    return tuple(metric_name(needed_text(name, "metrics")) for name in names)
+    return tuple(metric_name(nonempty_text(name, "metrics")) for name in names)
 
 
 def _tags(tags: Any) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Sequence):
         raise ValueError(f"tags: expected a list of texts, found {brief(tags)}")
-    return tuple(needed_text(tag, "tags") for tag in tags)
+    return tuple(nonempty_text(tag, "tags") for tag in tags)
 
 
 def _skip(skip: Any) -> str | None:
     if skip is None or skip is False:
         return None
-    return "skip=True" if skip is True else needed_text(skip, "skip")
+    return "skip=True" if skip is True else nonempty_text(skip, "skip")

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentest.config.file import NAMES, top_of_repository
-from agentest.scenarios.definition import collecting
+from agentest.config.file import NAMES, repository_root
+from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.support.files import (
@@ -27,7 +27,7 @@ from agentest.support.redaction import Redactor
 
 _MOST_BYTES = 10_000_000
 """Size limit for a scenario file."""
-EXACTLY = "="
+EXACT_NAME_PREFIX = "="
 """Prefix of a `--scenario` value that is the complete name."""
 _AT_LINE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(:\d+)?")
 """A location as editors and tracebacks write it, with an optional column."""
@@ -44,7 +44,7 @@ class BrokenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class DiscoveredScenarios:
     """The contents of a run's scenario files.
 
     Attributes:
@@ -69,7 +69,7 @@ class Discovered:
             (file, line, message.removeprefix(f"{readable(file)}:{line}: ")) for file, line, message in found
         ]
 
-    def redacted(self, redact: Redactor) -> Discovered:
+    def redacted(self, redact: Redactor) -> DiscoveredScenarios:
         """Return a copy with secrets redacted in names, tags and messages about files that could not be
         loaded.
         """
@@ -85,7 +85,7 @@ def discover(
     file_filter: Sequence[str] = (),
     config: Path | None = None,
     paths: Sequence[PathChoice] = (),
-) -> Discovered:
+) -> DiscoveredScenarios:
     """Import the scenario files below `root`, ordered by path.
 
     Args:
@@ -109,12 +109,12 @@ def discover(
         empty += [] if defined or problem else [shown_path(path, root)]
     left_out = tuple(shown_path(folder, root) for folder in searched.left_out)
     found = tuple(_with_unique_names(scenarios))
-    return Discovered(found, tuple(broken), frozenset(imports.files), tuple(empty), left_out)
+    return DiscoveredScenarios(found, tuple(broken), frozenset(imports.files), tuple(empty), left_out)
 
 
 def discover_file(
     path: Path, imports: Imports, earlier: Sequence[Scenario] = (), root: Path | None = None
-) -> Discovered:
+) -> DiscoveredScenarios:
     """Import one scenario file.
 
     Args:
@@ -123,7 +123,7 @@ def discover_file(
     """
     defined, problem = _load(path, root or path.parent, imports)
     found = _with_unique_names([*earlier, *defined])[len(earlier) :]
-    return Discovered(tuple(found), (problem,) if problem else (), frozenset(imports.files))
+    return DiscoveredScenarios(tuple(found), (problem,) if problem else (), frozenset(imports.files))
 
 
 def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
@@ -143,7 +143,7 @@ def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], Bro
     """Return the scenarios of a file; if its import fails, only those refused before."""
     if why := _why_not_imported(path, root):
         return [], BrokenFile(str(path), 1, readable(f"not imported: {why}"))
-    with collecting() as scenarios:
+    with collect_scenarios() as scenarios:
         try:
             imports.import_file(path)
         except KeyboardInterrupt:
@@ -157,7 +157,7 @@ def _why_not_imported(path: Path, root: Path) -> str | None:
     """Return why a file must not be opened: it is not a regular file, or it links outside of the project."""
     try:
         if path.is_symlink() and path.exists():
-            target, project = path.resolve(), top_of_repository(root.resolve())
+            target, project = path.resolve(), repository_root(root.resolve())
             if not target.is_relative_to(project):
                 return (
                     f"it is a link to {target}, outside of the project ({project}). Copy the file into the "
@@ -201,7 +201,7 @@ def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchedFiles:
     """Scenario files below a working directory, sorted by path."""
 
     files: tuple[Path, ...]
@@ -216,7 +216,7 @@ def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> It
 
 def search(
     root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
-) -> Searched:
+) -> SearchedFiles:
     """Find the scenario files of a run, and the folders that are separate runs.
 
     Folders that `exclude` covers completely are not entered. Links to folders are not followed.
@@ -233,11 +233,11 @@ def search(
             for name in names
             if name.endswith(".py") and _matches_patterns((*at, name), wanted, unwanted)
         ]
-        if files and (other := another_run(Path(folder), root, config, wanted)):
+        if files and (other := separate_run_folder(Path(folder), root, config, wanted)):
             left_out[other] = None
         else:
             paths += [Path(folder, name) for name in files]
-    return Searched(tuple(sorted(paths)), tuple(sorted(left_out)))
+    return SearchedFiles(tuple(sorted(paths)), tuple(sorted(left_out)))
 
 
 def _matches_patterns(
@@ -246,7 +246,7 @@ def _matches_patterns(
     return matches_any(parts, wanted) and not matches_any(parts, unwanted)
 
 
-def another_run(
+def separate_run_folder(
     folder: Path, root: Path, config: Path | None, wanted: Sequence[tuple[str, ...]] = ()
 ) -> Path | None:
     """Return the first folder between `root` and `folder` that has its own configuration, other than
@@ -264,7 +264,7 @@ def another_run(
     return None
 
 
-def matches(
+def is_scenario_file(
     path: Path, root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
 ) -> bool:
     """Return True if `search` would find this file."""
@@ -272,7 +272,7 @@ def matches(
         return False
     parts = path.relative_to(root).parts
     included = _matches_patterns(parts, patterns(include), patterns(exclude))
-    return included and another_run(path.parent, root, config, patterns(include)) is None
+    return included and separate_run_folder(path.parent, root, config, patterns(include)) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +293,7 @@ class PathChoice:
         return _real(file).is_relative_to(_real(self.path))
 
 
-def path_choice(given: str, here: Path) -> PathChoice:
+def parse_path_choice(given: str, here: Path) -> PathChoice:
     """Parse PATH, PATH:LINE or PATH::NAME relative to the folder `here`."""
 
     def chosen(path: str, line: int | None = None, name: str | None = None) -> PathChoice:
@@ -308,21 +308,23 @@ def path_choice(given: str, here: Path) -> PathChoice:
     return chosen(place["path"], line=int(place["line"])) if place else chosen(given)
 
 
-def name_fits(name: str, texts: Iterable[str]) -> bool:
+def matches_name(name: str, texts: Iterable[str]) -> bool:
     """Return True if a name contains one of the texts, ignoring case; `=TEXT` requires the complete name."""
     return any(
-        name == text.removeprefix(EXACTLY) if text.startswith(EXACTLY) else text.casefold() in name.casefold()
+        name == text.removeprefix(EXACT_NAME_PREFIX)
+        if text.startswith(EXACT_NAME_PREFIX)
+        else text.casefold() in name.casefold()
         for text in texts
     )
 
 
-def on_paths(scenarios: Sequence[Scenario], choices: Iterable[PathChoice]) -> list[Scenario]:
+def select_by_paths(scenarios: Sequence[Scenario], choices: Iterable[PathChoice]) -> list[Scenario]:
     """Return the scenarios that one of the choices selects, in order."""
-    chosen = {id(scenario) for choice in choices for scenario in meant(scenarios, choice)}
+    chosen = {id(scenario) for choice in choices for scenario in select_by_path(scenarios, choice)}
     return [scenario for scenario in scenarios if id(scenario) in chosen]
 
 
-def meant(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Scenario]:
+def select_by_path(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Scenario]:
     """Return the scenarios that a choice selects."""
     there = [scenario for scenario in scenarios if choice.has(Path(scenario.file))]
     if choice.name is not None:

@@ -16,25 +16,25 @@ from typing import Any
 
 from agentest.scenarios.matchers.comparison import Matcher, may_be_absent
 from agentest.scenarios.matchers.display import FUNCTIONS, brief
-from agentest.scenarios.matchers.validity import check_expected, compares_itself, yields
+from agentest.scenarios.matchers.validity import check_expected, compares_itself, is_generator
 from agentest.scenarios.matchers.values import OneOf, is_call
 from agentest.scenarios.parser import (
     as_list,
-    from_data,
+    count_not_none,
     has_text_keys,
     kind_of,
     known_keys,
+    matcher_from_data,
     names_of,
-    needed_count,
     pattern_of,
+    replace_forms,
     texts_of,
-    word_from_data,
 )
-from agentest.support.functions import is_async, taken_by
+from agentest.support.functions import accepted_values, is_async
 from agentest.support.json_schema import check_references, draft_of
 from agentest.support.json_text import json_text
 
-REPLY = ("reply", "turn", "conversation")
+SAYS_PARAMETERS = ("reply", "turn", "conversation")
 """Parameters that a function under `says` may have."""
 
 
@@ -146,7 +146,7 @@ def _parsed_sayings(value: Any, key: str) -> tuple[Any, ...]:
 
 def _parsed_saying(value: Any, key: str) -> Any:
     try:
-        value = word_from_data(value)
+        value = matcher_from_data(value)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
     if isinstance(value, str) and not value:
@@ -181,10 +181,10 @@ def _may_match_reply(value: Any) -> bool:
 def _check_function(function: Any, key: str) -> None:
     if is_async(function):
         raise ValueError(f"{key}: a function of what is said cannot be async; `check` may be")
-    if yields(function):
+    if is_generator(function):
         raise ValueError(f"{key}: a function of what is said returns its answer; this one yields")
     try:
-        taken_by(function, REPLY)
+        accepted_values(function, SAYS_PARAMETERS)
     except TypeError as error:
         raise ValueError(f"{key}: the function cannot be called: {error}") from None
 
@@ -199,7 +199,7 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
         texts_of(options.get("not_contains", []), f"{key}.not_contains"),
         tuple(pattern_of(p, f"{key}.regex") for p in as_list(options.get("regex", []))),
         tuple(_parsed_schema(s, f"{key}.json_schema") for s in as_list(options.get("json_schema", []))),
-        tuple(needed_count(n, f"{key}.max_words") for n in as_list(options.get("max_words", []))),
+        tuple(count_not_none(n, f"{key}.max_words") for n in as_list(options.get("max_words", []))),
         tuple(_parsed_limit(n, f"{key}.max_latency_ms") for n in as_list(options.get("max_latency_ms", []))),
         tuple(
             _parsed_limit(n, f"{key}.max_first_token_ms")
@@ -223,7 +223,7 @@ def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
         raise ValueError(f"{key}: expected a dict from key to value, found {kind_of(value)}")
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    read = {name: from_data(each) for name, each in value.items()}
+    read = {name: replace_forms(each) for name, each in value.items()}
     for name, each in read.items():
         check_expected(each, f"{key}.{name}")
     return read

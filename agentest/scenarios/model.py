@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.config.models import ModelWish
+from agentest.config.models import RequestedModel
 from agentest.domain.messages import Attachment, Session
 from agentest.domain.metrics import BUILTIN, MetricLevel
 from agentest.domain.repeat import Repeat
@@ -33,7 +33,7 @@ class ConversationPlan:
     instructions: str = ""
     """A custom prompt from the configuration; "": the default prompt."""
     stop_signal: str = "</finished>"
-    model: ModelWish | None = None
+    model: RequestedModel | None = None
     """The model that plays the user; None: the configured model."""
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.http_response import HttpResponse
-from agentest.scenarios.check_source import flaw_of
+from agentest.scenarios.check_source import find_check_flaw
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.validity import word_in_value
 from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
-from agentest.support.functions import taken_by
+from agentest.support.functions import accepted_values
 from agentest.support.json_text import BuiltinState, NotJson, builtin_bytes, json_text
 
-OFFERED = ("conversation", "state")
+CHECK_PARAMETERS = ("conversation", "state")
 """Parameters that a `check` may have."""
 
 
@@ -66,10 +66,10 @@ def parse_check(value: Any, key: str = "check") -> Any:
         found = brief(value)
         raise ValueError(f"{key}: expected a function of the conversation and the state, found {found}")
     try:
-        taken_by(value, OFFERED)
+        accepted_values(value, CHECK_PARAMETERS)
     except TypeError as error:
         raise ValueError(f"{key}: the function cannot be called: {error}") from None
-    if flaw := flaw_of(value):
+    if flaw := find_check_flaw(value):
         raise ValueError(f"{key}: {flaw}")
     return value
 

@@ -14,7 +14,7 @@ from agentest.scenarios.matchers.comparison import Matcher, may_be_absent
 from agentest.scenarios.matchers.display import brief, shown, type_text
 from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import (
-    Form,
+    DataMatcher,
     absent,
     each,
     instance,
@@ -74,7 +74,7 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def one_of_these(value: Any, valid: tuple[str, ...]) -> str:
+def suggest_one_of(value: Any, valid: tuple[str, ...]) -> str:
     return did_you_mean(value if isinstance(value, str) and len(value) < _LONGEST_NAME else "", valid)
 
 
@@ -86,7 +86,7 @@ def count_of(value: Any, key: str) -> int | None:
     return value
 
 
-def needed_count(value: Any, key: str) -> int:
+def count_not_none(value: Any, key: str) -> int:
     count = count_of(value, key)
     if count is None:
         raise ValueError(f"{key}: expected a whole number of at least 0, found None")
@@ -100,14 +100,14 @@ def checked_text(value: Any, key: str) -> str:
     return value
 
 
-def needed_text(value: Any, key: str) -> str:
+def nonempty_text(value: Any, key: str) -> str:
     """Return a text that is not empty."""
     if not checked_text(value, key).strip():
         raise ValueError(f"{key}: is empty")
     return str(value)
 
 
-def positive(value: Any, key: str) -> int | None:
+def positive_or_none(value: Any, key: str) -> int | None:
     """Return a whole number of at least 1; None: the option was not given."""
     if value is None:
         return None
@@ -116,7 +116,7 @@ def positive(value: Any, key: str) -> int | None:
     return value
 
 
-def yes_or_no(value: Any, key: str) -> bool | None:
+def bool_or_none(value: Any, key: str) -> bool | None:
     """Return a boolean; None: the option was not given."""
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{key}: expected True or False, found {brief(value)}")
@@ -180,9 +180,9 @@ def _word_among(value: Mapping[Any, Any], words: tuple[str, ...]) -> str | None:
     return word if word and {*names} <= {word, *_MORE_KEYS.get(word, ())} else None
 
 
-def from_data(value: Any, *, of_key: bool = True, is_word: bool = True) -> Any:
-    """Replace each dict that has the form of a matcher by a `Form`, which accepts the matcher or the dict
-    itself.
+def replace_forms(value: Any, *, of_key: bool = True, is_word: bool = True) -> Any:
+    """Replace each dict that has the form of a matcher by a `DataMatcher`, which accepts the matcher or the
+    dict itself.
 
     Args:
         of_key: True if it is the value of a key, which may be missing.
@@ -191,7 +191,7 @@ def from_data(value: Any, *, of_key: bool = True, is_word: bool = True) -> Any:
     return _replaced(value, of_key=of_key, is_word=is_word, only_words=False)
 
 
-def word_from_data(value: Any) -> Any:
+def matcher_from_data(value: Any) -> Any:
     """Replace each dict by its matcher, if the value cannot contain dicts. Raises ValueError."""
     return _replaced(value, of_key=False, is_word=True, only_words=True)
 
@@ -229,7 +229,7 @@ def _value_of_form(value: Mapping[Any, Any], *, of_key: bool, only_words: bool) 
         if only_words:
             raise ValueError(f"{shown(word)} stands for the value of a key, which may be missing")
         return None
-    return word if only_words else Form(word, value)
+    return word if only_words else DataMatcher(word, value)
 
 
 def _value_of_word(name: str, value: Mapping[Any, Any], *, of_key: bool, only_words: bool) -> Any:

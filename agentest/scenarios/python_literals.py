@@ -27,88 +27,88 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class StringLiteral:
     """A string literal."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Brackets:
+class BracketedSource:
     """Items between brackets: a list, a dict or a call."""
 
     opening: str
-    items: tuple[Item, ...]
+    items: tuple[SourceItem, ...]
     closing: str
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SourceItem:
     """A part between brackets; `lead` is a dict's key or an argument's name."""
 
-    node: Node
+    node: SourceNode
     lead: str = ""
 
 
-Node = str | Text | Brackets
+SourceNode = str | StringLiteral | BracketedSource
 """A str is an atom: a number, None, an empty list."""
 
 
-def node(value: Any, depth: int = 0) -> Node:
+def node(value: Any, depth: int = 0) -> SourceNode:
     """Convert a JSON value. Raises ValueError if it is nested too deeply."""
     if isinstance(value, str):
-        return Text(value)
+        return StringLiteral(value)
     if depth > _MAX_DEPTH:
         raise ValueError(f"it is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return mapping((key, node(item, depth + 1)) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return bracketed("[", (Item(node(item, depth + 1)) for item in value), "]")
+        return bracketed("[", (SourceItem(node(item, depth + 1)) for item in value), "]")
     return _number(value) if isinstance(value, float) else repr(value)
 
 
-def mapping(items: Iterator[tuple[str, Node]] | Sequence[tuple[str, Node]]) -> Node:
+def mapping(items: Iterator[tuple[str, SourceNode]] | Sequence[tuple[str, SourceNode]]) -> SourceNode:
     """Return a dict of nodes."""
-    return bracketed("{", (Item(item, f"{literal(key)}: ") for key, item in items), "}")
+    return bracketed("{", (SourceItem(item, f"{literal(key)}: ") for key, item in items), "}")
 
 
-def bracketed(opening: str, items: Iterator[Item] | Sequence[Item], closing: str) -> Node:
+def bracketed(opening: str, items: Iterator[SourceItem] | Sequence[SourceItem], closing: str) -> SourceNode:
     """Return brackets, or an atom if they are empty."""
     contents = tuple(items)
-    return Brackets(opening, contents, closing) if contents else opening + closing
+    return BracketedSource(opening, contents, closing) if contents else opening + closing
 
 
-def imports(nodes: Iterable[Node], names: Sequence[str], module: str) -> str:
+def imports(nodes: Iterable[SourceNode], names: Sequence[str], module: str) -> str:
     """Return the import lines for those of these names, and `re`, that the nodes use."""
     used = {word for each in nodes for word in _used(each)}
     wanted = sorted(used.intersection(names))
     line = f"from {module} import " + ", ".join(wanted)
-    if not fits(line):
+    if not fits_line(line):
         line = "\n".join([f"from {module} import (", *(f"    {name}," for name in wanted), ")"])
     return f"import re\n\n{line}" if any(word.startswith("re.") for word in used) else line
 
 
-def _used(node: Node) -> Iterator[str]:
+def _used(node: SourceNode) -> Iterator[str]:
     """Yield the names of all called functions and atoms."""
     if isinstance(node, str):
         yield node.removesuffix("()")
-    elif isinstance(node, Brackets):
+    elif isinstance(node, BracketedSource):
         yield node.opening.removesuffix("(")
         for item in node.items:
             yield from _used(item.node)
 
 
-def opened(brackets: Brackets) -> str:
+def split_source(brackets: BracketedSource) -> str:
     """Return the source of brackets without indentation, one item per line."""
     return "\n".join(_split_lines(brackets, 0, "", ""))
 
 
-def rows(item: Item, indent: int = 0, tail: str = "") -> Iterator[str]:
+def rows(item: SourceItem, indent: int = 0, tail: str = "") -> Iterator[str]:
     """Yield the source lines of an item at this indentation, followed by `tail`."""
     return _lines(item, indent, tail)
 
 
-def fits(row: str) -> bool:
+def fits_line(row: str) -> bool:
     """Return True if a line is within the formatters' line length."""
     return _columns(row) <= _WIDTH
 
@@ -137,24 +137,24 @@ def _number(value: float) -> str:
     return repr(value).replace("e+", "e")
 
 
-def _lines(item: Item, indent: int, tail: str) -> Iterator[str]:
+def _lines(item: SourceItem, indent: int, tail: str) -> Iterator[str]:
     short = _is_short(item, indent, tail)
-    if isinstance(item.node, Brackets) and not short:
+    if isinstance(item.node, BracketedSource) and not short:
         yield from _split_lines(item.node, indent, item.lead, tail)
-    elif isinstance(item.node, Text) and not short:
+    elif isinstance(item.node, StringLiteral) and not short:
         yield from _text_lines(item.node.value, indent, item.lead, tail)
     else:
         yield " " * indent + item.lead + _on_one_line(item.node) + tail
 
 
-def _is_short(item: Item, indent: int, tail: str) -> bool:
+def _is_short(item: SourceItem, indent: int, tail: str) -> bool:
     """Return True if the item fits on one line, without formatting items that are far too wide."""
     if _min_columns(item.node, _WIDTH) > _WIDTH:
         return False
     return indent + _columns(item.lead + _on_one_line(item.node) + tail) <= _WIDTH
 
 
-def _split_lines(brackets: Brackets, indent: int, lead: str, tail: str) -> Iterator[str]:
+def _split_lines(brackets: BracketedSource, indent: int, lead: str, tail: str) -> Iterator[str]:
     yield " " * indent + lead + brackets.opening
     for item in brackets.items:
         yield from _lines(item, indent + _INDENT, ",")
@@ -205,19 +205,19 @@ def _max_columns(text: str) -> int:
     return _columns(_body(text)) + max(text.count('"'), text.count("'"))
 
 
-def _on_one_line(node: Node) -> str:
+def _on_one_line(node: SourceNode) -> str:
     if isinstance(node, str):
         return node
-    if isinstance(node, Text):
+    if isinstance(node, StringLiteral):
         return literal(node.value)
     return node.opening + ", ".join(item.lead + _on_one_line(item.node) for item in node.items) + node.closing
 
 
-def _min_columns(node: Node, enough: int) -> int:
+def _min_columns(node: SourceNode, enough: int) -> int:
     """Return a lower bound for the node's width on one line; stop counting beyond `enough`."""
     if isinstance(node, str):
         return len(node)
-    if isinstance(node, Text):
+    if isinstance(node, StringLiteral):
         return len(node.value)
     used = 0
     for item in node.items:

@@ -14,8 +14,17 @@ from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, S
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.matchers.numbers import Approx, Number
-from agentest.scenarios.matchers.values import FLAGS, Absent, Each, Form, Instance, OneOf, Optional, Text
-from agentest.scenarios.parser import flags_of, from_data
+from agentest.scenarios.matchers.values import (
+    FLAGS,
+    Absent,
+    DataMatcher,
+    Each,
+    Instance,
+    OneOf,
+    Optional,
+    Text,
+)
+from agentest.scenarios.parser import flags_of, replace_forms
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import ORDERS
 from agentest.support.text import shortened
@@ -62,7 +71,7 @@ def _list(value: Iterable[Any], key: str) -> list[Any]:
 def _mapping(value: Mapping[Any, Any], key: str) -> dict[str, Any]:
     """Return a dict; one that has the form of a word is wrapped in `exactly`."""
     data = _keys(value, key)
-    return {"exactly": data} if isinstance(from_data(data), Form) else data
+    return {"exactly": data} if isinstance(replace_forms(data), DataMatcher) else data
 
 
 def _keys(value: Mapping[Any, Any], key: str) -> dict[str, Any]:
@@ -84,7 +93,7 @@ def _pattern(value: re.Pattern[Any], key: str) -> dict[str, Any]:
     }
 
 
-def _form(value: Form, key: str) -> Any:
+def _form(value: DataMatcher, key: str) -> Any:
     return as_data(value.word, key)
 
 
@@ -220,7 +229,7 @@ _WRITERS: Mapping[Any, Callable[[Any, str], Any]] = {
     Expect: _expect,
     ExpectedRemark: _remark,
     Saying: _saying,
-    Form: _form,
+    DataMatcher: _form,
     Optional: lambda value, key: {"optional": as_data(value.value, key)},
     Absent: lambda *_: {"absent": True},
     OneOf: lambda value, key: {"one_of": _list(value.values, key)},

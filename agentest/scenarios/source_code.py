@@ -14,18 +14,18 @@ from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, S
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import shown
-from agentest.scenarios.matchers.values import Form
+from agentest.scenarios.matchers.values import DataMatcher
 from agentest.scenarios.python_literals import (
-    Brackets,
-    Item,
-    Node,
-    Text,
+    BracketedSource,
+    SourceItem,
+    SourceNode,
+    StringLiteral,
     bracketed,
     imports,
     is_parameter,
     mapping,
     node,
-    opened,
+    split_source,
 )
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.spelling import snake_case
@@ -44,14 +44,14 @@ _PLACES = {1: "first", -1: "last"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class ExportedExpectations:
     """Expectations about a conversation, as option → source."""
 
-    whole: Mapping[str, Node]
-    turns: tuple[Mapping[str, Node], ...] = ()
+    whole: Mapping[str, SourceNode]
+    turns: tuple[Mapping[str, SourceNode], ...] = ()
 
 
-class Held(Protocol):
+class ExportableConversation(Protocol):
     """A conversation with the name of its exported scenario."""
 
     @property
@@ -61,11 +61,11 @@ class Held(Protocol):
     def conversation(self) -> Conversation: ...
 
     @property
-    def words(self) -> Words | None:
+    def words(self) -> ExportedExpectations | None:
         """The expectations; None: the same calls."""
 
 
-def script(held: Sequence[Held]) -> str:
+def export_script(held: Sequence[ExportableConversation]) -> str:
     """Return a module that defines a scripted scenario for every conversation.
 
     Its users send the same messages, its mocks return the same results call by call, and the agent must make
@@ -73,11 +73,11 @@ def script(held: Sequence[Held]) -> str:
     """
     scenarios = [_scenario(each) for each in held]
     used = imports(scenarios, NAMES, "agentest")
-    return "\n\n".join([_MODULE_DOCSTRING, used, *(opened(each) for each in scenarios)]) + "\n"
+    return "\n\n".join([_MODULE_DOCSTRING, used, *(split_source(each) for each in scenarios)]) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ExportedSource:
     """The source of a module for one conversation.
 
     Attributes:
@@ -93,28 +93,28 @@ class Told:
 class _NamedConversation:
     scenario: str
     conversation: Conversation
-    words: Words | None = None
+    words: ExportedExpectations | None = None
 
     @property
     def exported_name(self) -> str:
         return exported_name(self.scenario, self.conversation)
 
 
-def told(scenario: str, conversation: Conversation) -> Told:
+def export_conversation(scenario: str, conversation: Conversation) -> ExportedSource:
     """Export one conversation of a scenario as a module."""
     if why := missing(conversation):
-        return Told(missing=why)
-    if nameless(conversation):
-        return Told(missing="in which the agent called a tool without a name")
+        return ExportedSource(missing=why)
+    if has_nameless_call(conversation):
+        return ExportedSource(missing="in which the agent called a tool without a name")
     try:
-        return Told(source=script([_NamedConversation(scenario, conversation)]))
+        return ExportedSource(source=export_script([_NamedConversation(scenario, conversation)]))
     except (ValueError, RecursionError) as error:
-        return Told(missing=f"which holds a value that has no source: {shortened(str(error))}")
+        return ExportedSource(missing=f"which holds a value that has no source: {shortened(str(error))}")
 
 
 def missing(conversation: Conversation) -> str | None:
     """Return what an exported test would lack, as a clause; None if it is complete."""
-    if why := unfinished(conversation):
+    if why := why_unfinished(conversation):
         return f"which did not finish: {shortened(why)}"
     if conversation.invalid is not None:
         return f"which says nothing of the agent: {shortened(conversation.invalid)}"
@@ -123,7 +123,7 @@ def missing(conversation: Conversation) -> str | None:
     return None
 
 
-def unfinished(conversation: Conversation) -> str | None:
+def why_unfinished(conversation: Conversation) -> str | None:
     """Return why a conversation cannot be exported, or None."""
     if conversation.failure:
         return conversation.failure.message
@@ -137,49 +137,51 @@ def exported_name(scenario: str, conversation: Conversation) -> str:
     return f"{scenario} ({conversation.conversation_id})"
 
 
-def nameless(conversation: Conversation) -> bool:
+def has_nameless_call(conversation: Conversation) -> bool:
     """Return True if the agent called a tool without a name, which cannot be mocked."""
     return any(not call.name.strip() for call in conversation.tool_calls)
 
 
-def _scenario(exportable: Held) -> Brackets:
+def _scenario(exportable: ExportableConversation) -> BracketedSource:
     conversation = exportable.conversation
     calls = conversation.tool_calls
-    asked = answered_by_us(calls)
+    asked = mockable_calls(calls)
     words = exportable.words or _same_calls(calls)
     items = [
-        Item(Text(exportable.exported_name)),
-        Item(bracketed("[", _turns(conversation, words), "]"), "turns="),
-        *([Item(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
-        *([Item(mapping(list(mocks(asked))), "tools=")] if asked else []),
-        *(Item(source, f"{key}=") for key, source in words.whole.items()),
-        Item(node(["exported"]), "tags="),
+        SourceItem(StringLiteral(exportable.exported_name)),
+        SourceItem(bracketed("[", _turns(conversation, words), "]"), "turns="),
+        *([SourceItem(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
+        *([SourceItem(mapping(list(mocks(asked))), "tools=")] if asked else []),
+        *(SourceItem(source, f"{key}=") for key, source in words.whole.items()),
+        SourceItem(node(["exported"]), "tags="),
     ]
-    return Brackets("scenario(", tuple(items), ")")
+    return BracketedSource("scenario(", tuple(items), ")")
 
 
-def _same_calls(calls: Sequence[ToolCall]) -> Words:
-    expected = bracketed("[", [Item(_expected(call)) for call in calls], "]")
-    return Words(whole={"trajectory": mapping([("match_mode", Text("strict")), ("expected", expected)])})
+def _same_calls(calls: Sequence[ToolCall]) -> ExportedExpectations:
+    expected = bracketed("[", [SourceItem(_expected(call)) for call in calls], "]")
+    return ExportedExpectations(
+        whole={"trajectory": mapping([("match_mode", StringLiteral("strict")), ("expected", expected)])}
+    )
 
 
-def _turns(conversation: Conversation, words: Words) -> Iterator[Item]:
+def _turns(conversation: Conversation, words: ExportedExpectations) -> Iterator[SourceItem]:
     for turn in conversation.turns:
-        message, at = Text(turn.user_message), turn.turn_index
+        message, at = StringLiteral(turn.user_message), turn.turn_index
         options = words.turns[at] if at < len(words.turns) else {}
-        yield Item(mapping([("user_message", message), *options.items()]) if options else message)
+        yield SourceItem(mapping([("user_message", message), *options.items()]) if options else message)
 
 
-def _expected(call: ToolCall) -> Node:
+def _expected(call: ToolCall) -> SourceNode:
     if not isinstance(call.args, Mapping):  # without valid arguments, only the name can be expected
-        return Text(call.name)
+        return StringLiteral(call.name)
     if all(map(is_parameter, call.args)):
-        arguments = [Item(node(value), f"{name}=") for name, value in call.args.items()]
-        return bracketed("call(", [Item(Text(call.name)), *arguments], ")")
+        arguments = [SourceItem(node(value), f"{name}=") for name, value in call.args.items()]
+        return bracketed("call(", [SourceItem(StringLiteral(call.name)), *arguments], ")")
     return node({"name": call.name, "args": call.args, "arg_match_mode": "exact"})
 
 
-def answered_by_us(calls: Sequence[ToolCall]) -> list[ToolCall]:
+def mockable_calls(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """Return the calls that mocks can answer: sent to Agentest, or to a mock server."""
     return [
         call
@@ -188,7 +190,7 @@ def answered_by_us(calls: Sequence[ToolCall]) -> list[ToolCall]:
     ]
 
 
-def mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Node]]:
+def mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, SourceNode]]:
     """Yield each tool with a mock that returns the same results, call by call."""
     for name in dict.fromkeys(call.name for call in calls):
         # A call without an argument object is rejected before the mock is called.
@@ -196,7 +198,7 @@ def mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Node]]:
         yield name, _mock(answered)
 
 
-def _mock(calls: Sequence[ToolCall]) -> Node:
+def _mock(calls: Sequence[ToolCall]) -> SourceNode:
     if not calls:
         return "None"
     steps = list(calls)
@@ -204,12 +206,12 @@ def _mock(calls: Sequence[ToolCall]) -> Node:
         del steps[-1]  # a sequence repeats its last answer
     if len(steps) == 1 and not _has_raised(steps[0]):
         return node(steps[0].result)
-    return bracketed("sequence(", [Item(_step(call)) for call in steps], ")")
+    return bracketed("sequence(", [SourceItem(_step(call)) for call in steps], ")")
 
 
-def _step(call: ToolCall) -> Node:
+def _step(call: ToolCall) -> SourceNode:
     if _has_raised(call):
-        return bracketed("RuntimeError(", [Item(Text(str(call.error)))], ")")
+        return bracketed("RuntimeError(", [SourceItem(StringLiteral(str(call.error)))], ")")
     return node(call.result)
 
 
@@ -222,25 +224,25 @@ def _answer(call: ToolCall) -> tuple[bool, str]:
     return _has_raised(call), json.dumps(call.result)  # as text, to distinguish 1, 1.0 and True
 
 
-class NoForm(ValueError):
+class NoSourceForm(ValueError):
     """Raised for a value without a source form. The message begins with its location."""
 
 
-def trajectories(values: Sequence[Trajectory]) -> Node:
+def trajectories(values: Sequence[Trajectory]) -> SourceNode:
     """Return the source of a `trajectory` option: one, or a list of several."""
     if len(values) == 1:
         return trajectory(values[0])
     return _list(trajectory(each, f"[{n}]") for n, each in enumerate(values))
 
 
-def trajectory(value: Trajectory, at: str = "") -> Node:
+def trajectory(value: Trajectory, at: str = "") -> SourceNode:
     """Return the source of one trajectory: a dict, or a single order."""
     if len(value.orders) == 1 and value == Trajectory(orders=value.orders):
         return order(value.orders[0], at)
     return mapping(list(_trajectory_items(value, at)))
 
 
-def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, Node]]:
+def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, SourceNode]]:
     # The name comes first for readability.
     for one, given in sorted(_set_fields(value), key=lambda each: each[0].name != "name"):
         place = f"{at}.{one.name}"
@@ -254,7 +256,7 @@ def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, Node]]:
             yield one.name, value_of(given, place)
 
 
-def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, Node]]:
+def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, SourceNode]]:
     for kind in ("before", "never_after"):
         pairs = [
             _list([step(each.first, f"{at}.{kind}"), step(each.then, f"{at}.{kind}")])
@@ -265,13 +267,13 @@ def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, Node]]:
             yield kind, _list(pairs)
 
 
-def order(value: CallOrder, at: str = "") -> Node:
+def order(value: CallOrder, at: str = "") -> SourceNode:
     """Return the source of `before(…)` or `never_after(…)`."""
     both = [step(each, f"{at}.{value.kind}") for each in (value.first, value.then)]
     return _function_call(value.kind, both)
 
 
-def step(value: Step, at: str = "") -> Node:
+def step(value: Step, at: str = "") -> SourceNode:
     """Return the source of an item in a list of expected calls."""
     if isinstance(value, ExpectedCall):
         return expected_call(value, at)
@@ -281,12 +283,12 @@ def step(value: Step, at: str = "") -> Node:
     )
 
 
-def _path(path: Sequence[ExpectedCall | AnyOf], at: str, alone: bool) -> Node:
+def _path(path: Sequence[ExpectedCall | AnyOf], at: str, alone: bool) -> SourceNode:
     steps = [step(each, at) for each in path]
     return steps[0] if alone else _list(steps)
 
 
-def expected_call(value: ExpectedCall, at: str = "") -> Node:
+def expected_call(value: ExpectedCall, at: str = "") -> SourceNode:
     """Return a call as a name, `call(…)`, `exactly(call(…))`, or a dict if arguments are ignored."""
     if value == ExpectedCall(value.name):
         return tool(value.name)
@@ -296,51 +298,55 @@ def expected_call(value: ExpectedCall, at: str = "") -> Node:
     return made if value.arg_match_mode == "partial" else _function_call("exactly", [made])
 
 
-def _call_items(value: ExpectedCall, at: str) -> Iterator[tuple[str, Node]]:
+def _call_items(value: ExpectedCall, at: str) -> Iterator[tuple[str, SourceNode]]:
     for one, given in _set_fields(value):
         place = f"{at}.{one.name}"
         yield one.name, tool(given) if one.name == "name" else value_of(given, place)
 
 
-def _call_arguments(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[Item]:
-    yield Item(tool(value.name))
+def _call_arguments(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[SourceItem]:
+    yield SourceItem(tool(value.name))
     nodes = {key: value_of(item, f"{at}.args.{key}") for key, item in args.items()}
     named = {key for key in nodes if is_parameter(key) and key not in _CALL_PARAMETERS}
     if others := [(key, nodes[key]) for key in nodes if key not in named]:
-        yield Item(mapping(others))
-    yield from (Item(nodes[key], f"{key}=") for key in nodes if key in named)
+        yield SourceItem(mapping(others))
+    yield from (SourceItem(nodes[key], f"{key}=") for key in nodes if key in named)
     if value.where is not None:
         raise _no_form(value.where, f"{at}.where")
     if value.result is not ANYTHING:
-        yield Item(value_of(value.result, f"{at}.result"), "result=")
+        yield SourceItem(value_of(value.result, f"{at}.result"), "result=")
     if value.nth is not None:
-        yield Item("True", f"{_PLACES[value.nth]}=") if value.nth in _PLACES else Item(str(value.nth), "nth=")
+        yield (
+            SourceItem("True", f"{_PLACES[value.nth]}=")
+            if value.nth in _PLACES
+            else SourceItem(str(value.nth), "nth=")
+        )
 
 
-def tool(name: ToolName) -> Node:
+def tool(name: ToolName) -> SourceNode:
     """Return the source of a tool name or a pattern."""
-    return Text(name) if isinstance(name, str) else _pattern(name, "name")
+    return StringLiteral(name) if isinstance(name, str) else _pattern(name, "name")
 
 
-def sayings(values: Sequence[Saying]) -> Node:
+def sayings(values: Sequence[Saying]) -> SourceNode:
     """Return the source of a scenario's `expect`."""
     if len(values) == 1:
         return _saying(values[0], "")
     return _list(_saying(each, f"[{n}]") for n, each in enumerate(values))
 
 
-def _saying(value: Saying, at: str) -> Node:
+def _saying(value: Saying, at: str) -> SourceNode:
     word = "never_says" if value.never else "says"
     turn = [] if value.in_turn is None else [("in_turn", node(value.in_turn))]
     return mapping([(word, value_of(value.wanted, f"{at}.{word}")), *turn])
 
 
-def expect(value: Expect) -> Node:
+def expect(value: Expect) -> SourceNode:
     """Return the source of a turn's `expect`."""
     return mapping([(one.name, _checks(given, f".{one.name}")) for one, given in _set_fields(value)])
 
 
-def _checks(given: Any, at: str) -> Node:
+def _checks(given: Any, at: str) -> SourceNode:
     """Return the source of a key of `expect`: the only value of a tuple, or a list of several."""
     if not isinstance(given, tuple):
         return value_of(given, at)
@@ -348,13 +354,13 @@ def _checks(given: Any, at: str) -> Node:
     return nodes[0] if len(nodes) == 1 and at != ".remarks" else _list(nodes)
 
 
-def _remark(value: ExpectedRemark, at: str) -> Node:
+def _remark(value: ExpectedRemark, at: str) -> SourceNode:
     return mapping([(one.name, _checks(given, f"{at}.{one.name}")) for one, given in _set_fields(value)])
 
 
-def value_of(value: Any, at: str = "") -> Node:
+def value_of(value: Any, at: str = "") -> SourceNode:
     """Return the source of an expected value: JSON, with matchers at any depth."""
-    if isinstance(value, Form):  # it was written as data
+    if isinstance(value, DataMatcher):  # it was written as data
         return value_of(value.word, at)
     if isinstance(value, Matcher):
         return _matcher(value, at)
@@ -371,11 +377,11 @@ def value_of(value: Any, at: str = "") -> Node:
 
 def _key(key: Any, at: str) -> str:
     if not isinstance(key, str):
-        raise NoForm(f"{_place(at)}: the key {key!r} is no text")
+        raise NoSourceForm(f"{_place(at)}: the key {key!r} is no text")
     return key
 
 
-def _matcher(value: Matcher, at: str) -> Node:
+def _matcher(value: Matcher, at: str) -> SourceNode:
     """Return the source of a matcher: the function named like its class, with its values."""
     word = snake_case(type(value).__name__)
     set_fields = list(_set_fields(value))
@@ -384,37 +390,40 @@ def _matcher(value: Matcher, at: str) -> Node:
     (first, given), *more = set_fields
     several = first.name in ("values", "types")
     nodes = [_inner_source(each, at) for each in given] if several else [_inner_source(given, at)]
-    named = [Item(_inner_source(each, at), f"{one.name}=") for one, each in more]
-    return bracketed(f"{word}(", [*map(Item, nodes), *named], ")")
+    named = [SourceItem(_inner_source(each, at), f"{one.name}=") for one, each in more]
+    return bracketed(f"{word}(", [*map(SourceItem, nodes), *named], ")")
 
 
-def _inner_source(value: Any, at: str) -> Node:
+def _inner_source(value: Any, at: str) -> SourceNode:
     if isinstance(value, type):
         return "None" if value is type(None) else value.__name__
     return value_of(value, at)
 
 
-def _pattern(value: re.Pattern[Any], at: str) -> Node:
+def _pattern(value: re.Pattern[Any], at: str) -> SourceNode:
     if not isinstance(value.pattern, str):
         raise _no_form(value, at)
     flags = [f"re.{flag.name}" for flag in _FLAGS if value.flags & flag]
     implied = re.compile(value.pattern).flags == value.flags
-    items = [Item(_pattern_literal(value.pattern)), *([] if implied else [Item(" | ".join(flags))])]
+    items = [
+        SourceItem(_pattern_literal(value.pattern)),
+        *([] if implied else [SourceItem(" | ".join(flags))]),
+    ]
     return bracketed("re.compile(", items, ")")
 
 
-def _pattern_literal(pattern: str) -> Node:
+def _pattern_literal(pattern: str) -> SourceNode:
     """Return a pattern with backslashes as a raw string, if possible."""
     plain = pattern.isascii() and pattern.isprintable() and '"' not in pattern and not pattern.endswith("\\")
-    return f'r"{pattern}"' if "\\" in pattern and plain else Text(pattern)
+    return f'r"{pattern}"' if "\\" in pattern and plain else StringLiteral(pattern)
 
 
-def _function_call(word: str, nodes: Iterable[Node]) -> Node:
-    return bracketed(f"{word}(", map(Item, nodes), ")")
+def _function_call(word: str, nodes: Iterable[SourceNode]) -> SourceNode:
+    return bracketed(f"{word}(", map(SourceItem, nodes), ")")
 
 
-def _list(nodes: Iterable[Node]) -> Node:
-    return bracketed("[", map(Item, nodes), "]")
+def _list(nodes: Iterable[SourceNode]) -> SourceNode:
+    return bracketed("[", map(SourceItem, nodes), "]")
 
 
 def _set_fields(value: Any) -> Iterator[tuple[Field[Any], Any]]:
@@ -425,8 +434,8 @@ def _set_fields(value: Any) -> Iterator[tuple[Field[Any], Any]]:
             yield one, given
 
 
-def _no_form(value: Any, at: str) -> NoForm:
-    return NoForm(f"{_place(at)}: {shown(value)} cannot be written")
+def _no_form(value: Any, at: str) -> NoSourceForm:
+    return NoSourceForm(f"{_place(at)}: {shown(value)} cannot be written")
 
 
 def _place(at: str) -> str:

@@ -21,29 +21,29 @@ from agentest.scenarios.calls import (
     ExpectedCall,
     Step,
     ToolName,
-    checked_name,
+    as_exact_call,
+    call_option_problems,
+    checked_tool_name,
     is_glob,
     is_one_tool,
-    made_exact,
     name_matches,
-    place_of,
     place_word,
-    wrong_words,
+    position_of,
 )
 from agentest.scenarios.contradictions import check_trajectory, check_writes
 from agentest.scenarios.matchers.display import brief, type_text
 from agentest.scenarios.matchers.validity import check_expected
 from agentest.scenarios.parser import (
     as_list,
+    bool_or_none,
+    count_not_none,
     count_of,
-    from_data,
     known_keys,
-    needed_count,
-    needed_text,
-    one_of_these,
+    nonempty_text,
     pattern_of,
+    replace_forms,
+    suggest_one_of,
     word_in,
-    yes_or_no,
 )
 from agentest.scenarios.trajectory import (
     MATCH_MODES,
@@ -91,7 +91,7 @@ def parse_name(value: Any, key: str) -> ToolName:
     """Parse a tool name: a text, a glob, a compiled pattern or, in data, `{regex: …}`."""
     if isinstance(value, Mapping) and word_in(value) == "regex":
         return pattern_of(value, key)
-    return checked_name(value, key)
+    return checked_tool_name(value, key)
 
 
 def parse_step(value: Any, key: str) -> Step:
@@ -112,7 +112,7 @@ def parse_call(value: Any, key: str) -> ExpectedCall:
     if isinstance(value, AnyOf):
         raise ValueError(f"{key}: any_of(…) cannot stand here; write each call by itself")
     if isinstance(value, str | re.Pattern):
-        return ExpectedCall(checked_name(value, key), mode_unsaid=True)
+        return ExpectedCall(checked_tool_name(value, key), mode_unsaid=True)
     if not isinstance(value, Mapping):
         raise ValueError(f"{key}: expected a tool name, call(…) or a dict, found {type_text(value)}")
     word = word_in(value)
@@ -125,7 +125,7 @@ def _exact(value: Any, key: str) -> ExpectedCall:
     made = parse_call(value, key)
     if isinstance(value, Mapping) and not made.mode_unsaid and made.arg_match_mode != "exact":
         raise ValueError(f"{key}.arg_match_mode: is {made.arg_match_mode!r}, which `exactly` is not")
-    return made_exact(made)
+    return as_exact_call(made)
 
 
 def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
@@ -155,28 +155,30 @@ def _is_empty_text(value: Any) -> bool:
 
 def _with_matchers(made: ExpectedCall) -> ExpectedCall:
     """Replace matchers written as data in the arguments and result of a call."""
-    args = None if made.args is None else from_data(made.args, is_word=False)
-    return replace(made, args=args, result=from_data(made.result, of_key=False))
+    args = None if made.args is None else replace_forms(made.args, is_word=False)
+    return replace(made, args=args, result=replace_forms(made.result, of_key=False))
 
 
 def _place(options: Mapping[str, Any], key: str) -> int | None:
     first, last, nth = options.get("first", False), options.get("last", False), options.get("nth")
-    for word, error in wrong_words(options.get("where"), first, last, nth):
+    for word, error in call_option_problems(options.get("where"), first, last, nth):
         raise ValueError(f"{key}.{word}: {error}; an argument of that name belongs into `args`")
-    return place_of(first, last, nth, key)
+    return position_of(first, last, nth, key)
 
 
 def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
     if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
-        raise ValueError(f"{key}.arg_match_mode: found {brief(mode)}; {one_of_these(mode, ARG_MATCH_MODES)}")
+        raise ValueError(
+            f"{key}.arg_match_mode: found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}"
+        )
     return mode  # type: ignore[return-value]
 
 
 def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
     """Validate a call, which may have been constructed without `call(…)`."""
-    checked_name(made.name, f"{key}.name")
+    checked_tool_name(made.name, f"{key}.name")
     _arg_match_mode(made.arg_match_mode, key)
-    for word, error in wrong_words(made.where, False, False, made.nth):
+    for word, error in call_option_problems(made.where, False, False, made.nth):
         raise ValueError(f"{key}.{word}: {error}")
     for name, value in (made.args or {}).items():
         if not isinstance(name, str):
@@ -356,7 +358,7 @@ def _built_trajectory(options: Mapping[str, Any], key: str, calls_key: str = "ex
         max_calls=count_of(options.get("max_calls"), f"{key}.max_calls"),
         max_turns=count_of(options.get("max_turns"), f"{key}.max_turns"),
         max_calls_per_tool=_count_per_tool(options.get("max_calls_per_tool"), f"{key}.max_calls_per_tool"),
-        name=needed_text(options["name"], f"{key}.name") if "name" in options else "",
+        name=nonempty_text(options["name"], f"{key}.name") if "name" in options else "",
         min_calls=count_of(options.get("min_calls"), f"{key}.min_calls"),
         ignore_failed=_is_on(options, "ignore_failed", key),
         reads=_reads(options.get("reads", ()), f"{key}.reads"),
@@ -376,7 +378,7 @@ def _match_mode(given: Any, key: str, *, writes: bool) -> MatchMode:
         return "unordered" if writes else "strict"
     mode: Any = snake_case(given) if isinstance(given, str) else given
     if not isinstance(mode, str) or mode not in MATCH_MODES:
-        raise ValueError(f"{key}.match_mode: found {brief(mode)}; {one_of_these(mode, MATCH_MODES)}")
+        raise ValueError(f"{key}.match_mode: found {brief(mode)}; {suggest_one_of(mode, MATCH_MODES)}")
     if writes and mode not in _WRITES_MODES:
         raise ValueError(
             f"{key}.match_mode: is {mode!r}, but `expected_writes` are exactly the writes that are made: "
@@ -386,7 +388,7 @@ def _match_mode(given: Any, key: str, *, writes: bool) -> MatchMode:
 
 
 def _is_on(options: Mapping[str, Any], name: str, key: str) -> bool:
-    return bool(yes_or_no(options.get(name), f"{key}.{name}"))
+    return bool(bool_or_none(options.get(name), f"{key}.{name}"))
 
 
 def _expected(
@@ -433,7 +435,7 @@ def _count_per_tool(value: Any, key: str) -> int | dict[str, int] | None:
     for tool in value:
         if not isinstance(tool, str) or not tool:
             raise ValueError(f"{key}: expected names of tools, or globs like `get_*`, found {brief(tool)}")
-    return {tool: needed_count(most, f"{key}.{tool}") for tool, most in value.items()}
+    return {tool: count_not_none(most, f"{key}.{tool}") for tool, most in value.items()}
 
 
 ModeOf = Callable[[ToolName], ArgMatchMode]
@@ -447,9 +449,9 @@ def _default_mode(value: Any, key: str) -> ModeOf:
     for tool, mode in modes.items():
         place = f".{tool}" if isinstance(value, Mapping) else ""
         if isinstance(value, Mapping):
-            checked_name(tool, f"{key}.default_arg_match_mode")
+            checked_tool_name(tool, f"{key}.default_arg_match_mode")
         if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
-            wrong = f"found {brief(mode)}; {one_of_these(mode, ARG_MATCH_MODES)}"
+            wrong = f"found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}"
             raise ValueError(f"{key}.default_arg_match_mode{place}: {wrong}")
     # Exact names come first, `*` last.
     ranked = sorted(modes, key=lambda tool: (str(tool) == "*", is_glob(str(tool))))

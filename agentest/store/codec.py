@@ -16,7 +16,7 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from agentest.domain.end_reason import ending_of_older
+from agentest.domain.end_reason import end_reason_of_older_file
 from agentest.domain.results import (
     AlignedRow,
     CauseExample,
@@ -421,7 +421,7 @@ CODECS = Codecs(
             ),
             names={"user_calls": "userToolCalls"},
             flat=("adk",),
-            older={"ended_by": ending_of_older},
+            older={"ended_by": end_reason_of_older_file},
         ),
         AdkCase: Layout(flat=("case",)),
         StoredScenario: Layout(

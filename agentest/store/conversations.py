@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agentest.domain.metrics import GOAL
-from agentest.domain.reasons import counted_trajectories
+from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     CaseId,
     CheckResult,
@@ -49,7 +49,7 @@ def conversation_json(
 def stored_conversation(result: ConversationResult) -> StoredConversation:
     """Return the stored form of a conversation, without its ADK part."""
     conversation, failure = result.conversation, result.conversation.failure
-    counted = [each.result for each in counted_trajectories(result)]
+    counted = [each.result for each in threshold_counted_trajectories(result)]
     return StoredConversation(
         conversation_id=conversation.conversation_id,
         passed=conversation_passed(result),

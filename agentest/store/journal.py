@@ -23,7 +23,7 @@ from agentest.domain.events import (
 from agentest.domain.results import ScenarioResult
 from agentest.store.codec import CODECS
 from agentest.store.conversations import conversation_json
-from agentest.store.log_file import LateFile, RawFile, open_new
+from agentest.store.log_file import RawFile, RetryingLineFile, open_new
 from agentest.store.run_results import mode_of, stored_agents, stored_head, stored_scenario
 from agentest.store.shapes import (
     SCHEMA_VERSION,
@@ -62,7 +62,7 @@ class Journal:
         on_begun: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
-        self._file = LateFile(path, warn, opened)
+        self._file = RetryingLineFile(path, warn, opened)
         self._on_begun = on_begun
         self._began = False
         self._places: dict[tuple[str, str], array[int]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agentest.domain.forecast import Earlier, Took
+from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.store.runs.folder import JOURNAL
 from agentest.store.runs.record import RECORD, RunRecord
 
@@ -20,9 +20,9 @@ Place = tuple[str, str]
 _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
-def earlier_of_kind(
+def find_earlier_run(
     records: Iterable[RunRecord], places: Collection[Place], *, offline: bool
-) -> Earlier | None:
+) -> PastRun | None:
     """Return the resources of the first run that has all of these places, or otherwise the most of them.
 
     Args:
@@ -41,9 +41,9 @@ def earlier_of_kind(
     return _of_record(best[1]) if best else None
 
 
-def _of_record(record: RunRecord) -> Earlier:
+def _of_record(record: RunRecord) -> PastRun:
     took = {
-        (each.scenario, each.agent): Took(
+        (each.scenario, each.agent): ScenarioResources(
             conversations=each.conversations,
             talking_s=each.talking_ms / 1000,
             judging_s=each.judging_ms / 1000,
@@ -52,10 +52,10 @@ def _of_record(record: RunRecord) -> Earlier:
         )
         for each in record.took
     }
-    return Earlier(started_at=record.started_at, models=record.models, took=took)
+    return PastRun(started_at=record.started_at, models=record.models, took=took)
 
 
-def earlier_run(path: Path) -> Earlier | None:
+def read_earlier_run(path: Path) -> PastRun | None:
     """Return the resources of the run in this file; None if it is unreadable or has no conversations."""
     try:
         found = _earlier(_documents(path))
@@ -77,7 +77,7 @@ def _documents(path: Path) -> Iterator[Any]:
         yield from (json.loads(line) for line in lines if line.endswith(b"\n"))
 
 
-def _earlier(documents: Iterator[Any]) -> Earlier:
+def _earlier(documents: Iterator[Any]) -> PastRun:
     head: Any = None
     places = dict[Place, list[Any]]()
     used = dict[Place, tuple[int, float | None]]()
@@ -90,7 +90,7 @@ def _earlier(documents: Iterator[Any]) -> Earlier:
             used[scenario["name"], scenario["agent"]] = _used(list(scenario["usage"].values()))
     # Unfinished scenarios have no known cost, so they are skipped as if they had not run.
     took = {place: _took(times, *used[place]) for place, times in places.items() if place in used}
-    return Earlier(started_at=head["startedAt"], models=head["models"], took=took)
+    return PastRun(started_at=head["startedAt"], models=head["models"], took=took)
 
 
 def _conversations(document: Any) -> Iterator[tuple[tuple[str, str], Any]]:
@@ -114,9 +114,9 @@ def _used(usage: Iterable[Any]) -> tuple[int, float | None]:
     return sum(used["calls"] for used in usage), None if None in costs else sum(costs)
 
 
-def _took(times: list[Any], calls: int, cost: float | None) -> Took:
+def _took(times: list[Any], calls: int, cost: float | None) -> ScenarioResources:
     judging = sum(time["judgesMs"] for time in times) / 1000
-    return Took(
+    return ScenarioResources(
         conversations=len(times),
         talking_s=sum(time["totalMs"] for time in times) / 1000 - judging,
         judging_s=judging,

@@ -33,7 +33,7 @@ def open_new(path: Path) -> RawFile:
     return os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
 
 
-class LateFile:
+class RetryingLineFile:
     """Lines in a file, in order; lines that could not be written yet are retained and retried.
 
     A line that was written partially is completed by the next attempt. Until then, the file ends with its

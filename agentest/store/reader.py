@@ -41,7 +41,7 @@ from agentest.store.shapes import (
     StoredScenario,
 )
 from agentest.support.errors import UsageError
-from agentest.support.files import user_bytes
+from agentest.support.files import read_user_bytes
 from agentest.support.json_text import Json
 from agentest.version import __version__
 
@@ -62,7 +62,7 @@ def read_results(path: Path) -> AnyRun:
     Raises UsageError with the position at which the file is not in Agentest's format.
     """
     try:
-        content = user_bytes(path, most=None)
+        content = read_user_bytes(path, most=None)
         if is_journal(content):
             return completed(_checked_run(journal_document(content), path))
         return _checked_run(json.loads(content.decode()), path)

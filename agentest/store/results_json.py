@@ -32,7 +32,7 @@ Conversations = Callable[[ScenarioResult], Iterable[bytes]]
 """Returns a scenario's conversations in order, each as JSON."""
 
 
-def kept_conversations(scenario: ScenarioResult) -> Iterator[bytes]:
+def conversations_in_memory(scenario: ScenarioResult) -> Iterator[bytes]:
     """Yield the conversations in the scenario's result."""
     return (
         encoded(conversation_json(result, scenario.case, scenario.thresholds))

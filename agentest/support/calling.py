@@ -42,7 +42,7 @@ def ends_the_run(error: BaseException) -> bool:
     return task is None or task.cancelling() > 0
 
 
-def words_of(error: BaseException) -> str:
+def message_of_error(error: BaseException) -> str:
     """Return an error's message. If the error's own code fails, the message is empty."""
     try:
         return str(error)
@@ -50,7 +50,7 @@ def words_of(error: BaseException) -> str:
         return ""
 
 
-class LeavingExecutor(ThreadPoolExecutor):
+class NonWaitingExecutor(ThreadPoolExecutor):
     """An executor for user code that does not wait for functions that hang.
 
     With Python's executor, `asyncio.to_thread` with such a function would keep the loop from closing.
@@ -77,7 +77,7 @@ class LeavingExecutor(ThreadPoolExecutor):
         """Wait for no function, because those that still run are hanging."""
 
 
-class Steps:
+class BlockingTimer:
     """Measures how long an awaitable blocks the event loop, counting only unusually long steps."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ async def _place() -> Callable[[], None]:
     return leave
 
 
-class FromAnywhere:
+class LoopIndependentFunction:
     """Makes a function that is bound to an event loop callable from any thread or loop."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -207,9 +207,9 @@ async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any,
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, home))
 
 
-def from_anywhere(function: Callable[..., Any]) -> FromAnywhere:
+def make_loop_independent(function: Callable[..., Any]) -> LoopIndependentFunction:
     """Wrap the function, unless it is wrapped already."""
-    return function if isinstance(function, FromAnywhere) else FromAnywhere(function)
+    return function if isinstance(function, LoopIndependentFunction) else LoopIndependentFunction(function)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -18,7 +18,7 @@ def moment_of(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds // 1_000_000_000).astimezone().isoformat(timespec="seconds")
 
 
-def shown_moment(moment: str) -> str:
+def format_moment(moment: str) -> str:
     """Format an ISO 8601 time for a prompt: "Sunday, 2026-11-22, 20:57 (UTC+01:00)". Other texts stay as they
     are.
     """
@@ -31,12 +31,12 @@ def shown_moment(moment: str) -> str:
     return f"{_DAYS[at.weekday()]}, {at:%Y-%m-%d, %H:%M}{zone}"
 
 
-def without_moments(text: str) -> str:
+def mask_moments(text: str) -> str:
     """Replace every time that `shown_moment` wrote with the same word."""
     return _MOMENT.sub("(a moment)", text)
 
 
-def checked_date(value: Any) -> str:
+def normalize_date(value: Any) -> str:
     """Convert a date or date-time to ISO 8601. Raises ValueError for anything else.
 
     Args:
@@ -64,12 +64,12 @@ def today() -> str:
     return datetime.now().astimezone().date().isoformat()
 
 
-def shown_date(configured: str | None, moment: str | None = None) -> str:
+def format_date(configured: str | None, moment: str | None = None) -> str:
     """Return the date and time for a prompt: the configured one, else the moment, else now.
 
     A configured date is shown in a form that `without_moments` does not replace, because another date makes
     another question.
     """
     if configured is None:
-        return shown_moment(moment_of(time.time_ns()) if moment is None else moment)
+        return format_moment(moment_of(time.time_ns()) if moment is None else moment)
     return f"{configured} ({_DAYS[datetime.fromisoformat(configured).weekday()]})"

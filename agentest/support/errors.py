@@ -117,7 +117,7 @@ class CannotSend(AgentestError):
     """
 
 
-class HeldUp(AgentestError):
+class ProgramDelayed(AgentestError):
     """A wait failed because this program itself was not running. No other party is to blame.
 
     Args:

@@ -158,7 +158,7 @@ def _check(found: os.stat_result, most: int | None) -> None:
         raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes; at most {most:,} are read")
 
 
-def user_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
+def read_user_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
     """Return the content of a user's file. Raises OSError, also if `check_user_file` does."""
     check_user_file(path, most)
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
@@ -171,11 +171,11 @@ def user_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
 
 def user_text(path: Path, most: int | None = MOST_BYTES) -> str:
     """Return the text of a user's file. Raises OSError or UnicodeDecodeError."""
-    text = user_bytes(path, most).decode("utf-8-sig")
+    text = read_user_bytes(path, most).decode("utf-8-sig")
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-def text_file(path: Path) -> str:
+def read_text_file(path: Path) -> str:
     """Return the text of a user's file. Raises ValueError with the problem, without the path."""
     try:
         text = user_text(path)

@@ -22,7 +22,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcceptedValues:
     """The offered values that a function takes."""
 
     by_position: tuple[str, ...]
@@ -38,7 +38,7 @@ class Taken:
         return partial(function, *map(values, self.by_position), **named)
 
 
-def taken_by(function: Callable[..., Any], offered: Sequence[str]) -> Taken:
+def accepted_values(function: Callable[..., Any], offered: Sequence[str]) -> AcceptedValues:
     """Match offered values to a function's parameters: by name, and the others by position.
 
     A parameter with another name and a default keeps its default: `lambda reply, wanted=wanted: …` has
@@ -47,9 +47,9 @@ def taken_by(function: Callable[..., Any], offered: Sequence[str]) -> Taken:
     try:
         parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):  # a C function without a signature
-        return Taken((offered[0],))
+        return AcceptedValues((offered[0],))
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
-        return Taken(tuple(offered))
+        return AcceptedValues(tuple(offered))
     left = [name for name in offered if name not in {p.name for p in parameters}]
     positions: list[str] = []
     names: list[str] = []
@@ -61,7 +61,7 @@ def taken_by(function: Callable[..., Any], offered: Sequence[str]) -> Taken:
             (names if kept_default or parameter.kind is _ONLY_NAMED else positions).append(known)
     if not positions and not names:
         raise TypeError(f"it takes no parameters; it is given {_listed(offered)}")
-    return Taken(tuple(positions), tuple(names))
+    return AcceptedValues(tuple(positions), tuple(names))
 
 
 _ONLY_NAMED = inspect.Parameter.KEYWORD_ONLY
@@ -83,12 +83,12 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-THE_USERS: Final = object()
+USER_CODE: Final = object()
 """Marks code that belongs to no agent, so that nothing answers the tools it calls."""
 _current: ContextVar[Any] = ContextVar("agentest_whose_code", default=None)
 
 
-def whose_code() -> Any:
+def current_code_owner() -> Any:
     """Return who answers tool calls of the current code: THE_USERS, or the value given to `code_of`.
 
     None means unknown.
@@ -97,7 +97,7 @@ def whose_code() -> Any:
 
 
 @contextmanager
-def code_of(who: Any) -> Iterator[None]:
+def code_owned_by(who: Any) -> Iterator[None]:
     """Attribute code that runs inside of the block to `who`."""
     token = _current.set(who)
     try:

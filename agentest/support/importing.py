@@ -54,7 +54,7 @@ class Imports:
         Exceptions that the module raises at import are passed on unchanged.
         """
         name = module_name(path)
-        loader = TellingAsserts(name, str(path)) if path.suffix == ".py" else None
+        loader = AssertRewritingLoader(name, str(path)) if path.suffix == ".py" else None
         spec = importlib.util.spec_from_file_location(name, path, loader=loader)
         if spec is None or spec.loader is None:
             raise ImportError(f"{path} is not a Python file")
@@ -241,7 +241,7 @@ def user_traceback(error: BaseException, path: Path) -> tuple[str, int]:
     return "\n".join(lines), line
 
 
-class TellingAsserts(SourceFileLoader):
+class AssertRewritingLoader(SourceFileLoader):
     """Loads a file with its assertions rewritten by pytest, so that errors show the values on both sides.
 
     A file without `assert`, or without pytest, is loaded normally. Rewritten code is not cached as bytecode,

@@ -36,7 +36,7 @@ def heard() -> bool:
     return bool(_heard)
 
 
-def in_event_loop(work: Callable[[Unpack[_Args]], Awaitable[_T]], *args: *_Args) -> _T:
+def run_event_loop(work: Callable[[Unpack[_Args]], Awaitable[_T]], *args: *_Args) -> _T:
     """Run the work in a new event loop, as `anyio.run` does.
 
     Ctrl-C is delayed until the loop is complete, because a partial loop would print a traceback when it is
@@ -66,7 +66,7 @@ def _interrupted(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
+def handle_sigterm() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C inside of the block: the first one interrupts, the second one ends the
     process.
     """

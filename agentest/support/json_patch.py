@@ -17,20 +17,20 @@ class BadPatch(ValueError):
 
 
 @dataclass(slots=True)
-class Copies:
+class CopyLimit:
     """Remaining characters for `copy` operations, because repeated copies could exhaust memory."""
 
     left: int = MOST_COPIED
 
 
-def patched(value: Any, patch: Any, copies: Copies | None = None) -> Any:
+def patched(value: Any, patch: Any, copies: CopyLimit | None = None) -> Any:
     """Apply a patch and return the new value. The original does not change. Raises BadPatch.
 
     Unchanged parts are shared. `copies` limits copy operations (default: a limit for this patch alone).
     """
     if not isinstance(patch, list):
         raise BadPatch("a patch is a list of operations")
-    patching = _Patching(value, copies or Copies())
+    patching = _Patching(value, copies or CopyLimit())
     try:
         for operation in patch:
             if not isinstance(operation, Mapping):
@@ -44,7 +44,7 @@ def patched(value: Any, patch: Any, copies: Copies | None = None) -> Any:
 class _Patching:
     """A value during a patch. Only containers on the path to a change are copied, each once."""
 
-    def __init__(self, value: Any, copies: Copies) -> None:
+    def __init__(self, value: Any, copies: CopyLimit) -> None:
         self.value = value
         self._own: dict[int, Any] = {}
         """Containers that belong to the new value only, by id."""

@@ -189,7 +189,7 @@ def encoded(value: Any) -> bytes:
         return well_formed(text).encode()
 
 
-def on_one_line(value: Any, default: Callable[[Any], Any] = repr) -> str:
+def encode_on_one_line(value: Any, default: Callable[[Any], Any] = repr) -> str:
     """Encode a value as JSON without line separators, for readers that treat each line as a record.
 
     JSON itself leaves three characters unescaped that many readers treat as line ends. Raises what
@@ -219,7 +219,7 @@ def plainly(error: ValueError) -> ValueError:
     return ValueError(f"a number has more than {sys.get_int_max_str_digits():,} digits; write it as a text")
 
 
-def no_constant(name: str) -> NoReturn:
+def reject_constant(name: str) -> NoReturn:
     """A `parse_constant` that rejects NaN and Infinity, which Python accepts as JSON.
 
     Raises ValueError.
@@ -227,7 +227,7 @@ def no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def json_of_others(text: str | bytes) -> Any:
+def parse_untrusted_json(text: str | bytes) -> Any:
     """Parse JSON from an untrusted sender. Raises ValueError or RecursionError.
 
     A parsed value takes a hundred times its encoded size and blocks everything while it is built, so texts
@@ -237,7 +237,7 @@ def json_of_others(text: str | bytes) -> Any:
         marks: tuple[Any, ...] = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
         if sum(text.count(mark) for mark in marks) > _MAX_VALUES:
             raise ValueError(f"it has more than {_MAX_VALUES:,} values")
-    return json.loads(text, parse_constant=no_constant)
+    return json.loads(text, parse_constant=reject_constant)
 
 
 def json_document(value: Json) -> str:
@@ -293,7 +293,7 @@ def builtin_bytes(value: Any) -> bytes | None:
     return found.getvalue()
 
 
-def copied_quickly(value: Any) -> Any:
+def fast_copy(value: Any) -> Any:
     """Deep copy a value of built-in types quickly; otherwise copy like `copied`, sharing foreign objects."""
     data = builtin_bytes(value)
     return copied(value) if data is None else pickle.loads(data)

@@ -26,7 +26,7 @@ LOCK = "run.lock"
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
 
 
-class Taken(Exception):
+class FolderLocked(Exception):
     """Another run has locked the folder. The message says which."""
 
 
@@ -36,7 +36,7 @@ def locked(folder: Path, started_at: str) -> Iterator[None]:
 
     On file systems without locks, nothing is locked.
     """
-    with locked_file(folder / LOCK) as end:
+    with lock_file(folder / LOCK) as end:
         with suppress(OSError):  # a full disk: the lock works without content
             os.ftruncate(end, 0)
             os.pwrite(end, json.dumps({"process": os.getpid(), "startedAt": started_at}).encode(), 0)
@@ -44,7 +44,7 @@ def locked(folder: Path, started_at: str) -> Iterator[None]:
 
 
 @contextmanager
-def locked_file(path: Path) -> Iterator[int]:
+def lock_file(path: Path) -> Iterator[int]:
     """Lock a file and yield its descriptor. The file is removed afterwards. Raises Taken or OSError."""
     end = _acquire(path)
     _held.add(end)
@@ -68,7 +68,7 @@ def is_locked(folder: Path) -> bool:
         return False
     try:
         _lock(end, folder / LOCK, shared=True)
-    except (Taken, OSError):
+    except (FolderLocked, OSError):
         return True
     finally:
         os.close(end)
@@ -96,7 +96,7 @@ def _lock(end: int, path: Path, *, shared: bool = False) -> None:
         fcntl.flock(end, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _TAKEN:
-            raise Taken(_message(path)) from None
+            raise FolderLocked(_message(path)) from None
 
 
 def _is_in_place(end: int, path: Path) -> bool:
@@ -169,8 +169,8 @@ def _is_free(port: int) -> bool:
 
 def _is_ours(path: Path, stack: ExitStack) -> bool:
     try:
-        stack.enter_context(locked_file(path))
-    except Taken:
+        stack.enter_context(lock_file(path))
+    except FolderLocked:
         return False
     return True
 

@@ -97,7 +97,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # they answer to the parent
 
 
-def searches(pattern: re.Pattern[str], text: str) -> bool:
+def has_match(pattern: re.Pattern[str], text: str) -> bool:
     """Return True if the expression matches anywhere in the text. Blocks. Raises PatternTimeout."""
     return _match(pattern, "search", text) is not None
 

@@ -176,7 +176,7 @@ class _Secret(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Hiding:
+class TextRedaction:
     """Redacts some secrets in texts, including truncated ones that end with `…`."""
 
     secrets: tuple[_Secret, ...] = ()
@@ -194,7 +194,7 @@ class Hiding:
         return text
 
 
-NO_HIDING = Hiding()
+NO_HIDING = TextRedaction()
 
 
 class _SecretIndex:
@@ -302,7 +302,7 @@ class Redactor:
         """
         return self.hiding_in([text])(text)
 
-    def hiding_in(self, texts: Iterable[str]) -> Hiding:
+    def hiding_in(self, texts: Iterable[str]) -> TextRedaction:
         """Return an object that redacts these texts like `transcript`, or a false one without secrets."""
         if not self.hides_transcripts:
             return NO_HIDING
@@ -312,7 +312,7 @@ class Redactor:
             for each in (*self._said, *self._learned_transcript_secrets.in_text(whole))
             if each.may_be_in(whole)
         ]
-        return Hiding(tuple(_longest_first(found))) if found else NO_HIDING
+        return TextRedaction(tuple(_longest_first(found))) if found else NO_HIDING
 
     def error(self, text: str) -> str:
         """Prepare an error text for display: redacted, at most 500 characters.
@@ -442,7 +442,7 @@ def _texts(value: Any) -> Iterator[str]:
 class _Value:
     """Creates one redacted value."""
 
-    def __init__(self, hide: Hiding) -> None:
+    def __init__(self, hide: TextRedaction) -> None:
         self._text = hide
         self._made: dict[int, tuple[Any, Any]] = {}
         """Container id → the container and its replacement, because it may occur repeatedly or contain

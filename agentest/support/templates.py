@@ -55,7 +55,7 @@ class Template:
         return _filled(self._template, values) if self.names else self._template
 
 
-def filled_where_known(text: str, values: Mapping[str, str]) -> str:
+def fill_known(text: str, values: Mapping[str, str]) -> str:
     """Replace placeholders that have a value. All others stay as they are."""
     return _PATH.sub(lambda match: values.get(match[1], match[0]), text)
 

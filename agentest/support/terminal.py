@@ -71,12 +71,12 @@ def without_colours(text: str) -> str:
     return _COLOURS.sub("", text)
 
 
-def on_github(environ: Mapping[str, str] = os.environ) -> bool:
+def is_github_runner(environ: Mapping[str, str] = os.environ) -> bool:
     """Return True if GitHub's runner, or a compatible one, reads the output."""
     return environ.get("GITHUB_ACTIONS", "").strip().lower() not in ("", "0", "false")
 
 
-def disarmed(text: str) -> str:
+def disarm_commands(text: str) -> str:
     """Insert a backslash into everything that GitHub's runner would obey as a command."""
     return _ANYWHERE.sub(_DISARMED, _AT_START.sub(r"\1\2\\:", text))
 
@@ -89,7 +89,7 @@ def source(text: str) -> str:
     return _ANYWHERE.sub(r"\1\\u0023\2[", seen)
 
 
-def in_command(text: str) -> str:
+def clean_for_command(text: str) -> str:
     """Clean a part of our workflow command. Line breaks stay, because commands have their own escapes for
     them.
     """
@@ -97,9 +97,9 @@ def in_command(text: str) -> str:
     return _ANYWHERE.sub(_DISARMED, seen)
 
 
-def in_log(text: str, environ: Mapping[str, str] = os.environ) -> str:
+def clean_for_log(text: str, environ: Mapping[str, str] = os.environ) -> str:
     """Clean a text that another program prints for us, such as a test runner that shows an exception."""
-    return disarmed(text) if on_github(environ) else text
+    return disarm_commands(text) if is_github_runner(environ) else text
 
 
 def encodable(text: str, encoding: str) -> str:
@@ -154,11 +154,11 @@ class Output:
 
     def __init__(self, stream: IO[str], environ: Mapping[str, str] = os.environ) -> None:
         self._stream = stream
-        self._disarms = on_github(environ)
+        self._disarms = is_github_runner(environ)
 
     def write(self, text: str) -> int:
         """Raises OutputError."""
-        self._try(self._stream.write, disarmed(text) if self._disarms else text)
+        self._try(self._stream.write, disarm_commands(text) if self._disarms else text)
         return len(text)
 
     def write_bytes(self, text: str) -> None:
@@ -166,7 +166,7 @@ class Output:
 
         The caller has made it safe with `source` or `clean_rows`. Raises OutputError.
         """
-        content = (disarmed(text) if self._disarms else text).encode("utf-8", "backslashreplace")
+        content = (disarm_commands(text) if self._disarms else text).encode("utf-8", "backslashreplace")
         self.flush()
         buffer = getattr(self._stream, "buffer", None)
         if buffer is None:
@@ -228,7 +228,7 @@ def pauses() -> Iterator[tuple[float, float]]:
 
 
 @contextmanager
-def reminded(
+def with_reminders(
     what: str,
     say: Callable[[str], object] = tell,
     make_done: Callable[[], threading.Event] = threading.Event,

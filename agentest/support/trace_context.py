@@ -64,7 +64,7 @@ class TraceContext:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentRequests:
     """The requests that were sent for a turn."""
 
     requests: int = 0
@@ -73,14 +73,14 @@ class Sent:
     """True if one opened a connection that later turns use as well. Its span ends with the conversation."""
 
 
-_CURRENT: ContextVar[tuple[TraceContext, Sent] | None] = ContextVar("agentest_turn", default=None)
+_CURRENT: ContextVar[tuple[TraceContext, SentRequests] | None] = ContextVar("agentest_turn", default=None)
 """The turn that all requests name, whichever client sends them."""
 
 
 @contextmanager
-def in_turn(turn: TraceContext | None) -> Iterator[Sent]:
+def in_turn(turn: TraceContext | None) -> Iterator[SentRequests]:
     """Name this turn in all requests sent inside of the block, and count them. None names no turn."""
-    sent = Sent()
+    sent = SentRequests()
     token = _CURRENT.set((turn, sent) if turn else None)
     try:
         yield sent

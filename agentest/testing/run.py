@@ -18,20 +18,20 @@ import anyio
 from agentest.config.agents.adk import is_adk_object
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
-from agentest.config.file import NAMES, LoadedConfig, find, load, load_values, with_changes
+from agentest.config.file import NAMES, LoadedConfig, find_config, load, load_values, with_changes
 from agentest.config.frameworks import framework_of
 from agentest.domain.events import Event, Noted
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.verdict import run_status
-from agentest.models.caller import Patience
+from agentest.models.caller import RetryPolicy
 from agentest.models.factory import Models, scripted
 from agentest.models.port import ChatModel, Ledger
 from agentest.report.console.scenario import block
 from agentest.runner.plan import Options, make_plan
-from agentest.runner.prepare import MODEL_VARIABLE, Prepared, Request, prepared_for
-from agentest.runner.run import Mode, run_steps
-from agentest.runner.session import Outcome, Session, Stop, settings_of
-from agentest.scenarios.discovery import Discovered
+from agentest.runner.prepare import MODEL_VARIABLE, Prepared, RunRequest, prepared_for
+from agentest.runner.run import RunMode, run_steps
+from agentest.runner.session import RunOutcome, RunSession, Stop, settings_of
+from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import AgentestError, ConfigError, UsageError
 from agentest.testing.agent import ScriptedAgent
@@ -49,7 +49,7 @@ def _ignore(_: Event) -> None:
     """Default of `on_event`."""
 
 
-class NeverBegan(AgentestError):
+class RunNeverStarted(AgentestError):
     """A run was stopped before its first conversation."""
 
 
@@ -126,7 +126,7 @@ async def arun_scenarios(
     def note(text: str) -> None:
         on_event(Noted(text))
 
-    session = Session(
+    session = RunSession(
         prepared=prepared,
         settings=settings_of(prepared.loaded.config, prepared.request.options),
         emit=on_event,
@@ -136,11 +136,11 @@ async def arun_scenarios(
     )
     for text in prepared.notes:
         note(text)
-    return as_checked(await run_session(session))
+    return to_checked_run(await run_session(session))
 
 
 async def run_session(
-    session: Session, starting: anyio.CancelScope | None = None, mode: Mode | None = None
+    session: RunSession, starting: anyio.CancelScope | None = None, mode: RunMode | None = None
 ) -> RunResult:
     """Execute a prepared run with its servers. Errors are raised without an exception group.
 
@@ -149,11 +149,11 @@ async def run_session(
         starting: cancel it to prevent the run from starting; the function then raises NeverBegan.
         mode: source of conversations and how much to store; default: the agents, and everything.
     """
-    outcome = Outcome()
+    outcome = RunOutcome()
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
-            await run_steps(session, mode or Mode(), outcome, starting or anyio.CancelScope(), tasks)
+            await run_steps(session, mode or RunMode(), outcome, starting or anyio.CancelScope(), tasks)
         except UsageError as error:
             problem = type(error)(session.prepared.loaded.redact(str(error)))
         except Exception as error:  # noqa: BLE001 - stored, because a task group would wrap it
@@ -162,7 +162,7 @@ async def run_session(
     if problem:
         raise problem
     if outcome.result is None:
-        raise NeverBegan("the run was stopped before its first conversation")
+        raise RunNeverStarted("the run was stopped before its first conversation")
     return outcome.result
 
 
@@ -207,7 +207,7 @@ class CheckedRun(RunResult):
         raise kind(_failure_report(self), self)
 
 
-def as_checked(result: RunResult) -> CheckedRun:
+def to_checked_run(result: RunResult) -> CheckedRun:
     """Return the result as a CheckedRun."""
     return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
 
@@ -240,8 +240,8 @@ class _Arguments:
 def _prepared(scenarios: tuple[Scenario, ...], arguments: _Arguments) -> Prepared:
     """Return the validated run."""
     loaded, root, environ = _configuration(arguments)
-    request = Request(root, options=_options(arguments))
-    plan = make_plan(loaded.config, Discovered(scenarios), request.options, root)
+    request = RunRequest(root, options=_options(arguments))
+    plan = make_plan(loaded.config, DiscoveredScenarios(scenarios), request.options, root)
     return prepared_for(request, loaded, plan, environ=environ)
 
 
@@ -263,7 +263,7 @@ def _configuration(arguments: _Arguments) -> tuple[LoadedConfig, Path, dict[str,
 
 
 def _config_file(path: Path) -> Path:
-    return find(path) if path.is_dir() else path
+    return find_config(path) if path.is_dir() else path
 
 
 def _options(arguments: _Arguments) -> Options:
@@ -291,7 +291,7 @@ def _opened_model(model: ChatModel | str | None, config: Config) -> tuple[Models
     if model is None or isinstance(model, str):
         return None
     ledger = Ledger()
-    opened = scripted(model, ledger, Patience(retries=config.judge.retries))
+    opened = scripted(model, ledger, RetryPolicy(retries=config.judge.retries))
     return Models(opened, opened), ledger
 
 

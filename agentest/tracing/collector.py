@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 import anyio
 
 from agentest.domain.transcript import Usage
-from agentest.mock_servers.port import AskedTurn, Identity, SpanCall, TurnTraces
+from agentest.mock_servers.port import Identity, SpanCall, SpanRequest, TurnTraces
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import in_thread
 from agentest.support.text import count
 from agentest.support.trace_context import KEY_CHARS, TraceContext, turn_in_trace
 from agentest.tracing.conventions import Span, is_agentic, model_of, session_of, tool_of
-from agentest.tracing.span_calls import SpanSeen, calls_of, usage_of
-from agentest.tracing.span_file import KeptSpans
+from agentest.tracing.span_calls import ParsedSpan, calls_of, usage_of
+from agentest.tracing.span_file import SpanWriter
 
 PATIENCE_S = 2.0
 """Seconds to wait for a turn's spans after its reply."""
@@ -33,15 +33,15 @@ CHECK = (
 
 
 @dataclass(slots=True)
-class Held:
+class ConversationSpans:
     """A conversation and its spans."""
 
     who: Identity
-    spans: dict[str, SpanSeen] = field(default_factory=dict)
+    spans: dict[str, ParsedSpan] = field(default_factory=dict)
     """Spans by id."""
     claimed: set[str] = field(default_factory=set)
     """Traces that belong to the conversation although their ids do not start with its key."""
-    turns: dict[int, AskedTurn] = field(default_factory=dict)
+    turns: dict[int, SpanRequest] = field(default_factory=dict)
     came: anyio.Event = field(default_factory=anyio.Event)
     lost: str | None = None
     """Why spans may be missing permanently; None if none are."""
@@ -52,7 +52,7 @@ class Held:
         self.came.set()
         self.came = anyio.Event()
 
-    def turn_of(self, span: SpanSeen) -> int:
+    def turn_of(self, span: ParsedSpan) -> int:
         """Return the turn in which a span started."""
         if span.trace_id in self.claimed:
             return max((t for t, asked in self.turns.items() if asked.began_ns <= span.start_ns), default=0)
@@ -62,10 +62,10 @@ class Held:
             turn += 1
         return turn
 
-    def of_turn(self, turn_index: int) -> list[SpanSeen]:
+    def of_turn(self, turn_index: int) -> list[ParsedSpan]:
         return [span for span in self.spans.values() if self.turn_of(span) == turn_index]
 
-    def is_complete(self, asked: AskedTurn) -> bool:
+    def is_complete(self, asked: SpanRequest) -> bool:
         """Return True if everything that started with the requests of a turn has ended.
 
         A span ends after the spans within it, and is sent after them.
@@ -76,25 +76,25 @@ class Held:
         named = any(span.trace_id not in self.claimed for span in self.spans.values())
         return not named and self._claimed_in(asked) >= asked.asks > 0
 
-    def _opened(self, asked: AskedTurn) -> AskedTurn:
+    def _opened(self, asked: SpanRequest) -> SpanRequest:
         """Return the turn whose requests were used: an earlier one if a connection stays open."""
         while not asked.requests and asked.turn_index - 1 in self.turns:
             asked = self.turns[asked.turn_index - 1]
         return asked
 
-    def _ended(self, asked: AskedTurn) -> int:
+    def _ended(self, asked: SpanRequest) -> int:
         turn = TraceContext(self.who.key, asked.turn_index)
         return sum(
             span.trace_id == turn.trace_id and span.parent_id == turn.span_id for span in self.spans.values()
         )
 
-    def _claimed_in(self, asked: AskedTurn) -> int:
+    def _claimed_in(self, asked: SpanRequest) -> int:
         """Count ended traces with agent work in a turn whose ids do not start with the key."""
         mine = [span for span in self.of_turn(asked.turn_index) if span.trace_id in self.claimed]
         ended = {span.trace_id for span in mine if span.parent_id is None}
         return len(ended & {span.trace_id for span in mine if span.agentic})
 
-    def missing(self, asked: AskedTurn) -> str | None:
+    def missing(self, asked: SpanRequest) -> str | None:
         """Return why spans of a turn may be missing; None if the turn is complete."""
         if self.lost:
             return self.lost
@@ -134,7 +134,7 @@ class Collector:
         agent: str,
         *,
         one_at_a_time: Callable[[], bool],
-        kept: KeptSpans,
+        kept: SpanWriter,
         on_note: Callable[[str], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -146,9 +146,9 @@ class Collector:
         self._kept = kept
         self._on_note = on_note
         self.patience_s = patience_s
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, ConversationSpans] = {}
         """Running conversations by key."""
-        self._by_session: dict[str, Held] = {}
+        self._by_session: dict[str, ConversationSpans] = {}
         self._ended: dict[str, Identity] = {}
         self._strays: OrderedDict[str, list[Span]] = OrderedDict()
         """Trace id → spans whose conversation is not known yet."""
@@ -163,7 +163,7 @@ class Collector:
 
     def begin(self, who: Identity) -> None:
         """Register a conversation that begins."""
-        held = self._held[who.key] = Held(who)
+        held = self._held[who.key] = ConversationSpans(who)
         if who.session_id:
             self._by_session[who.session_id] = held
 
@@ -176,7 +176,7 @@ class Collector:
 
     def add(self, spans: Iterable[Span]) -> None:
         """Store received spans."""
-        touched: dict[str, Held] = {}
+        touched: dict[str, ConversationSpans] = {}
         for span in spans:
             held = self._conversation_of(span)
             if held:
@@ -193,7 +193,7 @@ class Collector:
         for held in self._held.values():
             held.note(lost=f"traces incomplete: spans were refused, {problem}")
 
-    async def spans_of(self, asked: AskedTurn) -> TurnTraces:
+    async def spans_of(self, asked: SpanRequest) -> TurnTraces:
         """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
         held = self._held.get(asked.key)
         if held is None:
@@ -217,7 +217,7 @@ class Collector:
             missing=missing,
         )
 
-    async def _wait(self, held: Held, asked: AskedTurn) -> None:
+    async def _wait(self, held: ConversationSpans, asked: SpanRequest) -> None:
         if not self._came and self._fruitless >= _MAX_FRUITLESS_TURNS:
             return
         try:
@@ -227,7 +227,7 @@ class Collector:
         except TimeoutError:
             self._fruitless += 1
 
-    def _conversation_of(self, span: Span) -> Held | None:
+    def _conversation_of(self, span: Span) -> ConversationSpans | None:
         """Return the span's conversation, or count the span and return None if it is not running."""
         key = span.trace_id[:KEY_CHARS]
         held = self._held.get(key)
@@ -238,7 +238,7 @@ class Collector:
             return None
         return self._claiming_conversation(span)
 
-    def _claiming_conversation(self, span: Span) -> Held | None:
+    def _claiming_conversation(self, span: Span) -> ConversationSpans | None:
         """Return the conversation that a span of an unmatched trace names."""
         held = next((h for h in self._held.values() if span.trace_id in h.claimed), None)
         if held:
@@ -252,7 +252,7 @@ class Collector:
             self._take(held, stray)
         return held
 
-    def _named_by(self, span: Span) -> Held | None:
+    def _named_by(self, span: Span) -> ConversationSpans | None:
         told = span.attributes.get(_ATTRIBUTE)
         held = self._held.get(told) if isinstance(told, str) else None
         held = held or self._by_session.get(session_of(span) or "")
@@ -274,14 +274,14 @@ class Collector:
         self._stray_chars -= sum(map(_size_in_chars, spans))
         return spans
 
-    def _take(self, held: Held, span: Span) -> None:
+    def _take(self, held: ConversationSpans, span: Span) -> None:
         self._came = True
         if span.span_id in held.spans:
             return  # a batch that was sent again
         if len(held.spans) >= _MAX_SPANS:
             held.note(lost=f"traces incomplete: it sent more than {_MAX_SPANS:,} spans in one conversation")
             return
-        held.spans[span.span_id] = SpanSeen(
+        held.spans[span.span_id] = ParsedSpan(
             trace_id=span.trace_id,
             span_id=span.span_id,
             parent_id=span.parent_id,
@@ -333,7 +333,7 @@ _PROPAGATE = (
 
 
 def _told_by(
-    spans: Sequence[SpanSeen], turn_index: int
+    spans: Sequence[ParsedSpan], turn_index: int
 ) -> tuple[tuple[SpanCall, ...], tuple[Usage, int | None]]:
     return calls_of(spans, turn_index), usage_of(spans)
 

@@ -79,7 +79,7 @@ _REQUESTED_CALLS = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSeen:
+class ToolSpan:
     """A tool call as a span describes it."""
 
     name: str
@@ -98,7 +98,7 @@ class ToolSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedCall:
+class RequestedCall:
     """A tool call requested by a model."""
 
     name: str
@@ -107,12 +107,12 @@ class AskedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSeen:
+class ModelSpan:
     """A model call as a span describes it."""
 
     model: str = ""
     usage: Usage
-    asked: tuple[AskedCall, ...] = ()
+    asked: tuple[RequestedCall, ...] = ()
 
 
 def is_agentic(span: Span) -> bool:
@@ -125,7 +125,7 @@ def session_of(span: Span) -> str | None:
     return _text(span.attributes, ("gen_ai.conversation.id", "session.id", "langsmith.trace.session_id"))
 
 
-def tool_of(span: Span) -> ToolSeen | None:
+def tool_of(span: Span) -> ToolSpan | None:
     """Return the tool call that a span describes; None if it describes none."""
     known = span.attributes
     if not _is_tool(span):
@@ -136,7 +136,7 @@ def tool_of(span: Span) -> ToolSeen | None:
         return None
     arguments, bare = _arguments(known)
     result, failed, call_id = _result(known)
-    return ToolSeen(
+    return ToolSpan(
         name=name,
         call_id=_text(known, _CALL_ID) or call_id,
         arguments=arguments,
@@ -146,14 +146,14 @@ def tool_of(span: Span) -> ToolSeen | None:
     )
 
 
-def model_of(span: Span) -> ModelSeen | None:
+def model_of(span: Span) -> ModelSpan | None:
     """Return the model call that a span describes; None if it describes none."""
     known = span.attributes
     if not _is_model(span):
         return None
     tokens = [_number(known, keys) for keys in (_PROMPT_TOKENS, _COMPLETION_TOKENS, _CACHED_TOKENS)]
     asked = tuple(_requested_calls(known))
-    return ModelSeen(model=_text(known, _MODEL) or "", usage=Usage(*tokens), asked=asked)
+    return ModelSpan(model=_text(known, _MODEL) or "", usage=Usage(*tokens), asked=asked)
 
 
 def _is_tool(span: Span) -> bool:
@@ -239,7 +239,7 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _requested_calls(known: Mapping[str, Any]) -> Iterable[AskedCall]:
+def _requested_calls(known: Mapping[str, Any]) -> Iterable[RequestedCall]:
     """Yield the calls that a model's answer requests, in order."""
     told: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
     for key, value in known.items():
@@ -256,10 +256,10 @@ def _requested_calls(known: Mapping[str, Any]) -> Iterable[AskedCall]:
         yield from _requested_call(call.get("toolName"), call.get("toolCallId"), arguments)
 
 
-def _requested_call(name: Any, call_id: Any, arguments: Any) -> Iterable[AskedCall]:
+def _requested_call(name: Any, call_id: Any, arguments: Any) -> Iterable[RequestedCall]:
     read = _parse_if_json(arguments)
     if isinstance(name, str) and isinstance(read, Mapping):
-        yield AskedCall(name=name, call_id=call_id if isinstance(call_id, str) else None, arguments=read)
+        yield RequestedCall(name=name, call_id=call_id if isinstance(call_id, str) else None, arguments=read)
 
 
 def _items(value: Any) -> list[Mapping[str, Any]]:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from agentest.config.agents.mock_servers import Traces
-from agentest.mock_servers.listener import Opening, listen
+from agentest.mock_servers.listener import ServerInputs, listen
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
 from agentest.support.http.request_bodies import BodyRefused, read_body, skip_body
 from agentest.tracing.collector import Collector
 from agentest.tracing.conventions import Span
-from agentest.tracing.span_file import KeptSpans
-from agentest.tracing.wire import NotSpans, spans_in_json, spans_in_protobuf
+from agentest.tracing.span_file import SpanWriter
+from agentest.tracing.wire import InvalidSpans, spans_in_json, spans_in_protobuf
 
 MAX_BODY_BYTES = 64_000_000
 _LARGE_BYTES = 20_000
@@ -25,17 +25,17 @@ _PROTOBUF = ("application/x-protobuf", "application/protobuf", "application/octe
 _JSON = "application/json"
 
 
-async def open_traces_server(settings: Traces, opening: Opening) -> str:
+async def open_traces_server(settings: Traces, opening: ServerInputs) -> str:
     """Receive traces until the run ends. Returns the address for exporters. Raises ConfigError."""
     place = opening.place("traces")
     check_installed(place)
     collector = Collector(
         opening.group.agents[0],
         one_at_a_time=lambda: opening.group.admission.exclusive,
-        kept=KeptSpans(opening.keep_span, opening.redact),
+        kept=SpanWriter(opening.keep_span, opening.redact),
         on_note=opening.on_note,
     )
-    origin = await listen(application(collector), settings, place, opening.stack, opening.on_note)
+    origin = await listen(trace_application(collector), settings, place, opening.stack, opening.on_note)
     opening.stack.callback(collector.close)
     opening.group.traces = collector
     return origin
@@ -57,7 +57,7 @@ def _has_proto() -> bool:
         return False
 
 
-def application(collector: Collector, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
+def trace_application(collector: Collector, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
     """Create the receiver's web application."""
     app = web.Application()
     receiver = _Receiver(collector, max_body_bytes)
@@ -82,7 +82,7 @@ class _Receiver:
             body = await read_body(request, self._max_body_bytes)
             spans = await _spans_in(body, spans_in_json if is_json else spans_in_protobuf)
             await self._add(spans)
-        except NotSpans as error:
+        except InvalidSpans as error:
             return self._refused(400, str(error)[:300], is_json=is_json)
         except BodyRefused as error:
             return self._refused(error.status, f"the body {error}"[:300], is_json=is_json)

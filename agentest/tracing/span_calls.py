@@ -15,7 +15,7 @@ from typing import Any
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall, Usage
 from agentest.mock_servers.port import SpanCall
-from agentest.tracing.conventions import AskedCall, ModelSeen, ToolSeen
+from agentest.tracing.conventions import ModelSpan, RequestedCall, ToolSpan
 
 _SEPARATORS = ("__", "_", ".", "/", ":", "-")
 _MAX_ENCLOSING = 300
@@ -25,7 +25,7 @@ _NO_OBJECT = "the arguments are not a JSON object"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpanSeen:
+class ParsedSpan:
     """A span with the values read from it."""
 
     trace_id: str
@@ -35,22 +35,22 @@ class SpanSeen:
     end_ns: int = 0
     scope: str = ""
     agentic: bool = False
-    tool: ToolSeen | None = None
-    model: ModelSeen | None = None
+    tool: ToolSpan | None = None
+    model: ModelSpan | None = None
 
 
 @dataclass(slots=True)
 class _Call:
     """Spans that describe one call, outermost first."""
 
-    spans: list[SpanSeen]
+    spans: list[ParsedSpan]
 
     @property
     def scopes(self) -> set[str]:
         return {span.scope for span in self.spans}
 
     @property
-    def seen(self) -> list[ToolSeen]:
+    def seen(self) -> list[ToolSpan]:
         return [span.tool for span in self.spans if span.tool]
 
     @property
@@ -72,14 +72,14 @@ class _Call:
         return next((seen.arguments for seen in self.seen if seen.bare), None)
 
 
-def calls_of(spans: Sequence[SpanSeen], turn_index: int) -> tuple[SpanCall, ...]:
+def calls_of(spans: Sequence[ParsedSpan], turn_index: int) -> tuple[SpanCall, ...]:
     """Return the tool calls that the spans of a turn describe, in the order in which they started."""
     calls = list(_calls(spans))
     asked = _RequestedCalls(_models(spans), calls)
     return tuple(_span_call(call, asked, turn_index) for call in calls)
 
 
-def usage_of(spans: Sequence[SpanSeen]) -> tuple[Usage, int | None]:
+def usage_of(spans: Sequence[ParsedSpan]) -> tuple[Usage, int | None]:
     """Return the tokens that models used and the number of model calls; None if no span describes a model
     call.
     """
@@ -109,7 +109,7 @@ def _span_call(call: _Call, asked: _RequestedCalls, turn_index: int) -> SpanCall
     return SpanCall(spans=frozenset(span.span_id for span in call.spans), call=made)
 
 
-def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
+def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_Call]:
     """Group spans that describe one call.
 
     Spans belong together if one encloses another with the same name, or if different instrumentations report
@@ -137,12 +137,12 @@ def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
     return iter(kept)
 
 
-def _time(spans: Sequence[SpanSeen]) -> tuple[int, int]:
+def _time(spans: Sequence[ParsedSpan]) -> tuple[int, int]:
     """Return start and end of the spans in nanoseconds since 1970."""
     return min(span.start_ns for span in spans), max(max(span.start_ns, span.end_ns) for span in spans)
 
 
-def _overlap(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> int:
+def _overlap(one: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> int:
     """Return how long both overlap in nanoseconds; a negative value is the gap between them."""
     (begin, end), (other_begin, other_end) = _time(one), _time(other)
     return min(end, other_end) - max(begin, other_begin)
@@ -165,7 +165,7 @@ def _equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _by_id(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
+def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_Call]:
     """Group spans that describe one call by their nesting and by the call's id."""
     by_id = {span.span_id: span for span in spans}
     tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
@@ -189,11 +189,11 @@ def _by_id(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
     return iter({id(call): call for call in calls.values()}.values())
 
 
-def _outermost(tools: Sequence[SpanSeen], by_id: Mapping[str, SpanSeen]) -> dict[str, SpanSeen]:
+def _outermost(tools: Sequence[ParsedSpan], by_id: Mapping[str, ParsedSpan]) -> dict[str, ParsedSpan]:
     """Map each span's id to the outermost enclosing span for the same call. In a cycle, it is any one of
     them.
     """
-    found: dict[str, SpanSeen] = {}
+    found: dict[str, ParsedSpan] = {}
     for span in tools:
         path: dict[str, None] = {}
         at, above = span, _nearest_enclosing(span, by_id)
@@ -205,12 +205,12 @@ def _outermost(tools: Sequence[SpanSeen], by_id: Mapping[str, SpanSeen]) -> dict
     return found
 
 
-def _nearest_enclosing(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen | None:
+def _nearest_enclosing(span: ParsedSpan, by_id: Mapping[str, ParsedSpan]) -> ParsedSpan | None:
     """Return the nearest enclosing span for the same call."""
     return next((above for above in _enclosing_spans(span, by_id) if _is_same(above, span)), None)
 
 
-def _enclosing_spans(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[SpanSeen]:
+def _enclosing_spans(span: ParsedSpan, by_id: Mapping[str, ParsedSpan]) -> Iterator[ParsedSpan]:
     """Yield the enclosing spans, nearest first. A cycle ends where it started."""
     known = {span.span_id}
     above = by_id.get(span.parent_id or "")
@@ -220,7 +220,7 @@ def _enclosing_spans(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[
         above = by_id.get(above.parent_id or "")
 
 
-def _is_same(outer: SpanSeen, inner: SpanSeen) -> bool:
+def _is_same(outer: ParsedSpan, inner: ParsedSpan) -> bool:
     one, other = outer.tool, inner.tool
     if not one or not other or not same_tool(one.name, other.name):
         return False
@@ -236,7 +236,7 @@ def _have_different_keys(one: Any, other: Any) -> bool:
     return known and not (one.keys() <= other.keys() or other.keys() <= one.keys())
 
 
-def _is_same_by_id(call: _Call, span: SpanSeen) -> bool:
+def _is_same_by_id(call: _Call, span: ParsedSpan) -> bool:
     told = span.tool and span.tool.call_id
     return (
         bool(told)
@@ -252,7 +252,7 @@ def same_tool(one: str, other: str) -> bool:
     return longer == shorter or any(longer.endswith(f"{between}{shorter}") for between in _SEPARATORS)
 
 
-def _models(spans: Sequence[SpanSeen]) -> list[list[ModelSeen]]:
+def _models(spans: Sequence[ParsedSpan]) -> list[list[ModelSpan]]:
     """Return the model calls in order, each with its nested spans, innermost first.
 
     A span around several model calls contains their sums and is left out.
@@ -267,10 +267,10 @@ def _models(spans: Sequence[SpanSeen]) -> list[list[ModelSeen]]:
     return [[span.model for span in chain if span.model] for chain in _without_duplicates(chains)]
 
 
-def _without_duplicates(chains: Sequence[list[SpanSeen]]) -> list[list[SpanSeen]]:
+def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedSpan]]:
     """Remove duplicate model calls: two instrumentations with the same tokens at the same time."""
-    kept: list[list[SpanSeen]] = []
-    under_way: list[list[SpanSeen]] = []
+    kept: list[list[ParsedSpan]] = []
+    under_way: list[list[ParsedSpan]] = []
     for chain in chains:
         begin, _ = _time(chain[:1])
         under_way = [each for each in under_way if _time(each[:1])[1] >= begin]
@@ -287,14 +287,14 @@ def _without_duplicates(chains: Sequence[list[SpanSeen]]) -> list[list[SpanSeen]
     return kept
 
 
-def _is_same_model_call(one: Sequence[SpanSeen], other: Sequence[SpanSeen]) -> bool:
+def _is_same_model_call(one: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> bool:
     if {span.scope for span in one} & {span.scope for span in other}:
         return False
     first, second = (_innermost([span.model for span in each if span.model]).usage for each in (one, other))
     return not first.total_tokens or not second.total_tokens or first == second
 
 
-def _innermost(chain: Sequence[ModelSeen]) -> ModelSeen:
+def _innermost(chain: Sequence[ModelSpan]) -> ModelSpan:
     """Return the innermost one that reports tokens."""
     return next((seen for seen in chain if seen.usage.total_tokens), chain[0])
 
@@ -302,7 +302,7 @@ def _innermost(chain: Sequence[ModelSeen]) -> ModelSeen:
 class _RequestedCalls:
     """Calls requested by models. Each is used for one call whose arguments no tool span contains."""
 
-    def __init__(self, chains: Sequence[Sequence[ModelSeen]], made: Sequence[_Call]) -> None:
+    def __init__(self, chains: Sequence[Sequence[ModelSpan]], made: Sequence[_Call]) -> None:
         self._made = Counter(call.name for call in made)
         self._calls = [call for chain in chains for call in max((each.asked for each in chain), key=len)]
 
@@ -315,11 +315,11 @@ class _RequestedCalls:
         self._calls.remove(found)
         return found.arguments
 
-    def _by_id(self, call: _Call) -> AskedCall | None:
+    def _by_id(self, call: _Call) -> RequestedCall | None:
         named = (each for each in self._calls if each.call_id == call.call_id and each.name == call.name)
         return next(named, None)
 
-    def _by_value(self, call: _Call) -> AskedCall | None:
+    def _by_value(self, call: _Call) -> RequestedCall | None:
         mine = [each for each in self._calls if each.name == call.name]
         if call.bare is None:
             return mine[0] if len(mine) == self._made[call.name] == 1 and not call.call_id else None

@@ -10,7 +10,7 @@ from typing import Any
 from agentest.mock_servers.port import Identity
 from agentest.support.json_text import encoded
 from agentest.tracing.conventions import Span, model_of, tool_of
-from agentest.tracing.span_calls import SpanSeen
+from agentest.tracing.span_calls import ParsedSpan
 
 MOST_CHARS = 10_000
 """Maximum length of a value in characters."""
@@ -20,7 +20,7 @@ MOST_BYTES = 5_000_000
 _MAX_ITEMS = 200
 _MAX_DEPTH = 6
 
-TurnOf = Callable[[SpanSeen], int]
+TurnOf = Callable[[ParsedSpan], int]
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Waiting:
     is_full: bool = False
 
 
-class KeptSpans:
+class SpanWriter:
     """Writes the spans of conversations. `write` receives each line; None stores nothing."""
 
     def __init__(self, write: Callable[[bytes], object] | None, redact: Callable[[str], str]) -> None:
@@ -48,7 +48,7 @@ class KeptSpans:
         if not waiting.is_full:
             waiting.lines[span.span_id] = self._form(span)
 
-    def write(self, key: str, turn_of: TurnOf, spans: Mapping[str, SpanSeen]) -> None:
+    def write(self, key: str, turn_of: TurnOf, spans: Mapping[str, ParsedSpan]) -> None:
         """Write the stored spans of a conversation."""
         waiting = self._waiting.get(key)
         if waiting is None or self._write is None:

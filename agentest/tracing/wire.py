@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agentest.support.json_text import json_of_others
+from agentest.support.json_text import parse_untrusted_json
 from agentest.tracing.conventions import KINDS, STATUSES, Span, SpanEvent
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 _VARINT_BYTES = 10
 
 
-class NotSpans(ValueError):
+class InvalidSpans(ValueError):
     """A body is not an OTLP request. The message says why."""
 
 
@@ -34,15 +34,15 @@ def spans_in_protobuf(body: bytes) -> list[Span]:
     try:
         return list(_request_spans(memoryview(body)))
     except (DecodeError, RecursionError, ValueError) as error:
-        raise NotSpans(f"the body is no ExportTraceServiceRequest in protobuf: {error}") from None
+        raise InvalidSpans(f"the body is no ExportTraceServiceRequest in protobuf: {error}") from None
 
 
 def spans_in_json(body: bytes) -> list[Span]:
     """Return the spans of an ExportTraceServiceRequest in JSON. Raises NotSpans."""
     try:
-        return list(_json_spans(_Keys(json_of_others(body))))
+        return list(_json_spans(_Keys(parse_untrusted_json(body))))
     except (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError) as error:
-        raise NotSpans(f"the body is no ExportTraceServiceRequest in JSON: {error}") from None
+        raise InvalidSpans(f"the body is no ExportTraceServiceRequest in JSON: {error}") from None
 
 
 def _request_spans(body: memoryview) -> Iterator[Span]:

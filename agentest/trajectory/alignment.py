@@ -14,11 +14,11 @@ from agentest.domain.transcript import WAITS_FOR_APPROVAL
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.replacing import replace
 from agentest.support.text import shortened
-from agentest.trajectory.assessment import Judged, is_ordered
-from agentest.trajectory.candidates import Listed, all_listed, is_closed
-from agentest.trajectory.differences import alike, nearest_difference, of_tool
+from agentest.trajectory.assessment import Assessment, is_ordered
+from agentest.trajectory.candidates import VisibleTools, are_always_visible, is_closed
+from agentest.trajectory.differences import alternatives_for_tool, count_equal_arguments, nearest_difference
 from agentest.trajectory.expected_text import expected_text
-from agentest.trajectory.known_calls import ROUNDS_UNTOLD, Sightings
+from agentest.trajectory.known_calls import ROUNDS_NOT_REPORTED, CallKnowledge
 from agentest.trajectory.limits import over_limits
 from agentest.trajectory.matching import bits, longest_rise
 from agentest.trajectory.table import CallTable
@@ -33,13 +33,13 @@ _MOST_COMPARED = 400
 """Number of pairs of one tool to compare; if there are more, calls are paired in order."""
 
 
-def aligned(
+def align_calls(
     spec: Trajectory,
-    found: Judged,
-    seen: Sightings,
+    found: Assessment,
+    seen: CallKnowledge,
     *,
     blind: bool = False,
-    listed: Listed = None,
+    listed: VisibleTools = None,
     undecided: bool = False,
 ) -> tuple[tuple[AlignedRow, ...], int]:
     """Return the rows of an alignment, and the number of rows left out.
@@ -73,11 +73,11 @@ def aligned(
 @dataclass(slots=True, kw_only=True)
 class _AlignmentBuilder:
     spec: Trajectory
-    found: Judged
-    seen: Sightings
+    found: Assessment
+    seen: CallKnowledge
     table: CallTable | None
     blind: bool
-    listed: Listed
+    listed: VisibleTools
     undecided: bool
     of_call: dict[int, int] = field(default_factory=dict)
     """Call → the expected call in its row."""
@@ -105,7 +105,7 @@ class _AlignmentBuilder:
         is_known = any(group & at for group in {*self.seen.fine} & {*self.seen.coarse})
         if is_known or not row.status.holds:
             return row
-        return replace(row, status=RowStatus.UNKNOWN, difference=ROUNDS_UNTOLD)
+        return replace(row, status=RowStatus.UNKNOWN, difference=ROUNDS_NOT_REPORTED)
 
     def _call_row(self, call: int, limit: str) -> AlignedRow:
         row = self._with_order_problem(
@@ -136,7 +136,7 @@ class _AlignmentBuilder:
         paired = set(self.of_call.values())
         missing = [row for row in range(len(table.rows)) if row not in paired]
         others = [at for at in range(len(table.calls)) if at not in self.of_call and not allowed >> at & 1]
-        for wanted, call in different_pairs(table, missing, others):
+        for wanted, call in pair_different_calls(table, missing, others):
             self.of_call[call] = wanted
             self.different.add(call)
 
@@ -265,7 +265,7 @@ class _AlignmentBuilder:
         if self.spec.match_mode == "within":
             return replace(row, status=RowStatus.FREE, difference="")
         names = (each.name for each in table.slots[wanted])
-        unseen = self.blind and not all_listed(names, self.listed)
+        unseen = self.blind and not are_always_visible(names, self.listed)
         return replace(row, status=RowStatus.UNKNOWN, difference="not seen") if unseen else row
 
 
@@ -289,7 +289,7 @@ def _with_limit_problem(row: AlignedRow, limit: str) -> AlignedRow:
     return replace(row, status=RowStatus.EXTRA if row.status.holds else row.status, difference=words)
 
 
-def different_pairs(
+def pair_different_calls(
     table: CallTable, missing: Sequence[int], others: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
     """Yield pairs of expected and actual calls of one tool: calls that count first, then the most similar."""
@@ -298,7 +298,7 @@ def different_pairs(
         by_tool[table.calls[call].name].append(call)
     left = dict.fromkeys(missing)
     for name, calls in by_tool.items():
-        rows = [row for row in left if of_tool(table.slots[row], name)]
+        rows = [row for row in left if alternatives_for_tool(table.slots[row], name)]
         for pair in _nearest(table, rows, calls):
             left.pop(pair[0])
             yield pair
@@ -312,7 +312,8 @@ def _nearest(table: CallTable, rows: Sequence[int], calls: Sequence[int]) -> Ite
         (
             not table.counting >> call & 1,
             -max(
-                alike(each, table.calls[call]) for each in of_tool(table.slots[row], table.calls[call].name)
+                count_equal_arguments(each, table.calls[call])
+                for each in alternatives_for_tool(table.slots[row], table.calls[call].name)
             ),
             row,
             call,

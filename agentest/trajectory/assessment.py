@@ -14,17 +14,17 @@ from itertools import islice, product
 from agentest.domain.tool_visibility import Approval
 from agentest.scenarios.calls import ExpectedCall, name_text
 from agentest.scenarios.trajectory import Path, Trajectory
-from agentest.trajectory.candidates import Listed, all_listed, is_closed
+from agentest.trajectory.candidates import VisibleTools, are_always_visible, is_closed
 from agentest.trajectory.expected_text import place_text
-from agentest.trajectory.known_calls import Sightings
-from agentest.trajectory.limits import Bounds, broken_bounds
+from agentest.trajectory.known_calls import CallKnowledge
+from agentest.trajectory.limits import LimitFindings, check_limits
 from agentest.trajectory.matching import (
     Matching,
     bits,
     columns_saturated,
-    done_in_order,
+    count_in_order,
     exactly_in_order,
-    first_without_place,
+    first_out_of_place,
 )
 from agentest.trajectory.table import CallTable
 
@@ -39,7 +39,7 @@ _MOST_CELLS = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class CallFindings:
     """Violations of the expected calls; none if `problems` is empty."""
 
     problems: tuple[str, ...] = ()
@@ -53,11 +53,11 @@ class Findings:
         return len(self.missing) + len(self.extra) + len(self.ordering)
 
 
-FINE = Findings()
+NO_FINDINGS = CallFindings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class TrajectoryQuestion:
     """A trajectory with the conditions under which it is assessed."""
 
     spec: Trajectory
@@ -67,16 +67,16 @@ class Question:
     complete: bool
     blind: bool
     """True if there may be hidden calls of tools that are not `listed`."""
-    listed: Listed = None
+    listed: VisibleTools = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Assessment:
     """The assessment of the calls by the nearest path."""
 
     table: CallTable | None
-    found: Findings
-    bounds: Bounds
+    found: CallFindings
+    bounds: LimitFindings
     hints: tuple[str, ...] = ()
     """Options that prevent calls from matching missing expected calls."""
 
@@ -89,14 +89,16 @@ class Judged:
         return not self.problems
 
 
-def judged(question: Question, seen: Sightings, *, best: bool, groups: Sequence[int] = ()) -> Judged:
+def assess(
+    question: TrajectoryQuestion, seen: CallKnowledge, *, best: bool, groups: Sequence[int] = ()
+) -> Assessment:
     """Assess the calls.
 
     Each requirement is assessed separately. With `best`, unknowns are decided in favor of the requirement, so
     that a failure is certain; without it, they are decided against it, so that a pass is certain.
     """
     table, found = _nearest_path(question, seen, best=best, groups=groups)
-    bounds = broken_bounds(
+    bounds = check_limits(
         question.spec,
         seen,
         question.turns,
@@ -105,21 +107,21 @@ def judged(question: Question, seen: Sightings, *, best: bool, groups: Sequence[
         blind=question.blind,
         listed=question.listed,
     )
-    hints = words_missed(table, seen) if table and found.problems else ()
-    return Judged(table=table, found=found, bounds=bounds, hints=hints)
+    hints = options_missed(table, seen) if table and found.problems else ()
+    return Assessment(table=table, found=found, bounds=bounds, hints=hints)
 
 
 def _nearest_path(
-    question: Question, seen: Sightings, *, best: bool, groups: Sequence[int]
-) -> tuple[CallTable | None, Findings]:
+    question: TrajectoryQuestion, seen: CallKnowledge, *, best: bool, groups: Sequence[int]
+) -> tuple[CallTable | None, CallFindings]:
     """Return the first path that holds, else the one with the fewest violations."""
     if question.paths is None:
-        return None, FINE
+        return None, NO_FINDINGS
     wrong: list[tuple[int, int, CallTable]] = []
-    compared = partial(compare_some, listed=question.listed) if question.blind else compare
+    compared = partial(compare_visible_calls, listed=question.listed) if question.blind else compare_calls
     for at, path in enumerate(question.paths):
         table = CallTable.of(path, seen, best=best, groups=groups)
-        least = 0 if question.blind else surely_wrong(question.spec, table)
+        least = 0 if question.blind else min_violations(question.spec, table)
         able = question.blind or (not least and may_hold(question.spec, table))
         if able and not (found := compared(question.spec, table)).problems:
             return table, found
@@ -131,24 +133,24 @@ def _nearest_path(
     return min(pairs, key=lambda pair: pair[1].size)
 
 
-def whatever_is_so(question: Question, seen: Sightings) -> Judged | None:
+def assess_all_cases(question: TrajectoryQuestion, seen: CallKnowledge) -> Assessment | None:
     """Return the assessment if all combinations of unknowns agree, else None.
 
     Requirements may need opposite answers, and one path may hold where another does not, so no single
     combination is the best. If few things are unknown, all combinations are tried.
     """
-    found: Judged | None = None
+    found: Assessment | None = None
     for world in _combinations(seen, question):
-        best = judged(question, world, best=True)
+        best = assess(question, world, best=True)
         if found and best.holds is not found.holds:
             return None
-        if best.holds and not judged(question, world, best=False).holds:
+        if best.holds and not assess(question, world, best=False).holds:
             return None
         found = best if found is None or len(best.problems) < len(found.problems) else found
     return found
 
 
-def _combinations(seen: Sightings, question: Question) -> Iterator[Sightings]:
+def _combinations(seen: CallKnowledge, question: TrajectoryQuestion) -> Iterator[CallKnowledge]:
     """Yield all combinations of answers to the unknowns, if there are few."""
     unknown = [*seen.open_cells, *bits(seen.free.maybe | seen.failed.maybe)]
     worlds = 1 << min(len(unknown), 30)
@@ -164,7 +166,7 @@ def is_ordered(mode: str) -> bool:
     return mode in _ORDERED
 
 
-def surely_wrong(spec: Trajectory, table: CallTable) -> int:
+def min_violations(spec: Trajectory, table: CallTable) -> int:
     """Return a lower bound for the number of violations, without matching."""
     missing = 0 if spec.match_mode == "within" else sum(not row for row in table.rows)
     extra = (table.counting & ~table.found).bit_count() if is_closed(spec.match_mode) else 0
@@ -175,10 +177,10 @@ def may_hold(spec: Trajectory, table: CallTable) -> bool:
     """Return False if the order is wrong, by a cheap test, because there may be many paths."""
     if spec.match_mode == "strict":
         return exactly_in_order(table.rows, table.groups, table.counting)
-    return spec.match_mode != "in_order" or done_in_order(table.rows, table.groups) == len(table.rows)
+    return spec.match_mode != "in_order" or count_in_order(table.rows, table.groups) == len(table.rows)
 
 
-def compare(spec: Trajectory, table: CallTable) -> Findings:
+def compare_calls(spec: Trajectory, table: CallTable) -> CallFindings:
     """Return the violations if all calls are visible."""
     mode = spec.match_mode
     if mode == "within":
@@ -187,7 +189,7 @@ def compare(spec: Trajectory, table: CallTable) -> Findings:
     return _with_repeated_calls(spec, table, found)
 
 
-def compare_some(spec: Trajectory, table: CallTable, listed: Listed) -> Findings:
+def compare_visible_calls(spec: Trajectory, table: CallTable, listed: VisibleTools) -> CallFindings:
     """Return the violations that remain whatever hidden calls of tools that are not `listed` were made."""
     mode = spec.match_mode
     if mode == "within":
@@ -198,42 +200,46 @@ def compare_some(spec: Trajectory, table: CallTable, listed: Listed) -> Findings
     found = _listed_findings(spec, table, listed)
     if found.problems or not is_closed(mode):
         return _with_repeated_calls(spec, table, found)
-    return _order_findings(table) if mode == "strict" else FINE
+    return _order_findings(table) if mode == "strict" else NO_FINDINGS
 
 
-def _listed_findings(spec: Trajectory, table: CallTable, listed: Listed) -> Findings:
+def _listed_findings(spec: Trajectory, table: CallTable, listed: VisibleTools) -> CallFindings:
     """Return the violations of expected calls whose tools are all listed; others may have hidden calls."""
-    rows = [row for row, slot in enumerate(table.slots) if all_listed((each.name for each in slot), listed)]
+    rows = [
+        row
+        for row, slot in enumerate(table.slots)
+        if are_always_visible((each.name for each in slot), listed)
+    ]
     if not rows:
-        return FINE
+        return NO_FINDINGS
     seen = table.of_rows(rows)
     if is_ordered(spec.match_mode):
         return _in_order_findings(spec, seen)
     missing, problems = _missing(seen, seen.missing_and_extra()[0])
-    return Findings(problems, missing)
+    return CallFindings(problems, missing)
 
 
-def _unexpected(table: CallTable, calls: Sequence[int]) -> Findings:
+def _unexpected(table: CallTable, calls: Sequence[int]) -> CallFindings:
     names = table.names(calls)
-    return Findings(("unexpected calls were made: " + ", ".join(names),), extra=names)
+    return CallFindings(("unexpected calls were made: " + ", ".join(names),), extra=names)
 
 
-def _order_findings(table: CallTable) -> Findings:
+def _order_findings(table: CallTable) -> CallFindings:
     """Find the first call that has no place among the expected calls after the calls before it."""
-    call = first_without_place(table.rows, table.groups, table.counting)
+    call = first_out_of_place(table.rows, table.groups, table.counting)
     if call is None:
-        return FINE
+        return NO_FINDINGS
     issue = f"{table.calls[call].name} (call {call + 1}) is not expected after the calls before it"
-    return Findings((f"the order is wrong: {issue}",), ordering=(issue,))
+    return CallFindings((f"the order is wrong: {issue}",), ordering=(issue,))
 
 
-def _within_findings(spec: Trajectory, table: CallTable) -> Findings:
+def _within_findings(spec: Trajectory, table: CallTable) -> CallFindings:
     extra = table.names(tuple(bits(table.counting & ~table.found)))
     problems = ("calls beyond the allowed ones: " + ", ".join(extra),) if extra else ()
-    return _with_repeated_calls(spec, table, Findings(problems, extra=extra))
+    return _with_repeated_calls(spec, table, CallFindings(problems, extra=extra))
 
 
-def _with_repeated_calls(spec: Trajectory, table: CallTable, found: Findings) -> Findings:
+def _with_repeated_calls(spec: Trajectory, table: CallTable, found: CallFindings) -> CallFindings:
     """Add the calls that were made more often than expected (`at_most_once`)."""
     again = table.names(table.beyond_their_own()) if spec.at_most_once else ()
     if not again or spec.match_mode in ("strict", "unordered"):  # these modes report them as extra calls
@@ -248,36 +254,36 @@ def _missing(table: CallTable, rows: Sequence[int]) -> tuple[tuple[str, ...], tu
     return names, ("expected calls are missing: " + ", ".join(names),) if names else ()
 
 
-def _in_order_findings(spec: Trajectory, table: CallTable) -> Findings:
-    at = done_in_order(table.rows, table.groups)
+def _in_order_findings(spec: Trajectory, table: CallTable) -> CallFindings:
+    at = count_in_order(table.rows, table.groups)
     if at == len(table.rows):
-        return FINE
+        return NO_FINDINGS
     rows, _ = table.missing_and_extra(ordered=True)
     missing, problems = _missing(table, rows)
     if missing:
-        return Findings(problems, missing)
+        return CallFindings(problems, missing)
     issue = f"{table.row_text(at)} was expected after {table.row_text(at - 1)}, but came only before it"
-    return Findings((f"{_order_problem(spec)}: {issue}",), ordering=(issue,))
+    return CallFindings((f"{_order_problem(spec)}: {issue}",), ordering=(issue,))
 
 
 def _order_problem(spec: Trajectory) -> str:
     return "the order of rounds is wrong" if spec.rounds else "the order is wrong"
 
 
-def _assigned_findings(spec: Trajectory, table: CallTable) -> Findings:
+def _assigned_findings(spec: Trajectory, table: CallTable) -> CallFindings:
     mode = spec.match_mode
     if mode == "strict" and exactly_in_order(table.rows, table.groups, table.counting):
-        return FINE
+        return NO_FINDINGS
     rows, calls = table.missing_and_extra(ordered=is_ordered(mode))
     missing, problems = _missing(table, rows)
     if mode == "contains":
-        return Findings(problems, missing)
+        return CallFindings(problems, missing)
     extra = table.names(calls)
     problems += _unexpected(table, calls).problems if extra else ()
     ordering = () if mode == "unordered" or problems else _ordering_issues(table)
     if ordering:
         problems += (f"{_order_problem(spec)}: {', '.join(ordering)}",)
-    return Findings(problems, missing, extra, ordering)
+    return CallFindings(problems, missing, extra, ordering)
 
 
 def _ordering_issues(table: CallTable) -> tuple[str, ...]:
@@ -307,7 +313,7 @@ def _issue(table: CallTable, row: int, call: int) -> str:
     return f"call {call + 1} was {name}, expected {wanted}{other}"
 
 
-def words_missed(table: CallTable, seen: Sightings) -> tuple[str, ...]:
+def options_missed(table: CallTable, seen: CallKnowledge) -> tuple[str, ...]:
     """Return why calls do not count as an expected call: the option that failed (`nth`, …)."""
     return tuple(
         words
@@ -316,7 +322,7 @@ def words_missed(table: CallTable, seen: Sightings) -> tuple[str, ...]:
     )
 
 
-def _option_missed(wanted: ExpectedCall, seen: Sightings) -> str:
+def _option_missed(wanted: ExpectedCall, seen: CallKnowledge) -> str:
     name = name_text(wanted.name)
     if calls := seen.elsewhere.get(id(wanted)):
         assert wanted.nth is not None

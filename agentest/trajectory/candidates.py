@@ -1,7 +1,7 @@
 """Find the calls that may match each expected call, by its conditions, its place and the outcome of the call.
 
-Results have three values: `Known` contains the calls for which something is true and those for which it is
-unknown. The module also decides which calls are free, and what hidden calls could change.
+Results have three values: `KnownCalls` contains the calls for which something is true and those for which it
+is unknown. The module also decides which calls are free, and what hidden calls could change.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from agentest.scenarios.calls import (
     name_text,
     names_in,
 )
-from agentest.scenarios.matchers.comparison import CannotTell, PredicateFailed, equal
+from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, equal
 from agentest.scenarios.matchers.differences import arguments_hold
 from agentest.scenarios.matchers.display import FUNCTIONS
 from agentest.scenarios.trajectory import Trajectory, calls_in
 from agentest.support.patterns import PatternTimeout
-from agentest.trajectory.expected_text import place_text, wanted_arguments
+from agentest.trajectory.expected_text import expected_arguments, place_text
 from agentest.trajectory.matching import bits, mask_of
 
-RESULT_UNTOLD = "the agent does not tell what the tool answered"
+RESULT_NOT_REPORTED = "the agent does not tell what the tool answered"
 _REPORTED_BY_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
 _CLOSED_MODES = ("strict", "unordered", "within")
 
 
-def any_call(expected: ExpectedCall) -> bool:
+def matches_any_arguments(expected: ExpectedCall) -> bool:
     """Return True if every call of the tool matches, apart from its place."""
-    return only_arguments(expected) and wanted_arguments(expected) is None
+    return only_arguments_decide(expected) and expected_arguments(expected) is None
 
 
-def only_arguments(expected: ExpectedCall) -> bool:
+def only_arguments_decide(expected: ExpectedCall) -> bool:
     """Return True if only name and arguments decide, apart from the place."""
     return expected.where is None and expected.result is ANYTHING
 
@@ -56,10 +56,10 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
 
     A condition that is not met decides, even if others are unknown. Raises PredicateFailed, CannotTell.
     """
-    if only_arguments(expected) and isinstance(expected.name, str):
+    if only_arguments_decide(expected) and isinstance(expected.name, str):
         if not is_named(expected, made.name):
             return False
-        wanted = wanted_arguments(expected)
+        wanted = expected_arguments(expected)
         return wanted is None or _arguments_hold(wanted, made, expected.arg_match_mode == "exact")
     doubts: list[PredicateFailed] = []
     for part in _conditions(expected, made):
@@ -78,7 +78,7 @@ def is_named(expected: ExpectedCall, name: str) -> bool:
     try:
         return name_matches(expected.name, name)
     except PatternTimeout as error:
-        raise CannotTell(str(error)) from None
+        raise ComparisonUnknown(str(error)) from None
 
 
 def _conditions(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[], bool]]:
@@ -86,7 +86,7 @@ def _conditions(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[],
     yield functools.partial(is_named, expected, made.name)
     if expected.result is not ANYTHING:
         yield functools.partial(result_holds, expected, made)
-    wanted = wanted_arguments(expected)
+    wanted = expected_arguments(expected)
     if wanted is not None:
         yield functools.partial(_arguments_hold, wanted, made, expected.arg_match_mode == "exact")
     if expected.where is not None:
@@ -95,7 +95,7 @@ def _conditions(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[],
 
 def _arguments_hold(wanted: Mapping[str, Any], made: ToolCall, exact: bool) -> bool:
     if arguments_untold(made):
-        raise CannotTell(ARGUMENTS_UNTOLD)
+        raise ComparisonUnknown(ARGUMENTS_UNTOLD)
     if not isinstance(made.args, Mapping):
         return False
     return arguments_hold(wanted, made.args, exact)
@@ -104,7 +104,7 @@ def _arguments_hold(wanted: Mapping[str, Any], made: ToolCall, exact: bool) -> b
 def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
     """Return the answer of a function about all arguments. Raises PredicateFailed, CannotTell."""
     if arguments_untold(made):
-        raise CannotTell(ARGUMENTS_UNTOLD)
+        raise ComparisonUnknown(ARGUMENTS_UNTOLD)
     if not isinstance(made.args, Mapping):
         return False
     asked = where if isinstance(where, FUNCTIONS) else functools.partial(where)
@@ -115,15 +115,15 @@ def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
     """Return True if the tool's result is as expected. Raises PredicateFailed, CannotTell."""
     if not made.ran:
         return False
-    if result_untold(made):
-        raise CannotTell(RESULT_UNTOLD)
+    if is_result_unknown(made):
+        raise ComparisonUnknown(RESULT_NOT_REPORTED)
     wanted, actual = expected.result, made.result
     if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
         return arguments_hold(wanted, actual, expected.arg_match_mode == "exact")
     return equal(wanted, actual)
 
 
-def result_untold(made: ToolCall) -> bool:
+def is_result_unknown(made: ToolCall) -> bool:
     """Return True if a call's result, and therefore its success, is unknown.
 
     An agent that reports no result cannot be distinguished from one that reports the result null.
@@ -132,9 +132,9 @@ def result_untold(made: ToolCall) -> bool:
     return no_result and made.seen_by in _REPORTED_BY_AGENT and not failed(made)
 
 
-def failure_untold(call: ToolCall) -> str:
+def why_failure_unknown(call: ToolCall) -> str:
     """Explain why it is unknown whether a call failed."""
-    return f"ignore_failed: {call.name}: {RESULT_UNTOLD}"
+    return f"ignore_failed: {call.name}: {RESULT_NOT_REPORTED}"
 
 
 class FreeCalls:
@@ -147,7 +147,7 @@ class FreeCalls:
     def __init__(self, spec: Trajectory, calls: Sequence[ToolCall], *, of_turn: bool = False) -> None:
         self.whys: dict[int, str] = {}
         """Call → why it is free, or may be."""
-        reads = failures = waiting = NOTHING
+        reads = failures = waiting = NO_KNOWN_CALLS
         is_needed = spec.reads or spec.ignore_failed or any(call.approval for call in calls)
         for at, call in enumerate(calls if is_needed else ()):
             if call.approval is Approval.PENDING:
@@ -158,9 +158,9 @@ class FreeCalls:
             reads = reads.answered(at, self._reads(spec, at, call))
             if spec.ignore_failed:
                 failures = failures.answered(at, self._failed(at, call))
-        self.failed = Known(failures.yes | waiting.yes, failures.maybe)
+        self.failed = KnownCalls(failures.yes | waiting.yes, failures.maybe)
         yes = reads.yes | failures.yes | (waiting.yes if of_turn else 0)
-        self.known = Known(yes, (reads.maybe | failures.maybe) & ~yes)
+        self.known = KnownCalls(yes, (reads.maybe | failures.maybe) & ~yes)
 
     def _reads(self, spec: Trajectory, at: int, call: ToolCall) -> bool | None:
         for name in spec.reads:
@@ -177,14 +177,14 @@ class FreeCalls:
         if failed(call):
             self.whys[at] = "free: answered with an error"
             return True
-        if result_untold(call):
-            self.whys.setdefault(at, failure_untold(call))
+        if is_result_unknown(call):
+            self.whys.setdefault(at, why_failure_unknown(call))
             return None
         return False
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCalls:
     """Calls for which something is true and calls for which it is unknown, as bits."""
 
     yes: int = 0
@@ -198,27 +198,31 @@ class Known:
         """Return the calls for which it is true, or with `sure=False` also those for which it is unknown."""
         return self.yes if sure else self.at_most
 
-    def answered(self, at: int, answer: bool | None) -> Known:
+    def answered(self, at: int, answer: bool | None) -> KnownCalls:
         """Add the answer for one more call; None: unknown."""
         if answer is False:
             return self
-        return Known(self.yes | 1 << at, self.maybe) if answer else Known(self.yes, self.maybe | 1 << at)
+        return (
+            KnownCalls(self.yes | 1 << at, self.maybe)
+            if answer
+            else KnownCalls(self.yes, self.maybe | 1 << at)
+        )
 
-    def without(self, other: Known) -> Known:
+    def without(self, other: KnownCalls) -> KnownCalls:
         """Return the calls for which this is true and the other is not."""
         yes = self.yes & ~other.at_most
-        return Known(yes, self.at_most & ~other.yes & ~yes)
+        return KnownCalls(yes, self.at_most & ~other.yes & ~yes)
 
-    def both(self, other: Known) -> Known:
+    def both(self, other: KnownCalls) -> KnownCalls:
         """Return the calls for which both are true."""
         yes = self.yes & other.yes
-        return Known(yes, self.at_most & other.at_most & ~yes)
+        return KnownCalls(yes, self.at_most & other.at_most & ~yes)
 
 
-NOTHING = Known()
+NO_KNOWN_CALLS = KnownCalls()
 
 
-Listed = frozenset[str] | None
+VisibleTools = frozenset[str] | None
 """The tools whose calls are all visible; None: any call may be hidden."""
 
 
@@ -227,17 +231,17 @@ def is_closed(mode: str) -> bool:
     return mode in _CLOSED_MODES
 
 
-def is_listed(name: ToolName, listed: Listed) -> bool:
+def is_always_visible(name: ToolName, listed: VisibleTools) -> bool:
     """Return True if all calls of a named tool are visible. A glob or pattern may match other tools."""
     return isinstance(name, str) and is_one_tool(name) and name in (listed or ())
 
 
-def all_listed(names: Iterable[ToolName], listed: Listed) -> bool:
+def are_always_visible(names: Iterable[ToolName], listed: VisibleTools) -> bool:
     """Return True if all calls of all these tools are visible."""
-    return all(is_listed(name, listed) for name in names)
+    return all(is_always_visible(name, listed) for name in names)
 
 
-def broken_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
+def breakable_by_hidden_calls(spec: Trajectory, listed: VisibleTools) -> Iterator[str]:
     """Yield descriptions of the requirements that a hidden call could break."""
     if spec.expected is not None:
         if is_closed(spec.match_mode):
@@ -260,7 +264,7 @@ def broken_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
         yield from _open_requirement(order.kind, (name for step in steps for name in names_in(step)), listed)
 
 
-def met_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
+def meetable_by_hidden_calls(spec: Trajectory, listed: VisibleTools) -> Iterator[str]:
     """Yield descriptions of the requirements that a hidden call could meet."""
     if spec.expected is not None:
         yield from _open_requirement("expected", (call.name for call in calls_in(spec.expected)), listed)
@@ -271,67 +275,67 @@ def met_unseen(spec: Trajectory, listed: Listed) -> Iterator[str]:
             yield from _open_requirement("before", names_in(order.first), listed)
 
 
-def _open_requirement(key: str, names: Iterable[ToolName], listed: Listed) -> Iterator[str]:
-    found = dict.fromkeys(name_text(name) for name in names if not is_listed(name, listed))
+def _open_requirement(key: str, names: Iterable[ToolName], listed: VisibleTools) -> Iterator[str]:
+    found = dict.fromkeys(name_text(name) for name in names if not is_always_visible(name, listed))
     if found:
         yield f"{key}: {', '.join(found)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CandidateCalls:
     """An expected or forbidden call with the calls that match it regardless of place and outcome."""
 
     expected: ExpectedCall
-    anywhere: Known
-    named: Known = NOTHING
+    anywhere: KnownCalls
+    named: KnownCalls = NO_KNOWN_CALLS
     """The calls of its tool, if it expects a certain place among them."""
     whys: Mapping[int, str] = field(default_factory=dict)
     """Call → why it is unknown whether it matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class CountedCalls:
     """The calls that count, and whether there may be others."""
 
     calls: Sequence[ToolCall]
-    free: Known
-    failed: Known
+    free: KnownCalls
+    failed: KnownCalls
     """Calls answered with an error, if the trajectory ignores these."""
     complete: bool = True
     """False: further calls may have followed."""
     blind: bool = False
     """True if there may be hidden calls of tools that are not `listed`."""
-    listed: Listed = None
+    listed: VisibleTools = None
 
-    def met_by(self, wanted: Wanted) -> Known:
+    def met_by(self, wanted: CandidateCalls) -> KnownCalls:
         """Return the calls that match in the expected place and succeeded, unless a result is expected."""
         failed = self._failed_for(wanted)
         worked = wanted.anywhere.without(failed) if failed.at_most else wanted.anywhere
         return self.at_its_place(wanted, worked)
 
-    def _failed_for(self, wanted: Wanted) -> Known:
-        return self.failed if wanted.expected.result is ANYTHING else NOTHING
+    def _failed_for(self, wanted: CandidateCalls) -> KnownCalls:
+        return self.failed if wanted.expected.result is ANYTHING else NO_KNOWN_CALLS
 
-    def only_failed(self, wanted: Wanted) -> int:
+    def only_failed(self, wanted: CandidateCalls) -> int:
         """Return the calls that would match if they had succeeded, as bits."""
         return wanted.anywhere.yes & self._failed_for(wanted).yes
 
-    def only_elsewhere(self, wanted: Wanted) -> int:
+    def only_elsewhere(self, wanted: CandidateCalls) -> int:
         """Return the calls that would match in another place, as bits."""
         worked = wanted.anywhere.without(self._failed_for(wanted))
         return worked.yes & ~self.at_its_place(wanted, worked).at_most
 
-    def at_its_place(self, wanted: Wanted, known: Known) -> Known:
+    def at_its_place(self, wanted: CandidateCalls, known: KnownCalls) -> KnownCalls:
         """Return those of the given calls that have the expected place among the calls of their tool."""
         nth = wanted.expected.nth
         return known if nth is None else known.both(self._place(nth, wanted))
 
-    def _place(self, nth: int, wanted: Wanted) -> Known:
+    def _place(self, nth: int, wanted: CandidateCalls) -> KnownCalls:
         """Return the n-th of the calls of a tool that count, from the end if negative."""
         of_tool = wanted.named.without(self.free)
-        hidden = self.blind and not is_listed(wanted.expected.name, self.listed)
+        hidden = self.blind and not is_always_visible(wanted.expected.name, self.listed)
         if hidden or (nth < 0 and not self.complete):
-            return Known(0, of_tool.at_most)
+            return KnownCalls(0, of_tool.at_most)
         order = list(bits(of_tool.at_most))
         yes = maybe = least = most = 0
         for call in order if nth > 0 else reversed(order):
@@ -343,26 +347,26 @@ class Counted:
                 else:
                     maybe |= bit
             least, most = least + sure, most + 1
-        return Known(yes, maybe)
+        return KnownCalls(yes, maybe)
 
-    def why(self, wanted: Wanted, call: int) -> str:
+    def why(self, wanted: CandidateCalls, call: int) -> str:
         """Explain why it is unknown whether a call matches."""
         if call in wanted.whys:
             return wanted.whys[call]
         if self._failed_for(wanted).maybe >> call & 1:
-            return failure_untold(self.calls[call])
+            return why_failure_unknown(self.calls[call])
         assert wanted.expected.nth is not None
         name, place = name_text(wanted.expected.name), place_text(wanted.expected.nth)
         return f"{name}: {place}: which calls count is not known"
 
 
 @dataclass(slots=True)
-class Search:
+class CandidateSearch:
     """Compares expected calls with all calls, each expected call once even if it occurs several times."""
 
     calls: Sequence[ToolCall]
     by_tool: dict[str, list[int]] = field(default_factory=dict)
-    found: dict[int, Wanted] = field(default_factory=dict)
+    found: dict[int, CandidateCalls] = field(default_factory=dict)
     """`id` of an expected call → the calls that match it."""
 
     def __post_init__(self) -> None:
@@ -375,21 +379,21 @@ class Search:
             self.found[id(expected)] = self._wanted(expected)
         return id(expected)
 
-    def _wanted(self, expected: ExpectedCall) -> Wanted:
-        known, whys = NOTHING, dict[int, str]()
-        every = any_call(expected)
+    def _wanted(self, expected: ExpectedCall) -> CandidateCalls:
+        known, whys = NO_KNOWN_CALLS, dict[int, str]()
+        every = matches_any_arguments(expected)
         for name, positions in self.by_tool.items():
             named = _name_matches(expected, name)
             if named and every:
-                known = Known(known.yes | mask_of(positions), known.maybe)
+                known = KnownCalls(known.yes | mask_of(positions), known.maybe)
             elif named is not False:
                 for at in positions:
                     known = known.answered(at, self._matches(expected, at, whys))
-        place = NOTHING if expected.nth is None else self._of_tool(expected)
-        return Wanted(expected=expected, anywhere=known, named=place, whys=whys)
+        place = NO_KNOWN_CALLS if expected.nth is None else self._of_tool(expected)
+        return CandidateCalls(expected=expected, anywhere=known, named=place, whys=whys)
 
-    def _of_tool(self, expected: ExpectedCall) -> Known:
-        known = NOTHING
+    def _of_tool(self, expected: ExpectedCall) -> KnownCalls:
+        known = NO_KNOWN_CALLS
         for name, positions in self.by_tool.items():
             named = _name_matches(expected, name)
             for at in positions:

@@ -13,8 +13,8 @@ from agentest.scenarios.matchers.differences import MISSING, argument, argument_
 from agentest.scenarios.matchers.display import shown
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
-from agentest.trajectory.candidates import is_named, result_holds, result_untold, where_holds
-from agentest.trajectory.expected_text import expected_text, place_text, wanted_arguments
+from agentest.trajectory.candidates import is_named, is_result_unknown, result_holds, where_holds
+from agentest.trajectory.expected_text import expected_arguments, expected_text, place_text
 
 _MOST_DIFFERENCES = 5
 """Maximum number of differences in a message."""
@@ -22,7 +22,7 @@ _VALUE_CHARS = 80
 _NONE: AbstractSet[int] = frozenset()
 
 
-def of_tool(slot: Sequence[ExpectedCall], name: str) -> list[ExpectedCall]:
+def alternatives_for_tool(slot: Sequence[ExpectedCall], name: str) -> list[ExpectedCall]:
     """Return the alternatives that may apply to a tool of this name."""
     return [each for each in slot if _may_be_named(each, name)]
 
@@ -47,10 +47,10 @@ def nearest_difference(
         elsewhere: `id`s of the alternatives that it would match in another place.
         named: True to name the alternative if there are several.
     """
-    mine = of_tool(slot, made.name)
+    mine = alternatives_for_tool(slot, made.name)
     if not mine:
         return ""
-    near = max(mine, key=lambda each: (id(each) in elsewhere, alike(each, made)))
+    near = max(mine, key=lambda each: (id(each) in elsewhere, count_equal_arguments(each, made)))
     words = difference(near, made)
     if not words and near.nth is not None and id(near) in elsewhere:
         words = f"{place_text(near.nth)}: it came at another place among the calls of its tool that count"
@@ -64,7 +64,7 @@ def difference(expected: ExpectedCall, made: ToolCall) -> str:
     not hold is named, so that none can hang here that did not hang before.
     """
     found = [*_argument_differences(expected, made)]
-    asked = not all(map(is_plain, (wanted_arguments(expected) or {}).values()))
+    asked = not all(map(is_plain, (expected_arguments(expected) or {}).values()))
     if not (found and asked):
         found += _result_differences(expected, made)
     if not found:
@@ -74,7 +74,7 @@ def difference(expected: ExpectedCall, made: ToolCall) -> str:
 
 
 def _argument_differences(expected: ExpectedCall, made: ToolCall) -> list[str]:
-    wanted = wanted_arguments(expected)
+    wanted = expected_arguments(expected)
     if wanted is None:
         return []
     if not isinstance(made.args, Mapping):
@@ -84,7 +84,7 @@ def _argument_differences(expected: ExpectedCall, made: ToolCall) -> list[str]:
 
 
 def _result_differences(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
-    if expected.result is ANYTHING or result_untold(made):
+    if expected.result is ANYTHING or is_result_unknown(made):
         return
     wanted, actual = expected.result, made.result
     if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
@@ -109,9 +109,9 @@ def _holds_or_unknown(question: Any) -> bool:
         return True
 
 
-def alike(expected: ExpectedCall, made: ToolCall) -> int:
+def count_equal_arguments(expected: ExpectedCall, made: ToolCall) -> int:
     """Count matching arguments, among those that can be compared without users' code."""
-    wanted = wanted_arguments(expected) or {}
+    wanted = expected_arguments(expected) or {}
     if not isinstance(made.args, Mapping):
         return -1
     given = {key: argument(made.args, key) for key in wanted}

@@ -14,7 +14,7 @@ _MOST_CHARS = 2_000
 _PLACES = {1: "first", -1: "last"}
 
 
-def wanted_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
+def expected_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
     """Return the expected arguments; None: any arguments match."""
     if expected.arg_match_mode == "ignore" or (expected.arg_match_mode == "partial" and not expected.args):
         return None
@@ -23,7 +23,7 @@ def wanted_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
 
 def expected_text(expected: ExpectedCall) -> str:
     """Format an expected call as `name(key=value, …)` with its other conditions."""
-    name, wanted = _name_text(expected.name), wanted_arguments(expected)
+    name, wanted = _name_text(expected.name), expected_arguments(expected)
     words = _conditions(expected)
     if wanted is None and not words:
         return name

@@ -8,22 +8,29 @@ from dataclasses import dataclass, replace
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectory import Trajectory
-from agentest.trajectory.candidates import Counted, FreeCalls, Known, Listed, Search, Wanted
+from agentest.trajectory.candidates import (
+    CandidateCalls,
+    CandidateSearch,
+    CountedCalls,
+    FreeCalls,
+    KnownCalls,
+    VisibleTools,
+)
 from agentest.trajectory.matching import bits, coarse_groups, fine_groups, single_groups, union
 
-ROUNDS_UNTOLD = "rounds: the agent does not tell which of its calls came in one message"
+ROUNDS_NOT_REPORTED = "rounds: the agent does not tell which of its calls came in one message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sightings:
+class CallKnowledge:
     """Everything known about the calls that decides a trajectory."""
 
-    counted: Counted
-    wanted: Mapping[int, Wanted]
+    counted: CountedCalls
+    wanted: Mapping[int, CandidateCalls]
     """`id` of an expected or forbidden call → the calls that match it."""
-    cells: Mapping[int, Known]
+    cells: Mapping[int, KnownCalls]
     """`id` of an expected call → the calls that meet it."""
-    banned: Mapping[int, Known]
+    banned: Mapping[int, KnownCalls]
     """`id` of a forbidden call → the calls that match it, including failed ones."""
     elsewhere: Mapping[int, int]
     """`id` of an expected call with a place → the calls that would match in another place, as bits."""
@@ -43,9 +50,9 @@ class Sightings:
         *,
         complete: bool = True,
         blind: bool = False,
-        listed: Listed = None,
+        listed: VisibleTools = None,
         of_turn: bool = False,
-    ) -> Sightings:
+    ) -> CallKnowledge:
         """Collect everything known about these calls for a trajectory.
 
         Args:
@@ -56,11 +63,11 @@ class Sightings:
             of_turn: True if the calls are those of one turn.
         """
         free = FreeCalls(spec, calls, of_turn=of_turn)
-        search = Search(calls)
+        search = CandidateSearch(calls)
         expected = [search.add(each) for each in wanted]
         banned = [search.add(each) for each in spec.forbidden]
         singles = single_groups(len(calls))
-        counted = Counted(
+        counted = CountedCalls(
             calls=calls, free=free.known, failed=free.failed, complete=complete, blind=blind, listed=listed
         )
         return cls(
@@ -83,11 +90,11 @@ class Sightings:
         return self.counted.calls
 
     @property
-    def free(self) -> Known:
+    def free(self) -> KnownCalls:
         return self.counted.free
 
     @property
-    def failed(self) -> Known:
+    def failed(self) -> KnownCalls:
         """Calls answered with an error, if the trajectory ignores these."""
         return self.counted.failed
 
@@ -106,7 +113,7 @@ class Sightings:
         """Return the calls that count: with `best` as few as possible, else as many as possible."""
         return self.all & ~(self.free.at_most if best else self.free.yes)
 
-    def cell(self, expected: Sequence[ExpectedCall]) -> Known:
+    def cell(self, expected: Sequence[ExpectedCall]) -> KnownCalls:
         """Return the calls that meet any of these alternatives."""
         if len(expected) == 1:
             return self.cells[id(expected[0])]
@@ -114,7 +121,7 @@ class Sightings:
         for each in expected:
             known = self.cells[id(each)]
             yes, maybe = yes | known.yes, maybe | known.maybe
-        return Known(yes, maybe & ~yes)
+        return KnownCalls(yes, maybe & ~yes)
 
     def why(self, expected: Sequence[ExpectedCall], call: int) -> str:
         """Explain why it is unknown whether a call meets any of these alternatives; "" if it is known."""
@@ -153,20 +160,20 @@ class Sightings:
         """True if it is unknown to which tool some calls belong that are counted by tool."""
         return any(wanted.named.maybe for wanted in self.wanted.values())
 
-    def decided(self, answers: Mapping[object, bool]) -> Sightings:
+    def decided(self, answers: Mapping[object, bool]) -> CallKnowledge:
         """Return a copy with an answer for each of the `open_cells` and each call that may be free.
 
         Raises KeyError if an answer is missing.
         """
         free, failed = (
-            Known(known.yes | sum(answers[call] << call for call in bits(known.maybe)))
+            KnownCalls(known.yes | sum(answers[call] << call for call in bits(known.maybe)))
             for known in (self.free, self.failed)
         )
         yes = {key: wanted.anywhere.yes for key, wanted in self.wanted.items()}
         for key, call in self.open_cells:
             yes[key] |= answers[key, call] << call
         counted = replace(self.counted, free=free, failed=failed)
-        wanted = {key: replace(old, anywhere=Known(yes[key])) for key, old in self.wanted.items()}
+        wanted = {key: replace(old, anywhere=KnownCalls(yes[key])) for key, old in self.wanted.items()}
         return replace(
             self,
             counted=counted,
@@ -197,5 +204,5 @@ class Sightings:
         return self.free_whys[call] if self.free.maybe >> call & 1 else ""
 
 
-def _banned(counted: Counted, wanted: Wanted) -> Known:
+def _banned(counted: CountedCalls, wanted: CandidateCalls) -> KnownCalls:
     return counted.at_its_place(wanted, wanted.anywhere)

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from agentest.scenarios.calls import CallOrder, name_matches, names_in
 from agentest.scenarios.trajectory import Trajectory, calls_in
 from agentest.support.text import count
-from agentest.trajectory.candidates import Listed, all_listed
+from agentest.trajectory.candidates import VisibleTools, are_always_visible
 from agentest.trajectory.expected_text import step_text
-from agentest.trajectory.known_calls import Sightings
+from agentest.trajectory.known_calls import CallKnowledge
 from agentest.trajectory.matching import bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class LimitFindings:
     """Violations of these requirements."""
 
     forbidden: tuple[str, ...] = ()
@@ -38,16 +38,16 @@ class Bounds:
         return (*made, *self.broken)
 
 
-def broken_bounds(
+def check_limits(
     spec: Trajectory,
-    seen: Sightings,
+    seen: CallKnowledge,
     turns: int,
     *,
     best: bool,
     some: bool = False,
     blind: bool = False,
-    listed: Listed = None,
-) -> Bounds:
+    listed: VisibleTools = None,
+) -> LimitFindings:
     """Return the violations of forbidden calls, limits and orders.
 
     Args:
@@ -63,11 +63,13 @@ def broken_bounds(
     forbidden = tuple(seen.calls[call].name for call in bits(hits))
     limits = _exceeded_limits(spec, seen, turns, best=best, some=some or blind)
     found = [
-        broken_order(order, seen, best=best, blind=blind and not all_listed(names_in(order.first), listed))
+        broken_order(
+            order, seen, best=best, blind=blind and not are_always_visible(names_in(order.first), listed)
+        )
         for order in spec.orders
     ]
     orders = [each for each in found if each]
-    return Bounds(
+    return LimitFindings(
         forbidden=forbidden,
         broken=(*limits, *(words for _, words in orders)),
         demands=len(spec.forbidden) + _count_limits(spec) + len(spec.orders),
@@ -83,13 +85,15 @@ def _count_limits(spec: Trajectory) -> int:
     return sum(each is not None for each in single) + of_tools
 
 
-def _count_unmet_limits(spec: Trajectory, problems: list[str], seen: Sightings) -> int:
+def _count_unmet_limits(spec: Trajectory, problems: list[str], seen: CallKnowledge) -> int:
     """Count broken limits; one number for all tools is one limit."""
     over = _tools_over(spec, seen)
     return len(problems) - len(over) + len({key for key, _ in over.values()})
 
 
-def _exceeded_limits(spec: Trajectory, seen: Sightings, turns: int, *, best: bool, some: bool) -> list[str]:
+def _exceeded_limits(
+    spec: Trajectory, seen: CallKnowledge, turns: int, *, best: bool, some: bool
+) -> list[str]:
     problems = []
     least, most = seen.counting(True).bit_count(), seen.counting(False).bit_count()
     upper, lower = (least, most) if best else (most, least)
@@ -108,13 +112,13 @@ def _calls_text(count: int) -> str:
     return f"{count} call{'' if count == 1 else 's'}"
 
 
-def _calls_made_text(count: int, seen: Sightings) -> str:
+def _calls_made_text(count: int, seen: CallKnowledge) -> str:
     free = len(seen.calls) - count
     words = f"{_calls_text(count)} {'was' if count == 1 else 'were'} made"
     return f"{words} ({free} more {'is' if free == 1 else 'are'} free)" if free else words
 
 
-def _tools_over(spec: Trajectory, seen: Sightings) -> dict[str, tuple[str, tuple[int, int]]]:
+def _tools_over(spec: Trajectory, seen: CallKnowledge) -> dict[str, tuple[str, tuple[int, int]]]:
     """Return a mapping from a tool to its limit's key, the number of calls, and the limit."""
     over: dict[str, tuple[str, tuple[int, int]]] = {}
     if spec.max_calls_per_tool is None:
@@ -139,7 +143,7 @@ def limit_of(spec: Trajectory, tool: str) -> tuple[str, int] | None:
 
 def broken_order(
     order: CallOrder,
-    seen: Sightings,
+    seen: CallKnowledge,
     *,
     best: bool,
     blind: bool = False,
@@ -163,7 +167,7 @@ def broken_order(
     return call, f"never_after: {_call_text(seen, call)} came after {_call_text(seen, since)}"
 
 
-def _call_text(seen: Sightings, call: int) -> str:
+def _call_text(seen: CallKnowledge, call: int) -> str:
     return f"{seen.calls[call].name} (call {call + 1})"
 
 
@@ -188,7 +192,7 @@ def _first_after(groups: Sequence[int], first: int, then: int) -> tuple[int, int
     return None
 
 
-def over_limits(spec: Trajectory, seen: Sightings) -> dict[int, str]:
+def over_limits(spec: Trajectory, seen: CallKnowledge) -> dict[int, str]:
     """Return a mapping from a call to a description of the limit that it certainly exceeds."""
     over: dict[int, str] = {}
     made: Counter[str] = Counter()

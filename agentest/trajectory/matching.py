@@ -137,7 +137,7 @@ def maximum_matching(rows: Sequence[int], begin: Sequence[int | None] | None = N
     return matching
 
 
-def saturates(rows: Sequence[int]) -> bool:
+def has_full_matching(rows: Sequence[int]) -> bool:
     """Return True if each row can have its own column."""
     matching = Matching(rows)
     return all(map(matching.add, range(len(rows))))
@@ -159,7 +159,7 @@ def columns_saturated(rows: Sequence[int], wanted: int) -> bool:
     if wanted & ~union(rows) or wanted.bit_count() > len(rows):
         return False
     columns = transposed([row & wanted for row in rows])
-    return saturates(list(columns.values()))
+    return has_full_matching(list(columns.values()))
 
 
 def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None) -> Partners:
@@ -334,7 +334,7 @@ def least_rows(rows: Sequence[int], counting: int) -> int | None:
     return None
 
 
-def done_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
+def count_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
     """Count the leading rows that can have a column in order.
 
     The earliest column for each row is optimal because it leaves the most columns to later rows.
@@ -350,7 +350,7 @@ def done_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
     return at
 
 
-def first_without_place(rows: Sequence[int], groups: Sequence[int], counting: int) -> int | None:
+def first_out_of_place(rows: Sequence[int], groups: Sequence[int], counting: int) -> int | None:
     """Return the first column that counts and has no row after the rows of earlier columns; None if each has.
 
     Rows may be skipped, because their calls may be hidden.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.trajectory import Slot
 from agentest.trajectory.expected_text import slot_name, slot_text
-from agentest.trajectory.known_calls import Sightings
+from agentest.trajectory.known_calls import CallKnowledge
 from agentest.trajectory.matching import Matching, Partners, best_in_order, bits, maximum_matching, union
 
 Cell = tuple[int, int]
@@ -34,7 +34,7 @@ class CallTable:
 
     @classmethod
     def of(
-        cls, slots: Sequence[Slot], seen: Sightings, *, best: bool, groups: Sequence[int] = ()
+        cls, slots: Sequence[Slot], seen: CallKnowledge, *, best: bool, groups: Sequence[int] = ()
     ) -> CallTable:
         """Build the table for these rows.
 

@@ -20,11 +20,17 @@ from agentest.scenarios.trajectory import Trajectory, calls_in, paths_of
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.replacing import replace
-from agentest.trajectory.alignment import aligned
-from agentest.trajectory.assessment import Judged, Question, is_ordered, judged, whatever_is_so
-from agentest.trajectory.candidates import Listed, broken_unseen, met_unseen
+from agentest.trajectory.alignment import align_calls
+from agentest.trajectory.assessment import (
+    Assessment,
+    TrajectoryQuestion,
+    assess,
+    assess_all_cases,
+    is_ordered,
+)
+from agentest.trajectory.candidates import VisibleTools, breakable_by_hidden_calls, meetable_by_hidden_calls
 from agentest.trajectory.expected_text import expected_text, listed, slot_text, step_text
-from agentest.trajectory.known_calls import ROUNDS_UNTOLD, Sightings
+from agentest.trajectory.known_calls import ROUNDS_NOT_REPORTED, CallKnowledge
 from agentest.trajectory.limits import broken_order
 from agentest.trajectory.matching import Partners, best_in_order, bits
 from agentest.trajectory.table import CallTable
@@ -32,19 +38,19 @@ from agentest.trajectory.table import CallTable
 _TIMEOUT_S = 60.0
 
 
-async def matched_trajectories(
+async def match_all_trajectories(
     specs: Sequence[Trajectory],
     calls: Sequence[ToolCall],
     turns: int,
     *,
     complete: bool = True,
     blind: str | None = None,
-    listed: Listed = None,
+    listed: VisibleTools = None,
     of_turn: bool = False,
 ) -> TrajectoryResult | None:
     """Return the combined result of several trajectories; None if nothing can be decided or there is none."""
     matched = partial(
-        matched_trajectory,
+        match_trajectory_in_time,
         calls=calls,
         turns=turns,
         complete=complete,
@@ -79,14 +85,14 @@ def _joined(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(each for several in texts for each in several)
 
 
-async def matched_trajectory(
+async def match_trajectory_in_time(
     spec: Trajectory,
     calls: Sequence[ToolCall],
     turns: int,
     *,
     complete: bool = True,
     blind: str | None = None,
-    listed: Listed = None,
+    listed: VisibleTools = None,
     of_turn: bool = False,
     timeout_s: float = _TIMEOUT_S,
 ) -> TrajectoryResult | None:
@@ -146,7 +152,7 @@ def match_trajectory(
     *,
     complete: bool = True,
     blind: str | None = None,
-    listed: Listed = None,
+    listed: VisibleTools = None,
     of_turn: bool = False,
 ) -> TrajectoryResult | None:
     """Compare calls with a trajectory.
@@ -169,10 +175,10 @@ def match_trajectory(
         spec = replace(spec, expected=None)
     paths = None if spec.expected is None else paths_of(spec.expected)
     wanted = (*chain.from_iterable(chain.from_iterable(paths or ())), *_calls_in_orders(spec))
-    seen = Sightings.of(
+    seen = CallKnowledge.of(
         spec, wanted, calls, complete=complete, blind=bool(blind), listed=listed, of_turn=of_turn
     )
-    question = Question(
+    question = TrajectoryQuestion(
         spec=spec, paths=paths, turns=turns, complete=complete, blind=bool(blind), listed=listed
     )
     return _Decision(question, seen, blind or "").result()
@@ -180,8 +186,8 @@ def match_trajectory(
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    question: Question
-    seen: Sightings
+    question: TrajectoryQuestion
+    seen: CallKnowledge
     blind: str
 
     @property
@@ -189,29 +195,29 @@ class _Decision:
         return self.question.spec
 
     def result(self) -> TrajectoryResult | None:
-        best = judged(self.question, self.seen, best=True)
+        best = assess(self.question, self.seen, best=True)
         if not best.holds:
             return self._certain_result(best)
         if not self.question.complete:
             return None
         if self.blind and self.spec.about_calls:
             return self._result_with_hidden_calls(best)
-        worst = best if self.seen.certain else judged(self.question, self.seen, best=False)
+        worst = best if self.seen.certain else assess(self.question, self.seen, best=False)
         if worst.holds:
             return self._certain_result(worst)
-        decided = whatever_is_so(self.question, self.seen)
+        decided = assess_all_cases(self.question, self.seen)
         return (
             self._unknown_result() if decided is None else self._certain_result(self._with_reasons(decided))
         )
 
-    def _with_reasons(self, found: Judged) -> Judged:
+    def _with_reasons(self, found: Assessment) -> Assessment:
         """Add the reasons for unknowns to the rows of a failed trajectory."""
         if found.holds or not found.table:
             return found
         whys = CallTable.of(found.table.slots, self.seen, best=True).whys
         return replace(found, table=replace(found.table, whys=whys))
 
-    def _certain_result(self, found: Judged) -> TrajectoryResult:
+    def _certain_result(self, found: Assessment) -> TrajectoryResult:
         calls = self.seen.calls
         return TrajectoryResult(
             matched=found.holds,
@@ -226,7 +232,7 @@ class _Decision:
             score=self._score(found),
         )
 
-    def _summary(self, found: Judged) -> str:
+    def _summary(self, found: Assessment) -> str:
         if found.holds:
             return _passed_summary(self.spec, self.seen, self.question.turns)
         several = len(self.question.paths or ()) > 1 and found.found.problems and found.table
@@ -237,31 +243,31 @@ class _Decision:
         )
         return "; ".join((*found.problems, *nearest))
 
-    def _score(self, found: Judged) -> TrajectoryScore | None:
+    def _score(self, found: Assessment) -> TrajectoryScore | None:
         """Return the score, unless it depends on unknowns."""
         if not self.question.complete or self.blind or not self.spec.about_calls:
             return None
         score = score_of(self.spec, found)
         if not self.seen.certain:
-            sides = [judged(self.question, self.seen, best=best) for best in (True, False)]
+            sides = [assess(self.question, self.seen, best=best) for best in (True, False)]
             if any(score_of(self.spec, side) != score for side in sides):
                 return None
         return score
 
-    def _result_with_hidden_calls(self, best: Judged) -> TrajectoryResult | None:
+    def _result_with_hidden_calls(self, best: Assessment) -> TrajectoryResult | None:
         """Return the result if no hidden call can change it; else an undecided result."""
         listed = self.question.listed
         if listed is None:
             return self._hidden_result(best)
-        if broken := tuple(broken_unseen(self.spec, listed)):
+        if broken := tuple(breakable_by_hidden_calls(self.spec, listed)):
             return self._hidden_result(best, broken)
         sighted = _Decision(replace(self.question, blind=False), self.seen, "")
-        met = tuple(met_unseen(self.spec, listed))
-        if not met or judged(sighted.question, self.seen, best=False).holds:
+        met = tuple(meetable_by_hidden_calls(self.spec, listed))
+        if not met or assess(sighted.question, self.seen, best=False).holds:
             return sighted.result()
         return self._hidden_result(best, met)
 
-    def _hidden_result(self, best: Judged, what: Sequence[str] = ()) -> TrajectoryResult:
+    def _hidden_result(self, best: Assessment, what: Sequence[str] = ()) -> TrajectoryResult:
         """Return an undecided result: visible calls do not fail it, but hidden calls may.
 
         Args:
@@ -274,14 +280,18 @@ class _Decision:
 
     def _unknown_result(self) -> TrajectoryResult:
         """Return an undecided result that depends on unknowns."""
-        fine = judged(self.question, self.seen, best=True, groups=self.seen.fine)
-        rounds = [ROUNDS_UNTOLD] if self.seen.fine != self.seen.coarse and not self._order_holds(fine) else []
-        error = "; ".join([*self.seen.undecided, *rounds]) or ROUNDS_UNTOLD
+        fine = assess(self.question, self.seen, best=True, groups=self.seen.fine)
+        rounds = (
+            [ROUNDS_NOT_REPORTED]
+            if self.seen.fine != self.seen.coarse and not self._order_holds(fine)
+            else []
+        )
+        error = "; ".join([*self.seen.undecided, *rounds]) or ROUNDS_NOT_REPORTED
         return replace(
             _undecided(error, self.spec, self.seen.calls), **self._comparison_fields(fine, undecided=True)
         )
 
-    def _order_holds(self, fine: Judged) -> bool:
+    def _order_holds(self, fine: Assessment) -> bool:
         """Return True if the order of calls is correct in every case, apart from other unknowns."""
         return not fine.found.problems and not any(
             broken_order(order, self.seen, best=True, groups=groups)
@@ -289,11 +299,11 @@ class _Decision:
             for groups in (self.seen.fine, self.seen.coarse)
         )
 
-    def _comparison_fields(self, found: Judged, *, undecided: bool = False) -> dict[str, Any]:
+    def _comparison_fields(self, found: Assessment, *, undecided: bool = False) -> dict[str, Any]:
         """Return expected and actual calls with the alignment, as fields of a `TrajectoryResult`."""
         if not self.spec.about_calls or (self.blind and not self.seen.calls):  # hidden calls may exist
             return {}
-        rows, more = aligned(
+        rows, more = align_calls(
             self.spec,
             found,
             self.seen,
@@ -313,7 +323,7 @@ def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> Traje
     return TrajectoryResult(matched=False, summary=summary, error=error, **_call_fields(spec, calls))
 
 
-def _passed_summary(spec: Trajectory, seen: Sightings, turns: int) -> str:
+def _passed_summary(spec: Trajectory, seen: CallKnowledge, turns: int) -> str:
     if not spec.about_calls:
         return f"{turns} turn{'' if turns == 1 else 's'}, as expected"
     mode = "" if spec.expected is None else f" ({spec.match_mode})"
@@ -330,7 +340,7 @@ def _call_fields(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, An
     }
 
 
-def score_of(spec: Trajectory, found: Judged) -> TrajectoryScore:
+def score_of(spec: Trajectory, found: Assessment) -> TrajectoryScore:
     """Return the score of an assessment.
 
     Requirements are each expected call (in its place if the mode has an order), each forbidden entry, each
@@ -350,7 +360,7 @@ def score_of(spec: Trajectory, found: Judged) -> TrajectoryScore:
     )
 
 
-def _partners(spec: Trajectory, found: Judged, table: CallTable) -> Partners:
+def _partners(spec: Trajectory, found: Assessment, table: CallTable) -> Partners:
     """Return the calls that match expected ones; if the order is broken, only calls in order."""
     if is_ordered(spec.match_mode) and found.found.problems:
         return best_in_order(table.rows, table.groups, table.counting)

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from agentest.adk.set_files import ChangedOnDisk
-from agentest.report.viewer.page import Coat, page, whole
-from agentest.runner.talk import NotNow
+from agentest.report.viewer.page import PageVariant, page, page_text
+from agentest.runner.talk import ActionNotPossible
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import Handler
-from agentest.support.http.connection_limits import Connections
+from agentest.support.http.connection_limits import ConnectionLimit
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
-from agentest.web.guard import Guard
+from agentest.web.guard import RequestGuard
 from agentest.web.jobs import ON_WAIT, add_jobs
-from agentest.web.json_exchange import answered
+from agentest.web.json_exchange import reply_with_json
 from agentest.web.labels import add_labels
-from agentest.web.listener import Door
+from agentest.web.listener import ListeningSockets
 from agentest.web.live import add_live
-from agentest.web.project import IMPORTS, UI, Missing, Project
+from agentest.web.project import IMPORTS, UI, ItemNotFound, WebProject
 from agentest.web.runs import add_runs, add_saved
 from agentest.web.talk import add_talks
 
@@ -56,19 +56,26 @@ PARTS: tuple[Callable[[web.Application], None], ...] = (
 """Functions that add routes to the application, and close their resources when it shuts down."""
 
 
-_STATUS: Mapping[type[Exception], int] = {Missing: 404, NotNow: 409, ChangedOnDisk: 409, UsageError: 400}
+_STATUS: Mapping[type[Exception], int] = {
+    ItemNotFound: 404,
+    ActionNotPossible: 409,
+    ChangedOnDisk: 409,
+    UsageError: 400,
+}
 """Maps an error to its HTTP status; the first matching class counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class RunningServer:
     """A running server."""
 
     address: str
     """The URL to open first, with the token."""
 
 
-def make_app(project: Project, guard: Guard, connections: Connections | None = None) -> web.Application:
+def make_app(
+    project: WebProject, guard: RequestGuard, connections: ConnectionLimit | None = None
+) -> web.Application:
     """Create the application with all routes.
 
     Args:
@@ -76,14 +83,14 @@ def make_app(project: Project, guard: Guard, connections: Connections | None = N
         guard: checks every request.
         connections: tracks open connections.
     """
-    noted = (connections or Connections()).middleware()
+    noted = (connections or ConnectionLimit()).middleware()
     app = web.Application(
         middlewares=[guard.middleware(), noted, errors_as_json], client_max_size=_MAX_BODY_BYTES
     )
     app[UI] = project
     app[IMPORTS] = asyncio.Lock()
-    app.router.add_get("/", _page_of(Coat.SERVED, guard))
-    app.router.add_get("/work", _page_of(Coat.WORKING, guard))
+    app.router.add_get("/", _page_of(PageVariant.SERVED, guard))
+    app.router.add_get("/work", _page_of(PageVariant.WORKING, guard))
     for add in PARTS:
         add(app)
     return app
@@ -96,22 +103,22 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except tuple(_STATUS) as error:
         status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
-        return answered({"error": str(error)}, status)
+        return reply_with_json({"error": str(error)}, status)
     except web.HTTPException as error:
-        return answered({"error": error.reason}, error.status)
+        return reply_with_json({"error": error.reason}, error.status)
     except ConnectionError:
         raise  # the page closed the connection
     except Exception as error:  # noqa: BLE001 - one request can fail; the page shows the error, and the server continues
         what = Redactor(environment_secrets(os.environ)).error(f"{type(error).__name__}: {error}")
         tell(f"agentest ui: {request.method} {request.path}: an unexpected error: {what}")
-        return answered({"error": f"an unexpected error: {what}"}, 500)
+        return reply_with_json({"error": f"an unexpected error: {what}"}, 500)
 
 
-def _page_of(coat: Coat, guard: Guard) -> Handler:
+def _page_of(coat: PageVariant, guard: RequestGuard) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         del request
         shown = page(coat, "agentest")
-        response = web.Response(text=whole(shown), content_type="text/html")
+        response = web.Response(text=page_text(shown), content_type="text/html")
         response.headers["Content-Security-Policy"] = f"{shown.policy}; frame-ancestors 'none'"
         name, value = guard.cookie
         response.set_cookie(name, value, httponly=True, samesite="Strict")
@@ -129,16 +136,18 @@ def _silent_logger() -> logging.Logger:
 
 
 @asynccontextmanager
-async def serving(
-    project: Project, port: int, on_wait: Callable[[int], None] = lambda _: None
-) -> AsyncIterator[Served]:
+async def serve_at_port(
+    project: WebProject, port: int, on_wait: Callable[[int], None] = lambda _: None
+) -> AsyncIterator[RunningServer]:
     """Run the server at a port until the block ends. Raises UsageError."""
-    async with answering(project, Door.at(port), on_wait) as served:
+    async with serve_on_sockets(project, ListeningSockets.at(port), on_wait) as served:
         yield served
 
 
 @asynccontextmanager
-async def answering(project: Project, door: Door, on_wait: Callable[[int], None]) -> AsyncIterator[Served]:
+async def serve_on_sockets(
+    project: WebProject, door: ListeningSockets, on_wait: Callable[[int], None]
+) -> AsyncIterator[RunningServer]:
     """Run the server on open sockets until the block ends.
 
     Args:
@@ -148,7 +157,7 @@ async def answering(project: Project, door: Door, on_wait: Callable[[int], None]
     """
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="agentest ui"))
-    connections = Connections()
+    connections = ConnectionLimit()
     app = make_app(project, door.guard, connections)
     app[ON_WAIT] = on_wait
     runner = web.AppRunner(
@@ -157,6 +166,6 @@ async def answering(project: Project, door: Door, on_wait: Callable[[int], None]
     await runner.setup()
     try:
         async with connections.accepted(runner, door.sockets):
-            yield Served(address=door.address(project))
+            yield RunningServer(address=door.address(project))
     finally:
         await runner.cleanup()

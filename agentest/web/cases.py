@@ -12,13 +12,22 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic.alias_generators import to_camel
 
-from agentest.adk.set_edits import Done, Draft, Editor, ListedSet, NotAccepted, Trouble, free_id, listing
-from agentest.adk.set_files import ChangedOnDisk, Content, Project
+from agentest.adk.set_edits import (
+    CaseDraft,
+    EditedSet,
+    EditProblem,
+    EditRejected,
+    EvalSetEditor,
+    ListedEvalSet,
+    free_id,
+    listing,
+)
+from agentest.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent
 from agentest.adk.set_text import SetFile, open_set
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.spelling import snake_case
-from agentest.web.json_exchange import answered, body_of, text_if_any, text_of
+from agentest.web.json_exchange import optional_text, read_json_body, reply_with_json, required_text
 from agentest.web.project import UI
 
 _T = TypeVar("_T")
@@ -49,12 +58,12 @@ def routes() -> Iterable[web.RouteDef]:
 def _route(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handled(request: web.Request) -> web.Response:
         try:
-            return answered(await answer(request))
+            return reply_with_json(await answer(request))
         except ChangedOnDisk as error:
-            return answered(await _in_thread(_conflict_json, error), status=409)
-        except NotAccepted as error:
+            return reply_with_json(await _in_thread(_conflict_json, error), status=409)
+        except EditRejected as error:
             refusal = {"error": str(error), "problems": _problems(error.troubles)}
-            return answered(refusal, status=422)
+            return reply_with_json(refusal, status=422)
 
     return handled
 
@@ -70,49 +79,49 @@ async def _case(request: web.Request) -> Json:
 
 
 async def _save(request: web.Request) -> Json:
-    body = await body_of(request)
-    save = partial(_editor(request).save, text_of(body, "file"), text_of(body, "version"))
-    return _done_json(await _in_thread(save, text_of(body, "id"), _draft(body)))
+    body = await read_json_body(request)
+    save = partial(_editor(request).save, required_text(body, "file"), required_text(body, "version"))
+    return _done_json(await _in_thread(save, required_text(body, "id"), _draft(body)))
 
 
 async def _add(request: web.Request) -> Json:
-    body = await body_of(request)
+    body = await read_json_body(request)
     place = body.get("place")
     if place is not None and type(place) is not int:
         raise UsageError("`place` must be a whole number")
-    add = partial(_editor(request).add, text_of(body, "file"), text_of(body, "version"))
+    add = partial(_editor(request).add, required_text(body, "file"), required_text(body, "version"))
     return _done_json(await _in_thread(add, _draft(body), place))
 
 
 async def _copy(request: web.Request) -> Json:
-    body = await body_of(request)
-    editor, name, eval_id = _editor(request), text_of(body, "file"), text_of(body, "id")
-    version = text_of(body, "version")
+    body = await read_json_body(request)
+    editor, name, eval_id = _editor(request), required_text(body, "file"), required_text(body, "id")
+    version = required_text(body, "version")
 
-    def copied() -> Done:
+    def copied() -> EditedSet:
         return editor.copy(name, version, eval_id, free_id(editor.open(name), eval_id))
 
     return _done_json(await _in_thread(copied))
 
 
 async def _remove(request: web.Request) -> Json:
-    body = await body_of(request)
-    remove = partial(_editor(request).remove, text_of(body, "file"), text_of(body, "version"))
-    removed = await _in_thread(remove, text_of(body, "id"))
+    body = await read_json_body(request)
+    remove = partial(_editor(request).remove, required_text(body, "file"), required_text(body, "version"))
+    removed = await _in_thread(remove, required_text(body, "id"))
     return {"version": removed.file.content.version, "text": removed.text, "place": removed.place}
 
 
 async def _check(request: web.Request) -> Json:
     """Validate an unsaved case. `id` is null for a new case."""
-    body = await body_of(request)
-    eval_id = text_if_any(body, "id")
-    check = partial(_editor(request).check, text_of(body, "file"))
+    body = await read_json_body(request)
+    eval_id = optional_text(body, "id")
+    check = partial(_editor(request).check, required_text(body, "file"))
     return {"notes": _problems((await _in_thread(check, eval_id, _draft(body))).notes)}
 
 
 async def _create(request: web.Request) -> Json:
-    body = await body_of(request)
-    create = partial(_editor(request).create, text_of(body, "file"), _draft(body))
+    body = await read_json_body(request)
+    create = partial(_editor(request).create, required_text(body, "file"), _draft(body))
     return _done_json(await _in_thread(create, time.time()))
 
 
@@ -122,43 +131,43 @@ async def _text(request: web.Request) -> Json:
 
 
 async def _save_text(request: web.Request) -> Json:
-    body = await body_of(request)
-    version = text_if_any(body, "version")
-    save = partial(_editor(request).save_text, text_of(body, "file"), version)
-    return _text_json(await _in_thread(save, text_of(body, "text")))
+    body = await read_json_body(request)
+    version = optional_text(body, "version")
+    save = partial(_editor(request).save_text, required_text(body, "file"), version)
+    return _text_json(await _in_thread(save, required_text(body, "text")))
 
 
-def _editor(request: web.Request) -> Editor:
+def _editor(request: web.Request) -> EvalSetEditor:
     project = request.app[UI]
     root, outputs = project.root.resolve(), project.output_dir.resolve()
     inside = outputs.relative_to(root) if outputs.is_relative_to(root) else Path(".agentest")
-    return Editor(Project(root, inside))
+    return EvalSetEditor(EvalSetProject(root, inside))
 
 
-def _file_text(editor: Editor, name: str) -> Json:
+def _file_text(editor: EvalSetEditor, name: str) -> Json:
     if not editor.project.file(name).exists():
         return {"file": name, "version": None, "text": ""}
     return _text_json(editor.read(name))
 
 
-def _open_case(editor: Editor, name: str, eval_id: str) -> Json:
+def _open_case(editor: EvalSetEditor, name: str, eval_id: str) -> Json:
     try:
         file = editor.open(name)
     except UsageError as error:
         return {"case": editor.converted(name, eval_id), "readOnly": str(error)}
     place = file.place_of(eval_id)
     try:
-        notes, readable = editor.check(name, eval_id, Draft(text=file.shown(place))).notes, True
-    except NotAccepted as error:
+        notes, readable = editor.check(name, eval_id, CaseDraft(text=file.shown(place))).notes, True
+    except EditRejected as error:
         notes, readable = error.troubles, False
     return {**_case_json(file, place, notes), "readable": readable}
 
 
-def _done_json(done: Done) -> Json:
+def _done_json(done: EditedSet) -> Json:
     return _case_json(done.file, done.place, done.notes)
 
 
-def _set_json(found: ListedSet) -> Json:
+def _set_json(found: ListedEvalSet) -> Json:
     return {
         "file": found.name,
         "setId": found.set_id,
@@ -173,7 +182,7 @@ def _set_json(found: ListedSet) -> Json:
     }
 
 
-def _case_json(file: SetFile, place: int, notes: Sequence[Trouble]) -> Json:
+def _case_json(file: SetFile, place: int, notes: Sequence[EditProblem]) -> Json:
     """Return a case for editing, as a value and as text."""
     return {
         "file": file.content.name,
@@ -187,7 +196,7 @@ def _case_json(file: SetFile, place: int, notes: Sequence[Trouble]) -> Json:
     }
 
 
-def _text_json(content: Content) -> Json:
+def _text_json(content: SetContent) -> Json:
     text = content.text.replace("\r\n", "\n")
     return {"file": content.name, "version": content.version, "text": text}
 
@@ -209,23 +218,23 @@ def _conflict_json(error: ChangedOnDisk) -> Json:
     return answer
 
 
-def _problems(troubles: Sequence[Trouble]) -> list[Json]:
+def _problems(troubles: Sequence[EditProblem]) -> list[Json]:
     return [{"message": each.message, "path": _page_keys(each)} for each in troubles]
 
 
-def _page_keys(trouble: Trouble) -> list[str | int] | None:
+def _page_keys(trouble: EditProblem) -> list[str | int] | None:
     if trouble.keys is None:
         return None
     return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in trouble.keys]
 
 
-def _draft(body: Json) -> Draft:
+def _draft(body: Json) -> CaseDraft:
     """Read the case of a request: a value under `case`, or JSON text under `text`."""
     if isinstance(body.get("text"), str):
-        return Draft(text=body["text"])
+        return CaseDraft(text=body["text"])
     if "case" not in body:
         raise UsageError("the request has neither `case` nor `text`")
-    return Draft(value=body["case"])
+    return CaseDraft(value=body["case"])
 
 
 def _query_text(request: web.Request, key: str) -> str:

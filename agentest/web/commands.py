@@ -11,8 +11,8 @@ from agentest.store.runs.record import RunKind
 from agentest.support.errors import UsageError
 from agentest.support.files import name_problem
 from agentest.support.json_text import Json
-from agentest.web.project import Project
-from agentest.web.run_index import Runs
+from agentest.web.project import WebProject
+from agentest.web.run_index import WebRuns
 
 _MOST_PLACES = 500
 _MOST_CHARS = 100_000
@@ -26,7 +26,7 @@ _OPTIONS = {"kind", "agent", "conversations", "offline", "failFast"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class JobCommand:
     """A command to run: `run` or `eval`, its options and its targets."""
 
     command: str
@@ -39,7 +39,7 @@ class Wanted:
         return [self.command, *more, *self.options, "--", *self.about]
 
 
-def wanted(given: Json, project: Project, runs: Runs) -> Wanted:
+def wanted(given: Json, project: WebProject, runs: WebRuns) -> JobCommand:
     """Return the requested command. Raises UsageError that names the invalid key."""
     kind = given.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
@@ -54,11 +54,11 @@ def wanted(given: Json, project: Project, runs: Runs) -> Wanted:
     return made
 
 
-def _run(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
+def _run(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     del runs
     paths = [_place(text, project.root) for text in _texts(given, "paths")]
     names = [f"--scenario=={name}" for name in _texts(given, "names")]
-    return Wanted(
+    return JobCommand(
         command="run",
         options=(*_options(given, "--conversations"), *names),
         about=tuple(paths),
@@ -66,7 +66,7 @@ def _run(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
     )
 
 
-def _evaluation(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
+def _evaluation(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     del runs
     cases = _texts(given, "cases")
     files = [*_texts(given, "files"), *([given["file"]] if "file" in given else [])]
@@ -75,7 +75,7 @@ def _evaluation(given: Mapping[str, Any], project: Project, runs: Runs) -> Wante
     targets = [_file(file, project.root, (".json",)) for file in files]
     if cases:
         targets = [_with_cases(targets[0], cases)]
-    return Wanted(
+    return JobCommand(
         command="eval",
         options=_options(given, "--num-runs"),
         about=tuple(targets),
@@ -92,7 +92,7 @@ def _with_cases(file: str, cases: Sequence[str]) -> str:
     return f"{file}:{','.join(cases)}"
 
 
-def _rerun(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
+def _rerun(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     """Select the scenarios that did not pass in a run, by exact name."""
     name = given.get("run")
     if not isinstance(name, str):
@@ -107,13 +107,13 @@ def _rerun(given: Mapping[str, Any], project: Project, runs: Runs) -> Wanted:
     title = f"what failed in {name}"
     if (record and record.kind is RunKind.EVAL) or any("evalId" in each for each in failed):
         targets = tuple(_cases_of(failed, project.root))
-        return Wanted(command="eval", options=_options(options, "--num-runs"), about=targets, title=title)
+        return JobCommand(command="eval", options=_options(options, "--num-runs"), about=targets, title=title)
     if any(not each["file"] for each in failed):  # a killed run stores only names for these
         names = tuple(f"--scenario=={each['name']}" for each in failed)
         given_options = (*_options(options, "--conversations"), *dict.fromkeys(names))
-        return Wanted(command="run", options=given_options, about=(), title=title)
+        return JobCommand(command="run", options=given_options, about=(), title=title)
     places = dict.fromkeys(_place(f"{each['file']}::{each['name']}", project.root) for each in failed)
-    return Wanted(
+    return JobCommand(
         command="run", options=_options(options, "--conversations"), about=tuple(places), title=title
     )
 

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from agentest.history.compared_runs import MeasuredRun, measured_run, measured_scenario, of_agent
-from agentest.history.comparison import compared
-from agentest.history.comparison_data import Between, for_page
+from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario, of_agent
+from agentest.history.comparison import compare_measured_runs
+from agentest.history.comparison_data import ComparedSubjects, comparison_for_page
 from agentest.store.reader import read_results
 from agentest.store.run_results import run_of
-from agentest.store.runs.folder import LATEST, KeptRun, kept_runs
+from agentest.store.runs.folder import LATEST, StoredRunFolder, list_stored_runs
 from agentest.store.runs.record import RunRecord, read_record
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
-from agentest.web.json_exchange import answer_of
-from agentest.web.project import UI, Project
+from agentest.web.json_exchange import reply_from_thread
+from agentest.web.project import UI, WebProject
 from agentest.web.run_index import CHOSEN
 
 _COMMIT_CHARS = 7
@@ -38,7 +38,7 @@ def routes() -> Iterable[web.RouteDef]:
 
 async def _compare(request: web.Request) -> web.Response:
     query = {key: request.query.get(key, "") for key in ("of", "base", "new")}
-    return await answer_of(lambda: answer(request.app[UI], **query))
+    return await reply_from_thread(lambda: comparison_response(request.app[UI], **query))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class _Side(NamedTuple):
         return of_agent(run, self.agent) if self.agent is not None else run
 
 
-def answer(project: Project, *, of: str, base: str, new: str) -> Json:
+def comparison_response(project: WebProject, *, of: str, base: str, new: str) -> Json:
     """Return the available runs and agents, the selected ones, and their comparison.
 
     Args:
@@ -95,7 +95,7 @@ def answer(project: Project, *, of: str, base: str, new: str) -> Json:
         "agents": [],
         "base": base,
         "new": new,
-        "between": str(Between.RUNS),
+        "between": str(ComparedSubjects.RUNS),
         "comparison": None,
         "problem": "",
     }
@@ -113,11 +113,11 @@ def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
     base, new = _sides_or_defaults(runs, selected, agents, base, new)
     shown: Json = {"of": selected.id, "agents": list(agents), "base": base, "new": new}
     shown["choices"] = _choices(runs, agents if len(agents) > 1 else ())
-    between = Between.AGENTS if base in agents and new in agents else Between.RUNS
+    between = ComparedSubjects.AGENTS if base in agents and new in agents else ComparedSubjects.RUNS
     try:
         if base == new:
             raise UsageError("both are the same: choose two that differ")
-        if between is Between.AGENTS:
+        if between is ComparedSubjects.AGENTS:
             sides = [_Side(*selected.stamp, name) for name in (base, new)]
         else:
             sides = [_Side(*_run_named(runs, name).stamp) for name in (base, new)]
@@ -165,11 +165,11 @@ def _run_named(runs: Sequence[_Run], name: str) -> _Run:
     raise UsageError(f"{name[:80]!r} is neither a kept run nor an agent of this one: choose another")
 
 
-def _runs(project: Project) -> list[_Run]:
+def _runs(project: WebProject) -> list[_Run]:
     """Return the readable runs, latest first."""
     kept = [
         _Run(id=run.id, file=run.file, record=run.record)
-        for run in reversed(kept_runs(project.output_dir))
+        for run in reversed(list_stored_runs(project.output_dir))
         if run.file
     ]
     path = project.chosen
@@ -189,16 +189,16 @@ def _label(run: _Run) -> str:
     record = run.record
     if record is None:
         return run.id
-    state = KeptRun(run.file.parent).state_of(record)
+    state = StoredRunFolder(run.file.parent).state_of(record)
     begun = f"{record.started_at[:16].replace('T', ' ')} UTC"
     commit = record.commit[:_COMMIT_CHARS] if record.commit else ""
     return " · ".join(filter(None, [begun, state, commit, run.id]))
 
 
 @lru_cache(maxsize=4)
-def _comparison(base: _Side, new: _Side, between: Between) -> Json:
+def _comparison(base: _Side, new: _Side, between: ComparedSubjects) -> Json:
     """Cached, because the page requests it for every transcript that it opens."""
-    return for_page(compared(base.measured, new.measured), between)
+    return comparison_for_page(compare_measured_runs(base.measured, new.measured), between)
 
 
 @lru_cache(maxsize=4)
@@ -207,4 +207,4 @@ def _measured(file: Path, label: str, written: tuple[int, int]) -> MeasuredRun:
     del written
     result, record = run_of(read_results(file)), read_record(file.parent)
     partial = record is not None and record.partial
-    return measured_run(result, label, map(measured_scenario, result.scenarios), partial=partial)
+    return measure_run(result, label, map(measure_scenario, result.scenarios), partial=partial)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from agentest.support.http.caller_guard import Callers, Handler, json_refusal
+from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal
 
 HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",
@@ -35,7 +35,7 @@ _BODY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
+class RequestGuard:
     """Checks requests.
 
     Attributes:
@@ -80,7 +80,7 @@ class Guard:
 
     def _refusal(self, request: web.Request) -> str:
         """Return the reason to refuse a request; "" if it is allowed."""
-        callers = Callers(port=self.port)
+        callers = CallerGuard(port=self.port)
         if callers.host_problem(request):
             return "this server answers to http://127.0.0.1 and http://localhost alone"
         if callers.origin_problem(request):

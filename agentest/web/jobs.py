@@ -20,14 +20,14 @@ from tempfile import TemporaryDirectory
 
 from aiohttp import web
 
-from agentest.store.runs.folder import kept_runs
+from agentest.store.runs.folder import list_stored_runs
 from agentest.store.runs.record import JOB_VARIABLE
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.json_text import Json
 from agentest.support.process_groups import Reaper, signal_group
-from agentest.web.commands import Wanted, wanted
-from agentest.web.json_exchange import answered, body_of
-from agentest.web.project import UI, Missing
+from agentest.web.commands import JobCommand, wanted
+from agentest.web.json_exchange import read_json_body, reply_with_json
+from agentest.web.project import UI, ItemNotFound
 from agentest.web.runs import RUNS
 
 MOST_AT_ONCE = 2
@@ -61,7 +61,7 @@ class JobState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grace:
+class StopTimeouts:
     """Seconds that a job gets to end after SIGINT, and then after SIGTERM."""
 
     interrupt_s: float = 10.0
@@ -69,7 +69,7 @@ class Grace:
 
 
 @dataclass(slots=True, kw_only=True)
-class Output:
+class JobOutput:
     """The last part of a command's output. `cut` is True if the beginning was dropped."""
 
     cut: bool = False
@@ -96,12 +96,12 @@ class Job:
     """A command in its own process; `run` is the id of the run that it started."""
 
     id: str
-    wanted: Wanted
+    wanted: JobCommand
     started_at: str
     state: JobState = JobState.WAITING
     run: str | None = None
     status: int | None = None
-    output: Output = field(default_factory=Output)
+    output: JobOutput = field(default_factory=JobOutput)
     process: asyncio.subprocess.Process | None = None
     task: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None
@@ -136,12 +136,12 @@ class Jobs:
     """
 
     def __init__(
-        self, root: Path, config: Path | None, output_dir: Path, *, grace: Grace | None = None
+        self, root: Path, config: Path | None, output_dir: Path, *, grace: StopTimeouts | None = None
     ) -> None:
         self.changes = 0
         """Counter that increases with every change to a job."""
         self._root, self._config, self._output_dir = root, config, output_dir
-        self._grace = grace or Grace()
+        self._grace = grace or StopTimeouts()
         self._jobs: dict[str, Job] = {}
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self._reaper: Reaper | None = None
@@ -154,7 +154,7 @@ class Jobs:
     def get(self, id: str) -> Job | None:
         return self._jobs.get(id)
 
-    def start(self, wanted: Wanted) -> Job:
+    def start(self, wanted: JobCommand) -> Job:
         """Create a job, which waits while too many are running. Raises UsageError if too many wait."""
         waiting = sum(job.state is JobState.WAITING for job in self._jobs.values())
         if self._closed:
@@ -229,7 +229,7 @@ class Jobs:
         if self._reaper and process.returncode is not None:
             self._reaper.forget(process.pid)
 
-    async def _read(self, process: asyncio.subprocess.Process, output: Output) -> None:
+    async def _read(self, process: asyncio.subprocess.Process, output: JobOutput) -> None:
         """Store the output until the process ends."""
 
         async def read() -> None:
@@ -254,7 +254,7 @@ class Jobs:
         self.changes += 1
 
     def _run_of(self, id: str) -> str | None:
-        for run in reversed(kept_runs(self._output_dir)):
+        for run in reversed(list_stored_runs(self._output_dir)):
             record = run.record
             if record and record.job == id:
                 return run.id
@@ -283,7 +283,7 @@ class Jobs:
     async def said(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
         """Run a short command; return its exit status and output. Raises UsageError if it hangs."""
         process = await self._process(words, {}, program)
-        output = Output()
+        output = JobOutput()
         try:
             await asyncio.wait_for(self._read(process, output), _SHORT_COMMAND_S)
         except TimeoutError:
@@ -345,33 +345,33 @@ def routes() -> Iterable[web.RouteDef]:
 
 
 async def _list(request: web.Request) -> web.Response:
-    return answered({"jobs": request.app[JOBS].listed(), "mostAtOnce": MOST_AT_ONCE})
+    return reply_with_json({"jobs": request.app[JOBS].listed(), "mostAtOnce": MOST_AT_ONCE})
 
 
 def _job(request: web.Request) -> Job:
     job = request.app[JOBS].get(request.match_info["job"])
     if job is None:
-        raise Missing("there is no such job: the server was started anew, or it ended long ago")
+        raise ItemNotFound("there is no such job: the server was started anew, or it ended long ago")
     return job
 
 
 async def _one(request: web.Request) -> web.Response:
-    return answered(_job(request).whole())
+    return reply_with_json(_job(request).whole())
 
 
 async def _stop(request: web.Request) -> web.Response:
     job = _job(request)
     request.app[JOBS].stop(job)
-    return answered(job.shown())
+    return reply_with_json(job.shown())
 
 
-async def _wanted(request: web.Request) -> Wanted:
-    return await asyncio.to_thread(wanted, await body_of(request), request.app[UI], request.app[RUNS])
+async def _wanted(request: web.Request) -> JobCommand:
+    return await asyncio.to_thread(wanted, await read_json_body(request), request.app[UI], request.app[RUNS])
 
 
 async def _start(request: web.Request) -> web.Response:
     job = request.app[JOBS].start(await _wanted(request))
-    return answered(job.shown(), status=201)
+    return reply_with_json(job.shown(), status=201)
 
 
 async def _estimate(request: web.Request) -> web.Response:
@@ -379,14 +379,14 @@ async def _estimate(request: web.Request) -> web.Response:
     job_command, project = await _wanted(request), request.app[UI]
     config = [f"--config={project.config}"] if project.config else []
     status, text = await request.app[JOBS].said(job_command.words("--dry-run", *config))
-    return answered({"text": text, "exitStatus": status})
+    return reply_with_json({"text": text, "exitStatus": status})
 
 
 async def _scenarios(request: web.Request) -> web.Response:
-    return answered(await what_there_is(request.app))
+    return reply_with_json(await list_runnable(request.app))
 
 
-async def what_there_is(app: web.Application) -> Json:
+async def list_runnable(app: web.Application) -> Json:
     """Return what can run. A separate process imports the project's files, because they may have changed."""
     project = app[UI]
     with TemporaryDirectory() as folder:

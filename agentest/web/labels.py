@@ -11,35 +11,35 @@ from typing import Any
 
 from aiohttp import web
 
-from agentest.calibration.candidates import Gathered, gather, scenarios_of
+from agentest.calibration.candidates import GatheredConversations, gather_conversations, scenarios_of
 from agentest.calibration.label_file import LabelsFile
 from agentest.calibration.labelling_session import (
-    AnsweredMeanwhile,
-    Beside,
-    Desk,
-    Opened,
-    answers_to,
+    AnswerConflict,
+    JudgeComparison,
+    LabellingSession,
+    QuestionView,
+    answer_choices,
+    has_several_values,
     shortcuts,
-    takes_several,
 )
 from agentest.calibration.labels import (
     Label,
-    Question,
+    LabelQuestion,
     known_metric,
     metrics_named,
-    parsed_value,
+    parse_value,
     shown_value,
 )
 from agentest.calibration.terminal_labelling import asked, known, shown_turns, whole
 from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
-from agentest.runner.prepare import Request
-from agentest.store.runs.folder import LATEST, kept_runs, run_file
+from agentest.runner.prepare import RunRequest
+from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import Handler
 from agentest.support.json_text import Json
-from agentest.web.json_exchange import answered, body_of, text_if_any
-from agentest.web.project import UI, Missing, Project, imported
+from agentest.web.json_exchange import optional_text, read_json_body, reply_with_json
+from agentest.web.project import UI, ItemNotFound, WebProject, call_with_imports
 
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000
@@ -61,7 +61,7 @@ def routes() -> Iterable[web.RouteDef]:
     )
 
 
-Answering = Callable[[Desk, Mapping[str, Any]], Json]
+Answering = Callable[[LabellingSession, Mapping[str, Any]], Json]
 
 
 @dataclass(slots=True)
@@ -73,56 +73,62 @@ class _LabelRequests:
     """
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    last: tuple[Path, Gathered] | None = None
+    last: tuple[Path, GatheredConversations] | None = None
     files: dict[Path, LabelsFile] = field(default_factory=dict)
 
     def answering(self, answer: Answering) -> Handler:
         """Return a handler that computes its response in a thread."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            given = request.query if request.method == "GET" else await body_of(request)
+            given = request.query if request.method == "GET" else await read_json_body(request)
             async with self.turn:
                 gathered = await self._gathered(request.app, given, anew=answer is _list_questions)
                 return await asyncio.to_thread(self._answer, request.app[UI], answer, given, gathered)
 
         return handle
 
-    async def _gathered(self, app: web.Application, given: Mapping[str, Any], *, anew: bool) -> Gathered:
+    async def _gathered(
+        self, app: web.Application, given: Mapping[str, Any], *, anew: bool
+    ) -> GatheredConversations:
         path = await asyncio.to_thread(_run, app[UI], _text(given, "run") or LATEST)
         if anew or self.last is None or self.last[0] != path:
-            self.last = path, await imported(app, _gathered, app[UI], path)
+            self.last = path, await call_with_imports(app, _gathered, app[UI], path)
         return self.last[1]
 
     def _answer(
-        self, project: Project, answer: Answering, given: Mapping[str, Any], gathered: Gathered
+        self,
+        project: WebProject,
+        answer: Answering,
+        given: Mapping[str, Any],
+        gathered: GatheredConversations,
     ) -> web.Response:
         file = _labels_file(project.root, _text(given, "file") or _FILE)
         kept = self.files.setdefault(file, LabelsFile(file))
-        desk = Desk(gathered=gathered, file=kept, by=_text(given, "by").strip())
+        desk = LabellingSession(gathered=gathered, file=kept, by=_text(given, "by").strip())
         try:
-            return answered(answer(desk, given))
-        except AnsweredMeanwhile as error:
+            return reply_with_json(answer(desk, given))
+        except AnswerConflict as error:
             now = desk.opened(_question_of(given))
             message = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
-            return answered({"error": message, "times": now.times}, status=409)
+            return reply_with_json({"error": message, "times": now.times}, status=409)
         except LookupError:
-            raise Missing("the run has no such question any more; load the page anew") from None
+            raise ItemNotFound("the run has no such question any more; load the page anew") from None
 
 
-def _gathered(project: Project, path: Path) -> Gathered:
-    request = Request(project.root, project.config, Options(offline=True))
-    return gather(path, scenarios_of(request))
+def _gathered(project: WebProject, path: Path) -> GatheredConversations:
+    request = RunRequest(project.root, project.config, Options(offline=True))
+    return gather_conversations(path, scenarios_of(request))
 
 
 def _text(given: Mapping[str, Any], key: str) -> str:
-    return text_if_any(given, key) or ""
+    return optional_text(given, key) or ""
 
 
-def _run(project: Project, name: str) -> Path:
+def _run(project: WebProject, name: str) -> Path:
     """Return the file of a stored run. Raises UsageError."""
     if name == LATEST and project.chosen:
         return project.chosen
-    if name != LATEST and name not in {run.id for run in kept_runs(project.output_dir)}:
+    if name != LATEST and name not in {run.id for run in list_stored_runs(project.output_dir)}:
         raise UsageError(f"no run {name!r:.80} is kept")
     return run_file(name, project.output_dir, project.root)
 
@@ -135,7 +141,7 @@ def _labels_file(root: Path, name: str) -> Path:
     return path
 
 
-def _list_questions(desk: Desk, given: Mapping[str, Any]) -> Json:
+def _list_questions(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
     """Return the open questions and the progress."""
     labels = desk.labels()
     text = _text(given, "text")
@@ -162,12 +168,12 @@ def _list_questions(desk: Desk, given: Mapping[str, Any]) -> Json:
     }
 
 
-def _key(question: Question) -> Json:
+def _key(question: LabelQuestion) -> Json:
     """Return the values that identify a question in a request."""
     return asdict(question) | {"turn": "" if question.turn is None else question.turn}
 
 
-def _name(question: Question) -> str:
+def _name(question: LabelQuestion) -> str:
     what = question.criterion or question.metric
     return what if question.turn is None else f"{what}, turn {question.turn}"
 
@@ -190,11 +196,11 @@ def _limit(given: Mapping[str, Any]) -> int:
     return int(text)
 
 
-def _question(desk: Desk, given: Mapping[str, Any]) -> Json:
+def _question(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
     return _opened_json(desk.opened(_question_of(given)))
 
 
-def _question_of(given: Mapping[str, Any]) -> Question:
+def _question_of(given: Mapping[str, Any]) -> LabelQuestion:
     turn = given.get("turn")
     try:
         metric = known_metric(_text(given, "metric"))
@@ -202,7 +208,7 @@ def _question_of(given: Mapping[str, Any]) -> Question:
         raise UsageError(f"metric: {error}") from None
     if not (turn in (None, "") or (isinstance(turn, int) and not isinstance(turn, bool)) or _is_number(turn)):
         raise UsageError(f"`turn` must be a number, found {turn!r:.20}")
-    return Question(
+    return LabelQuestion(
         conversation=_text(given, "conversation"),
         turn=None if turn in (None, "") else int(turn),
         metric=metric,
@@ -214,10 +220,10 @@ def _is_number(text: Any) -> bool:
     return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10
 
 
-def _save(desk: Desk, given: Mapping[str, Any]) -> Json:
+def _save(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
     question = _question_of(given)
     try:
-        value = parsed_value(question.metric, given.get("value"))
+        value = parse_value(question.metric, given.get("value"))
     except ValueError as error:
         raise UsageError(f"answer: {error}") from None
     times = given.get("times")
@@ -233,9 +239,9 @@ def _save(desk: Desk, given: Mapping[str, Any]) -> Json:
     return _opened_json(desk.keep(label, times))
 
 
-def _opened_json(opened: Opened) -> Json:
+def _opened_json(opened: QuestionView) -> Json:
     question, conversation = opened.question, opened.conversation
-    choices = answers_to(question.metric)
+    choices = answer_choices(question.metric)
     return {
         "key": _key(question),
         "scenario": conversation.scenario,
@@ -243,7 +249,7 @@ def _opened_json(opened: Opened) -> Json:
         "whole": whole(question),
         "choices": [asdict(each) for each in choices],
         **asdict(shortcuts(choices)),
-        "several": takes_several(question.metric),
+        "several": has_several_values(question.metric),
         "known": [list(row) for row in known(conversation.background)],
         "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
         "times": opened.times,
@@ -258,7 +264,7 @@ def _label_json(label: Label | None) -> Json | None:
     return {"value": label.value, "said": shown_value(label.value), "note": label.note, "at": label.at}
 
 
-def _judge_json(judge: Beside | None) -> Json | None:
+def _judge_json(judge: JudgeComparison | None) -> Json | None:
     if judge is None:
         return None
     answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.said}

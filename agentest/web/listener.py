@@ -13,29 +13,29 @@ from typing import Self
 
 from agentest.support.errors import UsageError
 from agentest.support.http.connection_limits import listening
-from agentest.web.guard import Guard
-from agentest.web.project import Project
-from agentest.web.run_index import Runs
+from agentest.web.guard import RequestGuard
+from agentest.web.project import WebProject
+from agentest.web.run_index import WebRuns
 
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class ListeningSockets:
     """Listening loopback sockets and the guard that checks requests."""
 
     sockets: tuple[socket.socket, ...]
-    guard: Guard
+    guard: RequestGuard
 
     @classmethod
     def at(cls, port: int) -> Self:
         """Listen at a port; 0 means any free port. Raises UsageError."""
         sockets = _loopback_sockets(port)
-        return cls(sockets=tuple(sockets), guard=Guard(port=sockets[0].getsockname()[1]))
+        return cls(sockets=tuple(sockets), guard=RequestGuard(port=sockets[0].getsockname()[1]))
 
-    def address(self, project: Project) -> str:
+    def address(self, project: WebProject) -> str:
         """Return the URL to open first, with the token and the selected run."""
-        chosen = Runs(project).chosen
+        chosen = WebRuns(project).chosen
         return self.guard.address + (f"#/run?of={chosen}" if chosen else "")
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentest.adk.formats.reader import read_eval_set
-from agentest.adk.set_files import Project
+from agentest.adk.set_files import EvalSetProject
 from agentest.domain.results import ScenarioResult, Status
 from agentest.runner.plan import Options, Unit
-from agentest.runner.prepare import Prepared, Request, prepare
+from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
 
@@ -23,7 +23,7 @@ def listing(root: Path, config: Path | None) -> Json:
     found: Json = {"scenarios": [], "agents": [], "problems": [], "notes": [], "error": ""}
     found["sets"] = list(_sets(root))
     try:
-        prepared = prepare(Request(root, config, Options(offline=True)), may_be_empty=True)
+        prepared = prepare(RunRequest(root, config, Options(offline=True)), may_be_empty=True)
     except UsageError as error:
         return {**found, "error": str(error)}
     return {**found, **_of(prepared), "problems": list(_problems(prepared)), "notes": prepared.notes}
@@ -66,7 +66,7 @@ def _problems(prepared: Prepared) -> Iterator[Json]:
 
 def _sets(root: Path) -> Iterator[Json]:
     """Yield the evaluation sets below a folder, each with its cases or the error of the reader."""
-    found = Project(root).find()
+    found = EvalSetProject(root).find()
     yield from ({"file": "", "cases": [], "error": note} for note in found.notes)
     for path in found.files:
         name = path.relative_to(root).as_posix()

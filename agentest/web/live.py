@@ -16,7 +16,7 @@ from aiohttp import web
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.jobs import JOBS
-from agentest.web.json_exchange import event_stream, tell_event
+from agentest.web.json_exchange import open_event_stream, send_event
 from agentest.web.runs import RUNS
 
 _LOOK_S = 0.25
@@ -28,7 +28,7 @@ _STOP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streams:
+class EventStreams:
     """The open streams. `look_s` is the interval in seconds between two checks for changes."""
 
     ending: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,12 +42,12 @@ class Streams:
         return not self.ending.is_set()
 
 
-STREAMS: web.AppKey[Streams] = web.AppKey("streams", Streams)
+STREAMS: web.AppKey[EventStreams] = web.AppKey("streams", EventStreams)
 
 
-def add_live(app: web.Application, streams: Streams | None = None) -> None:
+def add_live(app: web.Application, streams: EventStreams | None = None) -> None:
     """Add the routes, and end the streams when the server shuts down."""
-    app[STREAMS] = streams or Streams()
+    app[STREAMS] = streams or EventStreams()
     app.add_routes(routes())
     app.on_shutdown.append(_end)
 
@@ -62,7 +62,7 @@ def routes() -> Iterable[web.RouteDef]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Snapshot:
     """A snapshot; its `events` are sent if it differs from the previous one."""
 
     mark: object
@@ -76,9 +76,9 @@ class Look:
 async def _all(request: web.Request) -> web.StreamResponse:
     runs, jobs = request.app[RUNS], request.app[JOBS]
 
-    def look() -> Look:
+    def look() -> Snapshot:
         marks = runs.marks()
-        return Look(
+        return Snapshot(
             mark=(marks, jobs.changes), events=({"type": "changed", "mark": f"{hash(marks)}/{jobs.changes}"},)
         )
 
@@ -88,10 +88,10 @@ async def _all(request: web.Request) -> web.StreamResponse:
 async def _run(request: web.Request) -> web.StreamResponse:
     runs, name = request.app[RUNS], request.match_info["run"]
 
-    def look() -> Look:
+    def look() -> Snapshot:
         mark, may_change = runs.mark(name)
         changed: Json = {"type": "changed", "mark": mark}
-        return Look(
+        return Snapshot(
             mark=mark,
             events=(changed,) if may_change else (changed, {"type": "over"}),
             over=not may_change,
@@ -101,11 +101,11 @@ async def _run(request: web.Request) -> web.StreamResponse:
     return await _stream_changes(request, look)
 
 
-async def _stream_changes(request: web.Request, look: Callable[[], Look]) -> web.StreamResponse:
+async def _stream_changes(request: web.Request, look: Callable[[], Snapshot]) -> web.StreamResponse:
     """Send each changed snapshot, until it is final, the page disconnects or the server shuts down."""
     streams = request.app[STREAMS]
     seen = await asyncio.to_thread(look)  # raises errors before anything is sent
-    response = await event_stream(request)
+    response = await open_event_stream(request)
     with suppress(ConnectionError, UsageError):  # the status of a started response cannot change
         await _send(response, seen)
         silent_s = 0.0
@@ -120,7 +120,7 @@ async def _stream_changes(request: web.Request, look: Callable[[], Look]) -> web
                 await _send(response, now)
                 silent_s = 0.0
             elif silent_s >= streams.heartbeat_s:
-                await tell_event(response, None)
+                await send_event(response, None)
                 silent_s = 0.0
             seen = now
     return response
@@ -130,6 +130,6 @@ def _is_disconnected(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-async def _send(response: web.StreamResponse, seen: Look) -> None:
+async def _send(response: web.StreamResponse, seen: Snapshot) -> None:
     for event in seen.events:
-        await tell_event(response, event)
+        await send_event(response, event)

@@ -16,7 +16,7 @@ from agentest.support.function_threads import in_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
+class WebProject:
     """Paths of the project.
 
     Attributes:
@@ -32,10 +32,10 @@ class Project:
     chosen: Path | None = None
 
 
-UI: web.AppKey[Project] = web.AppKey("project", Project)
+UI: web.AppKey[WebProject] = web.AppKey("project", WebProject)
 
 
-class Missing(UsageError):
+class ItemNotFound(UsageError):
     """The requested item does not exist or was deleted: HTTP status 404."""
 
 
@@ -44,7 +44,7 @@ _IMPORT_S = 120.0
 _T = TypeVar("_T")
 
 
-async def imported(
+async def call_with_imports(
     app: web.Application, function: Callable[..., _T], *args: Any, limit_s: float = _IMPORT_S
 ) -> _T:
     """Call a function that imports the project's files, in a thread. Raises UsageError if it hangs.

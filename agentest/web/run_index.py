@@ -13,14 +13,22 @@ from agentest.report.viewer.overview import brief, overview, scenario_row
 from agentest.store.codec import CODECS
 from agentest.store.reader import KILLED
 from agentest.store.run_results import scenario_of
-from agentest.store.runs.folder import JOURNAL, LATEST, RUNS, KeptRun, check_readable, is_run_id, kept_runs
-from agentest.store.runs.reader import Ended, KeptScenario, RunIndex
+from agentest.store.runs.folder import (
+    JOURNAL,
+    LATEST,
+    RUNS,
+    StoredRunFolder,
+    check_readable,
+    is_run_id,
+    list_stored_runs,
+)
+from agentest.store.runs.reader import IndexedScenario, ReaderClosed, RunIndex
 from agentest.store.runs.record import RECORD, RunRecord
 from agentest.store.runs.verdicts import about, trend
 from agentest.store.shapes import StoredEntry, StoredScenario
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
-from agentest.web.project import Missing, Project
+from agentest.web.project import ItemNotFound, WebProject
 
 CHOSEN = "chosen"
 """Name of the run given to `agentest ui RUN`, if it is not a stored run."""
@@ -31,7 +39,7 @@ RUNNING = "running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RequestedRun:
     """A run that the page requested.
 
     Attributes:
@@ -42,7 +50,7 @@ class Found:
 
     id: str
     file: Path | None
-    kept: KeptRun | None
+    kept: StoredRunFolder | None
 
     @property
     def folder(self) -> Path | None:
@@ -50,10 +58,10 @@ class Found:
         return self.kept.path if self.kept else self.file.parent if self.file else None
 
 
-class Runs:
+class WebRuns:
     """The runs of a project. Methods read files, so call them in threads."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: WebProject) -> None:
         self._project = project
         self._indexes: dict[Path, RunIndex] = {}
         self._ended_records: dict[str, RunRecord] = {}
@@ -80,31 +88,33 @@ class Runs:
     def _folder(self) -> Path:
         return self._project.output_dir / RUNS
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> RequestedRun:
         """Find a run by id, `latest` or `chosen`. Raises Missing with a message for the page."""
         if name == CHOSEN and self._project.chosen:
-            return Found(id=CHOSEN, file=_journal_or(self._project.chosen), kept=None)
+            return RequestedRun(id=CHOSEN, file=_journal_or(self._project.chosen), kept=None)
         if name == LATEST:
             name = self._latest()
         if not is_run_id(name):
-            raise Missing(f"{name[:80]!r} is no run: expected the id of a kept run, or {LATEST}")
-        run = KeptRun(self._folder / name)
+            raise ItemNotFound(f"{name[:80]!r} is no run: expected the id of a kept run, or {LATEST}")
+        run = StoredRunFolder(self._folder / name)
         if not run.path.is_dir():
-            raise Missing(
+            raise ItemNotFound(
                 f"the run {name} is not kept any more: `keep_runs` of the configuration says how many are"
             )
         if run.path.is_symlink() and run.path.resolve().parent != self._folder.resolve():
-            raise Missing(f"{run.path} is a link to elsewhere: agentest ui {run.path.resolve()} shows it")
-        return Found(id=name, file=_journal_or(run.file) if run.file else None, kept=run)
+            raise ItemNotFound(
+                f"{run.path} is a link to elsewhere: agentest ui {run.path.resolve()} shows it"
+            )
+        return RequestedRun(id=name, file=_journal_or(run.file) if run.file else None, kept=run)
 
     def _latest(self) -> str:
         check_readable(self._project.output_dir)
-        for run in reversed(kept_runs(self._project.output_dir)):
+        for run in reversed(list_stored_runs(self._project.output_dir)):
             if run.file or self._record(run):
                 return run.id
-        raise Missing(f"no run is kept in {self._folder} yet: start one, here or with agentest run")
+        raise ItemNotFound(f"no run is kept in {self._folder} yet: start one, here or with agentest run")
 
-    def _record(self, run: KeptRun) -> RunRecord | None:
+    def _record(self, run: StoredRunFolder) -> RunRecord | None:
         """Return the content of run.json; cached after the run has ended."""
         known = self._ended_records.get(run.id)
         if known is None:
@@ -113,7 +123,7 @@ class Runs:
                 self._ended_records[run.id] = known
         return known
 
-    def index(self, found: Found) -> RunIndex | None:
+    def index(self, found: RequestedRun) -> RunIndex | None:
         """Return an up-to-date index of the run's file; None if there is no file yet. Raises UsageError."""
         if found.file is None:
             return None
@@ -124,7 +134,7 @@ class Runs:
                 self._indexes.pop(next(iter(self._indexes))).close()
         try:
             index.refresh()
-        except Ended:
+        except ReaderClosed:
             raise UsageError("the run is not read any more: ask again") from None
         except UsageError:
             index.close()
@@ -133,7 +143,7 @@ class Runs:
             raise
         return index
 
-    def state(self, found: Found) -> str:
+    def state(self, found: RequestedRun) -> str:
         """Return how the run ended, or that it is in progress."""
         if found.kept:
             return found.kept.state_of(self._record(found.kept))
@@ -153,7 +163,7 @@ class Runs:
         """Return a text that changes whenever the list of runs does."""
         return "\n".join(
             f"{run.id} {run.state_of(record)} {record is None}"
-            for run in kept_runs(self._project.output_dir)
+            for run in list_stored_runs(self._project.output_dir)
             for record in [self._record(run)]
         )
 
@@ -168,7 +178,7 @@ class Runs:
         `chosen` is the run named on the command line.
         """
         check_readable(self._project.output_dir)
-        runs = [self._listed(run) for run in reversed(kept_runs(self._project.output_dir))]
+        runs = [self._listed(run) for run in reversed(list_stored_runs(self._project.output_dir))]
         live = [each for each in runs if each["state"] == UNDER_WAY]
         return {
             "runs": [*live, *(each for each in runs if each["state"] != UNDER_WAY)],
@@ -176,7 +186,7 @@ class Runs:
             "folder": str(self._folder),
         }
 
-    def _listed(self, run: KeptRun) -> Json:
+    def _listed(self, run: StoredRunFolder) -> Json:
         record = self._record(run)
         state = run.state_of(record)
         if record and not record.ended and state not in (UNDER_WAY, "killed"):
@@ -186,9 +196,11 @@ class Runs:
             shown |= self._progress(run)
         return shown
 
-    def _progress(self, run: KeptRun) -> Json:
+    def _progress(self, run: StoredRunFolder) -> Json:
         try:
-            index = self.index(Found(id=run.id, file=_journal_or(run.file) if run.file else None, kept=run))
+            index = self.index(
+                RequestedRun(id=run.id, file=_journal_or(run.file) if run.file else None, kept=run)
+            )
         except UsageError:
             return {}
         return _progress(index) if index else {}
@@ -220,23 +232,27 @@ class Runs:
                 run=run, head=index.head, scenarios=rows, root_causes=_root_causes(index), trend=earlier
             )
 
-    def scenario(self, name: str, scenario: str, agent: str) -> tuple[Found, RunIndex, KeptScenario, Json]:
+    def scenario(
+        self, name: str, scenario: str, agent: str
+    ) -> tuple[RequestedRun, RunIndex, IndexedScenario, Json]:
         """Return one scenario with an agent, including its form in results.json. Raises UsageError."""
         found = self.find(name)
         index = self.index(found)
         kept = index.scenarios.get((scenario, agent)) if index else None
         if index is None or kept is None:
-            raise Missing(
+            raise ItemNotFound(
                 f"the run {found.id} has no scenario {scenario[:200]!r} with the agent {agent[:80]!r}"
             )
         return found, index, kept, _scenario_json(kept, live=self.state(found) == UNDER_WAY)
 
-    def conversation(self, name: str, scenario: str, agent: str, id: str) -> tuple[Found, Json]:
+    def conversation(self, name: str, scenario: str, agent: str, id: str) -> tuple[RequestedRun, Json]:
         """Return one conversation in the form of results.json. Raises UsageError."""
         found, index, _, _ = self.scenario(name, scenario, agent)
         number = index.number_of(scenario, agent, id)
         if number is None:
-            raise Missing(f"the scenario {scenario[:200]!r} of this run has no conversation {id[:200]!r} yet")
+            raise ItemNotFound(
+                f"the scenario {scenario[:200]!r} of this run has no conversation {id[:200]!r} yet"
+            )
         return found, index.conversation(scenario, agent, number)
 
     def search(self, name: str, text: str, stop: Callable[[], bool]) -> Json:
@@ -309,7 +325,7 @@ def _state_of_file(index: RunIndex) -> str:
     return "passed" if counts["passed"] else "failed" if counts["failedScenarios"] else "errored"
 
 
-def _scenario_json(kept: KeptScenario, *, live: bool) -> Json:
+def _scenario_json(kept: IndexedScenario, *, live: bool) -> Json:
     """Return a scenario in the form of results.json; an unfinished one is running or lost."""
     if kept.scenario is not None:
         return kept.scenario
@@ -329,5 +345,5 @@ def _root_causes(index: RunIndex) -> list[Json]:
     return [CODECS.write(cause) for cause in causes]
 
 
-def _nothing_message(found: Found) -> str:
+def _nothing_message(found: RequestedRun) -> str:
     return f"{found.folder} holds neither a journal nor results: the run ended before its first conversation"

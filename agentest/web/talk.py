@@ -13,38 +13,44 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic_core import from_json
 
-from agentest.authoring.saved_conversation import Talk
+from agentest.authoring.saved_conversation import ConversationToSave
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Conversation
-from agentest.mocks.answering import Given, Outcome
+from agentest.mocks.answering import ManualAnswer, MockOutcome
 from agentest.mocks.resolver import MockResolver
-from agentest.runner.prepare import Request
+from agentest.runner.prepare import RunRequest
 from agentest.runner.talk import (
-    CallSeen,
-    Choice,
-    Choices,
-    ChosenTalk,
-    Desk,
-    Happening,
-    Held,
-    Noted,
-    NotNow,
+    ActionNotPossible,
+    CallInbox,
+    CallState,
+    MessageSent,
+    PersonConversation,
+    PersonUser,
+    PreparedTalk,
     Ready,
     Replied,
-    Spoke,
-    Talking,
-    Visitor,
+    TalkChoice,
+    TalkChoices,
+    TalkEvent,
+    TalkNote,
+    TalkResult,
     choices,
-    chosen_talk,
+    prepare_talk,
 )
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.redaction import without_secrets
-from agentest.web.json_exchange import answered, body_of, event_stream, tell_event, text_if_any
-from agentest.web.project import UI, Missing, imported
-from agentest.web.runs import saved
+from agentest.web.json_exchange import (
+    open_event_stream,
+    optional_text,
+    read_json_body,
+    reply_with_json,
+    send_event,
+)
+from agentest.web.project import UI, ItemNotFound, call_with_imports
+from agentest.web.runs import save_conversation
 
 Event = Mapping[str, Any]
 _T = TypeVar("_T")
@@ -60,7 +66,7 @@ _TO_END_S = 15.0
 class PageTalk:
     """One conversation on the page. It stays available after its end, so that it can be saved."""
 
-    def __init__(self, chosen: ChosenTalk, alone_s: float = ALONE_S) -> None:
+    def __init__(self, chosen: PreparedTalk, alone_s: float = ALONE_S) -> None:
         """Start the conversation in the running event loop.
 
         Args:
@@ -72,10 +78,10 @@ class PageTalk:
         self.began = time()
         """Unix time in seconds."""
         self.events: list[Event] = []
-        self.desk = Desk(self._call)
-        self.visitor = Visitor(lambda: self._add({"type": "listening"}))
+        self.desk = CallInbox(self._call)
+        self.visitor = PersonUser(lambda: self._add({"type": "listening"}))
         self._conversation_id = f"{chosen.unit.slug}-talk-{self.id[:6]}"
-        self._talking = Talking(
+        self._talking = PersonConversation(
             chosen.prepared,
             chosen.unit,
             self._conversation_id,
@@ -83,7 +89,7 @@ class PageTalk:
             self._add_happening,
             self._intercept_calls,
         )
-        self._outcome: Held | None = None
+        self._outcome: TalkResult | None = None
         self._ended = False
         self._more = asyncio.Event()
         self._watchers = 0
@@ -203,13 +209,13 @@ class PageTalk:
     def _intercept_calls(self, _: str, mocks: MockResolver) -> None:
         mocks.attended_by(self.desk)
 
-    def _add_happening(self, what: Happening) -> None:
+    def _add_happening(self, what: TalkEvent) -> None:
         match what:
             case Ready():
                 self._add(self._ready())
-            case Noted():
+            case TalkNote():
                 self.note(what.text)
-            case Spoke():
+            case MessageSent():
                 self._add({"type": "user", "turnIndex": what.turn_index, "text": what.text})
             case Replied():
                 self._add({"type": "turn", "turn": CODECS.write(what.turn)})
@@ -230,7 +236,7 @@ class PageTalk:
             "reached": self.chosen.reached,
         }
 
-    def _call(self, seen: CallSeen) -> None:
+    def _call(self, seen: CallState) -> None:
         proposed = seen.proposed
         self._add(
             {
@@ -253,13 +259,13 @@ class PageTalk:
         self._more = asyncio.Event()
 
 
-def _proposed(outcome: Outcome) -> dict[str, str | None]:
+def _proposed(outcome: MockOutcome) -> dict[str, str | None]:
     """Return a mock's result as text for editing, so that numbers keep their exact form."""
     fails = outcome.error is not None and outcome.result == {"error": outcome.error}
-    return {"resultText": pretty(outcome.result), "error": outcome.error if fails else None}
+    return {"resultText": indented_json(outcome.result), "error": outcome.error if fails else None}
 
 
-def pretty(value: Any) -> str:
+def indented_json(value: Any) -> str:
     """Format a value as indented JSON; `null` if it is not JSON."""
     try:
         return json.dumps(json.loads(json_text(value)), indent=2, ensure_ascii=False)
@@ -284,7 +290,7 @@ class Talks:
     def under_way(self) -> list[PageTalk]:
         return [talk for talk in self if not talk.ended]
 
-    def begin(self, chosen: ChosenTalk) -> PageTalk:
+    def begin(self, chosen: PreparedTalk) -> PageTalk:
         """Start a talk. Raises NotNow if other talks have to end first."""
         self._check_place(chosen)
         for talk in [talk for talk in self if talk.ended][: max(0, len(self._talks_json) - MOST_KEPT + 1)]:
@@ -297,20 +303,22 @@ class Talks:
         """End all talks."""
         await asyncio.gather(*(talk.close() for talk in self.under_way))
 
-    def _check_place(self, chosen: ChosenTalk) -> None:
+    def _check_place(self, chosen: PreparedTalk) -> None:
         under_way = self.under_way
         if len(under_way) >= MOST_UNDER_WAY:
-            raise NotNow(f"{MOST_UNDER_WAY} conversations are under way already: end one of them first")
+            raise ActionNotPossible(
+                f"{MOST_UNDER_WAY} conversations are under way already: end one of them first"
+            )
         others = [talk for talk in under_way if _conflicts(chosen, talk.chosen)]
         if others:
-            raise NotNow(
+            raise ActionNotPossible(
                 f"agent {chosen.unit.agent!r} cannot be talked to beside the conversation on "
                 f"{others[0].chosen.unit.scenario.name!r}: it is exclusive, or a server is started for one "
                 "conversation at a time. End that one first"
             )
 
 
-def _conflicts(one: ChosenTalk, other: ChosenTalk) -> bool:
+def _conflicts(one: PreparedTalk, other: PreparedTalk) -> bool:
     """Return True if both start servers, or share an agent that takes one conversation at a time."""
     in_line = one.unit.about.line
     return (one.starts_servers and other.starts_servers) or (
@@ -349,17 +357,17 @@ async def _close(app: web.Application) -> None:
     await app[TALKS].close()
 
 
-def _project_request(request: web.Request) -> Request:
+def _project_request(request: web.Request) -> RunRequest:
     project = request.app[UI]
-    return Request(project.root, project.config)
+    return RunRequest(project.root, project.config)
 
 
 async def _choices(request: web.Request) -> web.Response:
-    found = await imported(request.app, choices, _project_request(request))
-    return answered({**_choices_json(found, request), "talks": _talks_json(request.app[TALKS])})
+    found = await call_with_imports(request.app, choices, _project_request(request))
+    return reply_with_json({**_choices_json(found, request), "talks": _talks_json(request.app[TALKS])})
 
 
-def _choices_json(found: Choices, request: web.Request) -> dict[str, Any]:
+def _choices_json(found: TalkChoices, request: web.Request) -> dict[str, Any]:
     root = request.app[UI].root
     scenarios = [
         {
@@ -389,31 +397,31 @@ def _talks_json(talks: Talks) -> list[dict[str, Any]]:
 
 
 async def _begin(request: web.Request) -> web.Response:
-    body = await body_of(request)
-    choice = Choice(
-        file=text_if_any(body, "file"),
-        scenario=text_if_any(body, "scenario"),
-        agent=text_if_any(body, "agent") or None,
+    body = await read_json_body(request)
+    choice = TalkChoice(
+        file=optional_text(body, "file"),
+        scenario=optional_text(body, "scenario"),
+        agent=optional_text(body, "agent") or None,
     )
-    chosen = await imported(request.app, chosen_talk, _project_request(request), choice)
+    chosen = await call_with_imports(request.app, prepare_talk, _project_request(request), choice)
     talk = request.app[TALKS].begin(chosen)
-    return answered({"id": talk.id}, status=201)
+    return reply_with_json({"id": talk.id}, status=201)
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
     """Stream past and future events as server-sent events."""
     talk = _talk(request)
-    response = await event_stream(request)
+    response = await open_event_stream(request)
     with talk.watched(), suppress(ConnectionError):  # the page can close the connection at any time
         async with aclosing(talk.follow(_HEARTBEAT_S)) as events:
             async for event in events:
-                await tell_event(response, event)
+                await send_event(response, event)
     return response
 
 
 async def _say(request: web.Request) -> web.Response:
-    talk, body = _talk(request), await body_of(request)
-    text = (text_if_any(body, "text") or "").strip()
+    talk, body = _talk(request), await read_json_body(request)
+    text = (optional_text(body, "text") or "").strip()
     if not text:
         raise UsageError("write a message first")
     talk.visitor.say(text)
@@ -421,7 +429,7 @@ async def _say(request: web.Request) -> web.Response:
 
 
 async def _answer(request: web.Request) -> web.Response:
-    talk, body = _talk(request), await body_of(request)
+    talk, body = _talk(request), await read_json_body(request)
     number = body.get("call")
     if not isinstance(number, int):
         raise UsageError("`call`: expected the number of a call")
@@ -430,7 +438,7 @@ async def _answer(request: web.Request) -> web.Response:
 
 
 async def _hold(request: web.Request) -> web.Response:
-    talk, body = _talk(request), await body_of(request)
+    talk, body = _talk(request), await read_json_body(request)
     talk.hold(calls=body.get("tools") is True)
     return _ok()
 
@@ -443,33 +451,35 @@ async def _end(request: web.Request) -> web.Response:
 async def _save(request: web.Request) -> web.Response:
     talk = _talk(request)
     unit = talk.chosen.unit
-    saved_talk = Talk(
+    saved_talk = ConversationToSave(
         conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began
     )
-    return await saved(request, saved_talk)
+    return await save_conversation(request, saved_talk)
 
 
 def _talk(request: web.Request) -> PageTalk:
     try:
         return request.app[TALKS][request.match_info["talk"]]
     except KeyError:
-        raise Missing("this conversation is not known here any more: the server was started anew") from None
+        raise ItemNotFound(
+            "this conversation is not known here any more: the server was started anew"
+        ) from None
 
 
-def _given_result(body: dict[str, Any]) -> Given | None:
+def _given_result(body: dict[str, Any]) -> ManualAnswer | None:
     """Return the person's result for a tool call; None for the mock's. Raises UsageError for invalid JSON."""
-    error, text = text_if_any(body, "error"), text_if_any(body, "resultText")
+    error, text = optional_text(body, "error"), optional_text(body, "resultText")
     if error is not None:
         if not error.strip():
             raise UsageError("write the message of the error")
-        return Given(error=error.strip())
+        return ManualAnswer(error=error.strip())
     if text is None:
         return None
     try:
-        return Given(result=from_json(text, allow_inf_nan=False))
+        return ManualAnswer(result=from_json(text, allow_inf_nan=False))
     except ValueError as problem:
         raise UsageError(f"the answer is not JSON: {problem}. A text stands in quotes") from None
 
 
 def _ok() -> web.Response:
-    return answered({})
+    return reply_with_json({})

@@ -23,8 +23,8 @@ from typing import Any, Self
 import anyio
 
 from agentest.domain.results import Status
-from agentest.domain.transcript import ToolCall, besides_values
-from agentest.mock_servers.port import Addresses, AskedTurn, Identity, ServedAnswer, ServedCall, TurnTraces
+from agentest.domain.transcript import ToolCall, get_call_metadata
+from agentest.mock_servers.port import Addresses, Identity, ServedAnswer, ServedCall, SpanRequest, TurnTraces
 from agentest.models.tape import Page
 from agentest.support.json_text import plain
 
@@ -75,7 +75,7 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         messages, self._outgoing = self._outgoing, []
         if messages and not self._closed.is_set():
-            body = packed_together(messages)
+            body = pack_messages(messages)
             self._transport.write(len(body).to_bytes(_LENGTH_BYTES) + body)
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class Link(asyncio.Protocol):
         del self._buffer[:start]
 
 
-def packed_together(messages: list[object]) -> bytes:
+def pack_messages(messages: list[object]) -> bytes:
     """Pack a batch of messages. A message whose values cannot be converted to text is left out.
 
     Only turn events can be left out here. The whole conversation is packed before it is sent, so the same
@@ -158,7 +158,7 @@ class _Packer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if kind is ToolCall:
-            return _unpack_tool_call, (_to_json([value.args, value.result]), *besides_values(value))
+            return _unpack_tool_call, (_to_json([value.args, value.result]), *get_call_metadata(value))
         named = value if isinstance(value, type | FunctionType) else kind
         ours = named.__module__.partition(".")[0] in ("agentest", "copyreg")
         if not ours:
@@ -200,7 +200,7 @@ def _unpack_tool_call(values: str, name: str, *rest: Any) -> ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class WorkerReady:
     """Worker to run: agents and models are open."""
 
 
@@ -212,7 +212,7 @@ class CannotStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class RunConversation:
     """Run to worker: run a conversation and have it judged."""
 
     hold: int
@@ -228,17 +228,17 @@ class Hold:
     """The packed conversation of an earlier run to judge again; None to run a new conversation."""
 
 
-class OfConversation:
+class ConversationMessage:
     """Base of messages from a worker about a conversation that it runs."""
 
     __slots__ = ()
 
     hold: int
-    """Number of the `Hold` order."""
+    """Number of the `RunConversation` order."""
 
 
 @dataclass(frozen=True, slots=True)
-class TurnClosed(OfConversation):
+class TurnClosed(ConversationMessage):
     """Worker to run: a turn of a conversation has closed."""
 
     hold: int
@@ -249,35 +249,35 @@ class TurnClosed(OfConversation):
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationIsHeld(OfConversation):
+class ConversationRan(ConversationMessage):
     """Worker to run: a conversation has finished and frees its slot. Judging may still be in progress."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceLeft(OfConversation):
+class SlotFreed(ConversationMessage):
     """Worker to run: a conversation waits for other conversations and frees its slot."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceWanted(OfConversation):
+class SlotRequested(ConversationMessage):
     """Worker to run: a conversation has finished waiting and needs a slot to continue."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceGiven:
+class SlotGranted:
     """Run to worker: a conversation that waited for a slot may continue."""
 
     hold: int
 
 
 @dataclass(frozen=True, slots=True)
-class ConversationDone(OfConversation):
+class ConversationDone(ConversationMessage):
     """Worker to run: a conversation has finished and has been judged."""
 
     hold: int
@@ -296,19 +296,19 @@ class EndUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class WorkerNote:
     """Worker to run: a note for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class OfOwnAgent:
+class WorkerAgentMessage:
     """Base of messages from a worker about an agent that it started itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPrinted(OfOwnAgent):
+class ServerOutputLines(WorkerAgentMessage):
     """Worker to run: complete, redacted lines printed by a server that the worker started."""
 
     log: str
@@ -321,14 +321,14 @@ class AgentDied:
 
 
 @dataclass(frozen=True, slots=True)
-class SpanReceived(OfOwnAgent):
+class SpanReceived(WorkerAgentMessage):
     """Worker to run: one span, as a line of JSON, of an agent that the worker started."""
 
     line: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class CallRefused(OfOwnAgent):
+class CallRefused(WorkerAgentMessage):
     """Worker to run: one of the worker's mock servers refused a call (`mock_servers.registry.Unclaimed`)."""
 
     agent: str
@@ -337,14 +337,14 @@ class CallRefused(OfOwnAgent):
 
 
 @dataclass(frozen=True, slots=True)
-class MockServerReached(OfOwnAgent):
+class MockServerReached(WorkerAgentMessage):
     """Worker to run: clients of agents connected to mock servers, as (agent, server) keys."""
 
     reached: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Secrets:
+class SecretsFound:
     """Worker to run: texts that must be redacted from now on."""
 
     texts: tuple[str, ...]
@@ -360,43 +360,43 @@ class StopRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class WorkerIdle:
     """Worker to run: after a stop, all work has ended and all usage has been reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseWorker:
     """Run to worker: no work is left; close everything."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class WorkerClosed:
     """Worker to run: everything is closed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WorkerFailed:
     """Worker to run: the worker cannot continue; `problem` says why."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class Enter:
+class EnterRequest:
     """Worker to run: a conversation is ready to begin whose agent calls tools on the run's mock servers."""
 
     who: Identity
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitForTurn:
     """Run to worker: the conversation with this key has to wait before it begins."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginConversation:
     """Run to worker: the conversation with this key may begin; `addresses` are those of the mock servers."""
 
     key: str
@@ -406,22 +406,22 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class SpansWanted:
+class SpansRequest:
     """Worker to run: request for the tool calls and model usage found in the spans of a turn."""
 
-    asked: AskedTurn
+    asked: SpanRequest
 
 
 @dataclass(frozen=True, slots=True)
-class SpansTold:
-    """Run to worker: the response to `SpansWanted` for the conversation with this key."""
+class SpansResponse:
+    """Run to worker: the response to `SpansRequest` for the conversation with this key."""
 
     key: str
     told: TurnTraces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class LeaveConversation:
     """Worker to run: the conversation with this key has ended, or will not begin."""
 
     key: str
@@ -430,7 +430,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RealResult:
+class RealToolResult:
     """The result of a real tool, for a call that was passed through to it."""
 
     number: int
@@ -439,31 +439,31 @@ class RealResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusalReport:
     """A refused call that may have belonged to the conversation."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ToolQuestion:
     """Run to worker: a tool call of a conversation, the result of a real tool, or a refused call."""
 
     number: int
     """Unique among all questions to this worker."""
     key: str
-    about: ServedCall | RealResult | Refused
+    about: ServedCall | RealToolResult | RefusalReport
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class QuestionCanceled:
     """Run to worker: the answer to this question is no longer needed."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class QuestionAnswered:
     """Worker to run: the answer to a question. None confirms that it was received."""
 
     number: int

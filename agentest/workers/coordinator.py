@@ -21,12 +21,12 @@ from agentest.domain.events import Noted
 from agentest.models.cassette import Cassettes
 from agentest.models.port import Ledger
 from agentest.models.tape import Page
-from agentest.runner.conversation_run import Finished, Ongoing, came_to_nothing
-from agentest.runner.executor import Concluded, RunUnits, in_order
+from agentest.runner.conversation_run import JudgedConversation, RunningConversation, lost_conversation_result
+from agentest.runner.executor import RunUnits, UnitResults, units_in_order
 from agentest.runner.plan import Unit
 from agentest.runner.session import (
-    Connections,
-    Session,
+    RunSession,
+    UnitConnections,
     allowance_of,
     check_recordings,
     local_gates,
@@ -41,29 +41,42 @@ from agentest.support.text import count as counted
 from agentest.workers.channel import (
     AgentDied,
     CannotStart,
-    Close,
-    Closed,
+    CloseWorker,
     ConversationDone,
+    ConversationMessage,
     EndUnit,
-    Enter,
-    Failed,
-    Hold,
-    Idle,
-    Leave,
-    Note,
-    OfConversation,
-    OfOwnAgent,
-    Ready,
-    Reply,
-    Secrets,
-    SpansWanted,
+    EnterRequest,
+    LeaveConversation,
+    QuestionAnswered,
+    RunConversation,
+    SecretsFound,
+    SpansRequest,
     StopRun,
+    WorkerAgentMessage,
+    WorkerClosed,
+    WorkerFailed,
+    WorkerIdle,
+    WorkerNote,
+    WorkerReady,
     packed,
 )
-from agentest.workers.forwarding import PrintedDesk, Recorded, RecordingDesk, UsageDesk, Used
-from agentest.workers.lease_coordinator import LeaseDesk, ToDesk
-from agentest.workers.worker_agents import keep_told
-from agentest.workers.worker_pool import Fleet, Holding, Member, Place, Roster, UnderWay
+from agentest.workers.forwarding import (
+    AnswerRecorded,
+    OutputForwarder,
+    RecordingCollector,
+    UsageCollector,
+    UsageReported,
+)
+from agentest.workers.lease_coordinator import LeaseCoordinator, LeaseRequest
+from agentest.workers.worker_agents import store_agent_reports
+from agentest.workers.worker_pool import (
+    AssignedConversation,
+    ConversationSlot,
+    PooledWorker,
+    ProgressReceiver,
+    WorkerScheduler,
+    WorkerSource,
+)
 
 MOST_ATTEMPTS = 3
 """How many times a conversation is attempted if its workers die. The last attempt has a worker to itself."""
@@ -72,38 +85,43 @@ _GRACE_S = 10.0
 _DEATH_HINT = "agents, metrics or mocks that run in it may have crashed it, or used up the memory"
 
 
-class Lost(Exception):
+class WorkerDied(Exception):
     """The worker that ran the conversation died; the text says how."""
 
-    place: Place
+    place: ConversationSlot
     """The conversation's slot. It has been freed if the conversation had waited for others."""
 
 
-class Crew:
+class WorkerPool:
     """The worker pool of a run, which runs its conversations (`runner.conversation_run.Holder`)."""
 
     def __init__(
-        self, fleet: Fleet, session: Session, origin: Origin, desks: Desks, models: LeaseDesk
+        self,
+        fleet: WorkerSource,
+        session: RunSession,
+        origin: Origin,
+        desks: RunCollectors,
+        models: LeaseCoordinator,
     ) -> None:
         self._worker_source = fleet
         self._session = session
         self._origin = origin
         self._collectors = desks
         self._models = models
-        self._output_forwarder = PrintedDesk(session.prepared.own_servers.printed, self._send_all)
-        self._store_agent_report = keep_told(origin)
-        self._roster = Roster()
+        self._output_forwarder = OutputForwarder(session.prepared.own_servers.printed, self._send_all)
+        self._store_agent_report = store_agent_reports(origin)
+        self._roster = WorkerScheduler()
         self._numbers = count(1)
         self._holds = count(1)
         self._seen_notes: set[str] = set()
         self._stop_for = stopping(session)
         self._problem: UsageError | None = None
-        self._dead_before_start: list[Member] = []
+        self._dead_before_start: list[PooledWorker] = []
         """Workers that died before the run began and still have to be replaced."""
         self._failed_starts = 0
         """Number of workers in a row that died before they became ready."""
         self._tasks: TaskGroup | None = None
-        self._under_way: UnderWay | None = None
+        self._under_way: ProgressReceiver | None = None
         self._closing = False
 
     async def assemble(self) -> None:
@@ -120,10 +138,10 @@ class Crew:
     def _is_enough(self) -> bool:
         return sum(each.ready for each in self._roster.members) >= self._worker_source.needed
 
-    async def work(self, run: RunUnits) -> Concluded:
+    async def work(self, run: RunUnits) -> UnitResults:
         """Run all units."""
         async with anyio.create_task_group() as self._tasks:
-            self._under_way = UnderWay(self._roster, self._tasks)
+            self._under_way = ProgressReceiver(self._roster, self._tasks)
             if self._problem:  # reported after the workers became ready
                 self._fail(self._problem)
             for member in self._roster.members:
@@ -141,7 +159,7 @@ class Crew:
         self._closing = True
         for member in [*self._roster.members]:
             if member.ready:
-                member.connection.send(Close())
+                member.connection.send(CloseWorker())
             else:
                 member.connection.kill()
         async with anyio.create_task_group() as tasks:
@@ -166,7 +184,7 @@ class Crew:
             if scope.cancelled_caught:  # the worker does not read
                 member.connection.kill()
 
-    async def hold(self, unit: Unit, number: int, ongoing: Ongoing) -> Finished:
+    async def hold(self, unit: Unit, number: int, ongoing: RunningConversation) -> JudgedConversation:
         """Run the conversation on a worker, and on another one if that worker dies."""
         for attempt in range(MOST_ATTEMPTS):
             if attempt:
@@ -178,12 +196,12 @@ class Crew:
                 await place.had.wait()
                 ongoing.on_held()
                 return finished
-            except Lost as lost:
+            except WorkerDied as lost:
                 self._collectors.forget(unit.scope, number)
                 problem = str(lost)
                 await lost.place.had.wait()
         told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_DEATH_HINT}"
-        return Finished(came_to_nothing(unit, number, told))
+        return JudgedConversation(lost_conversation_result(unit, number, told))
 
     def end(self, unit: Unit) -> None:
         for member in self._roster.members:
@@ -200,7 +218,7 @@ class Crew:
         for member in self._roster.members:
             member.connection.send(message)
 
-        def at_work() -> list[Member]:
+        def at_work() -> list[PooledWorker]:
             return [each for each in self._roster.members if each.ready and not (each.idle or each.ended)]
 
         with anyio.move_on_after(_GRACE_S):
@@ -214,7 +232,7 @@ class Crew:
             )
 
     async def _connect(self) -> None:
-        member = Member(next(self._numbers))
+        member = PooledWorker(next(self._numbers))
         member.connection = await self._worker_source.connect(
             partial(self._receive, member), partial(self._on_disconnect, member)
         )
@@ -229,34 +247,34 @@ class Crew:
             if member.ready:
                 member.connection.send(message)
 
-    def _serve(self, member: Member) -> None:
+    def _serve(self, member: PooledWorker) -> None:
         if self._tasks and not member.leases:
             member.leases = self._models.counter(member.connection.send, self._tasks)
         if self._tasks and self._origin.registry and not member.guests:
-            from agentest.workers.mock_proxy import Guests
+            from agentest.workers.mock_proxy import MockProxy
 
-            member.guests = Guests(self._origin.registry, member.connection.send, self._tasks)
+            member.guests = MockProxy(self._origin.registry, member.connection.send, self._tasks)
 
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         """Wait for a condition on the workers, or raise the problem that a worker reported."""
         await self._roster.until(lambda: self._problem is not None or is_so())
 
     @asynccontextmanager
-    async def _worker_for(self, unit: Unit) -> AsyncIterator[Member]:
+    async def _worker_for(self, unit: Unit) -> AsyncIterator[PooledWorker]:
         """Choose the least busy worker, or the one assigned to conversations that run one at a time."""
         parallel = unit.is_parallel(self._session.settings.parallel)
         yield await self._roster.worker_for(unit.about.line or (None if parallel else unit.scope))
 
     async def _run_on(
-        self, member: Member, unit: Unit, number: int, ongoing: Ongoing, attempt: int
-    ) -> tuple[Finished, Place]:
+        self, member: PooledWorker, unit: Unit, number: int, ongoing: RunningConversation, attempt: int
+    ) -> tuple[JudgedConversation, ConversationSlot]:
         """Run the conversation on this worker and return its result. Raises Lost if the worker dies."""
         hold = next(self._holds)
         due: asyncio.Future[ConversationDone] = asyncio.get_running_loop().create_future()
-        one = member.holdings[hold] = Holding(ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1)
+        one = member.holdings[hold] = AssignedConversation(ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1)
         member.units.add(unit.scope)
         held = self._origin.held
-        order = Hold(
+        order = RunConversation(
             hold=hold,
             scope=unit.scope,
             number=number,
@@ -267,7 +285,7 @@ class Crew:
         member.connection.send(order)
         try:
             done = await one.done
-        except Lost as lost:
+        except WorkerDied as lost:
             lost.place = one.place
             self._roster.lose(one.place)
             raise
@@ -277,38 +295,38 @@ class Crew:
             if member.reserved:
                 self._roster.change()
         self._collectors.done(unit.scope, number)
-        return Finished(pickle.loads(done.result), done.json, done.held_again), one.place
+        return JudgedConversation(pickle.loads(done.result), done.json, done.held_again), one.place
 
-    def _receive(self, member: Member, message: Any) -> None:
+    def _receive(self, member: PooledWorker, message: Any) -> None:
         match message:
-            case Used() | Recorded():
+            case UsageReported() | AnswerRecorded():
                 self._collectors.receive(message)
-            case ToDesk() if member.leases:
+            case LeaseRequest() if member.leases:
                 member.leases.receive(message)
-            case OfConversation() if self._under_way:
+            case ConversationMessage() if self._under_way:
                 self._under_way.receive(member, message)
-            case Enter() | Leave() | Reply() | SpansWanted() if member.guests:
+            case EnterRequest() | LeaveConversation() | QuestionAnswered() | SpansRequest() if member.guests:
                 member.guests.receive(message)
             case _:
                 self._receive_news(member, message)
 
-    def _receive_news(self, member: Member, message: Any) -> None:
+    def _receive_news(self, member: PooledWorker, message: Any) -> None:
         session = self._session
         match message:
-            case Ready():
+            case WorkerReady():
                 member.ready = True
                 self._failed_starts = 0
                 self._output_forwarder.welcome(member.connection.send)
                 self._roster.change()
-            case Idle():
+            case WorkerIdle():
                 member.idle = True
                 self._roster.change()
-            case Closed():
+            case WorkerClosed():
                 member.ended = True
             case CannotStart():
                 member.ended = True
                 self._fail(ConfigError(message.problem))
-            case Failed():
+            case WorkerFailed():
                 member.ended = True
                 self._fail_run(f"a {self._worker_source.called} failed: {message.problem}")
             case StopRun():
@@ -316,13 +334,13 @@ class Crew:
             case AgentDied():
                 member.is_worse = True
                 self._roster.move_away(member)
-            case OfOwnAgent():
+            case WorkerAgentMessage():
                 self._store_agent_report(message)
-            case Secrets():
+            case SecretsFound():
                 session.prepared.loaded.redact.learn(message.texts)
             case Noted():
                 session.emit(message)
-            case Note():
+            case WorkerNote():
                 self._note(message.text)
 
     def _note(self, text: str) -> None:
@@ -345,7 +363,7 @@ class Crew:
             self._stop_for(self._session.prepared.loaded.redact(str(problem)))
         self._roster.change()
 
-    def _on_disconnect(self, member: Member) -> None:
+    def _on_disconnect(self, member: PooledWorker) -> None:
         member.gone.set()
         self._roster.remove(member)
         for desk in (one for one in (member.leases, member.guests) if one):
@@ -358,7 +376,7 @@ class Crew:
         else:
             self._dead_before_start.append(member)
 
-    async def _replace(self, member: Member) -> None:
+    async def _replace(self, member: PooledWorker) -> None:
         """Start a replacement for a worker that has ended, and report what was lost with it."""
         problem = f"a {self._worker_source.called} {await member.connection.death()}"
         if not self._session.stop.called.is_set():
@@ -367,9 +385,9 @@ class Crew:
             self._session.say(f"{problem}: {lost}")
         for one in [*member.holdings.values()]:
             if not one.done.done():
-                one.done.set_exception(Lost(problem))
+                one.done.set_exception(WorkerDied(problem))
 
-    async def _connect_or_fail(self, member: Member, problem: str) -> None:
+    async def _connect_or_fail(self, member: PooledWorker, problem: str) -> None:
         """Connect another worker, or fail if none can be started."""
         self._failed_starts = 0 if member.ready else self._failed_starts + 1
         if self._failed_starts == MOST_ATTEMPTS:
@@ -389,7 +407,7 @@ class Crew:
                 self._fail(UsageError(f"no worker is left: {problem}, and none takes its place: {error}"))
 
 
-class Desks:
+class RunCollectors:
     """Collect usage and recordings from workers, and clean up when a conversation ends.
 
     Args:
@@ -397,18 +415,18 @@ class Desks:
     """
 
     def __init__(self, ledger: Ledger, cassettes: Cassettes | None) -> None:
-        self._usage = UsageDesk(ledger)
-        self._recording = RecordingDesk(cassettes) if cassettes else None
+        self._usage = UsageCollector(ledger)
+        self._recording = RecordingCollector(cassettes) if cassettes else None
 
     def page(self, scope: str, number: int) -> Page | None:
         """Return the recorded responses to send along with a conversation."""
         return self._recording.page(scope, number) if self._recording else None
 
-    def receive(self, message: Used | Recorded) -> None:
+    def receive(self, message: UsageReported | AnswerRecorded) -> None:
         match message:
-            case Used():
+            case UsageReported():
                 self._usage.receive(message)
-            case Recorded() if self._recording:
+            case AnswerRecorded() if self._recording:
                 self._recording.receive(message)
 
     def done(self, scope: str, number: int) -> None:
@@ -424,17 +442,17 @@ class Desks:
             self._recording.forget(scope, number)
 
 
-class Spread:
+class WorkerEngine:
     """The engine that runs conversations on workers."""
 
     has_workers = True
     opens = "workers to open agents and models"
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: WorkerSource) -> None:
         self._worker_source = fleet
 
     @asynccontextmanager
-    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
+    async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
         """Start workers and wait until they are ready; on exit, have them close their resources.
 
         Raises UsageError for problems that the user has to fix.
@@ -445,10 +463,16 @@ class Spread:
             check_recordings(recordings, prepared.plan)
             gates = local_gates(session)
             models, _ = await open_models(session, recordings, stack, gates, ledger)
-            crew = Crew(self._worker_source, session, origin, Desks(ledger, recordings), LeaseDesk(gates))
+            crew = WorkerPool(
+                self._worker_source,
+                session,
+                origin,
+                RunCollectors(ledger, recordings),
+                LeaseCoordinator(gates),
+            )
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
             allowance = allowance_of(session, gates.budget, ledger, recordings)
-            connections = Connections(models, ledger, prepared.loaded.redact, allowance)
-            yield partial(crew.work, in_order(session, crew, connections, origin))
+            connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
+            yield partial(crew.work, units_in_order(session, crew, connections, origin))
             await crew.close()

@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agentest.agents.server_output import ROOM_BYTES, Printed
+from agentest.agents.server_output import ROOM_BYTES, RecentOutput
 from agentest.domain.results import ModelUsage
 from agentest.models.cassette import Cassettes
-from agentest.models.cassette_file import Asked, Entries, Entry
+from agentest.models.cassette_file import CassetteEntry, Entries, RecordedRequest
 from agentest.models.port import CallKey, Ledger, Question
 from agentest.models.tape import (
-    AskedTimes,
     CassetteError,
     MeasuringLedger,
     Mode,
     Page,
-    as_kept,
+    RequestCounter,
     by_slot,
     found,
-    missing_from,
+    missing_answer_error,
+    redact_entry,
 )
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send
@@ -40,7 +40,7 @@ _GATHER_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class LinesPrinted:
+class OutputLines:
     """Run to worker: the last lines that a server has printed since the previous message."""
 
     server: str
@@ -48,21 +48,21 @@ class LinesPrinted:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerEnded:
+class ServerExited:
     """Run to worker: a server has exited unexpectedly."""
 
     server: str
     status: int
 
 
-class PrintedDesk:
+class OutputForwarder:
     """Forward server output from the run's process to all workers.
 
     Args:
         send: sends a message to all workers; called in the event loop.
     """
 
-    def __init__(self, servers: Iterable[Printed], send: Send) -> None:
+    def __init__(self, servers: Iterable[RecentOutput], send: Send) -> None:
         self._servers = tuple(servers)
         self._send = send
         self._lines: dict[str, str] = {}
@@ -74,7 +74,7 @@ class PrintedDesk:
         """Report exited servers to a new worker. Earlier output belongs to none of its turns."""
         for each in self._servers:
             if each.exit_status is not None:
-                send(ServerEnded(each.name, each.exit_status))
+                send(ServerExited(each.name, each.exit_status))
 
     def close(self) -> None:
         """Stop forwarding."""
@@ -90,7 +90,7 @@ class PrintedDesk:
 
     def _end(self, server: str, status: int) -> None:
         self._send_lines()
-        self._send(ServerEnded(server, status))
+        self._send(ServerExited(server, status))
 
     def _tell(self) -> None:
         self._pause = asyncio.get_running_loop().call_later(_GATHER_S, self._tell) if self._lines else None
@@ -99,20 +99,20 @@ class PrintedDesk:
     def _send_lines(self) -> None:
         waiting, self._lines = self._lines, {}
         for server, lines in waiting.items():
-            self._send(LinesPrinted(server, lines))
+            self._send(OutputLines(server, lines))
 
 
-class PrintedHere:
+class ForwardedOutput:
     """Server output as a worker knows it from the run's process."""
 
-    def __init__(self, servers: Iterable[Printed]) -> None:
+    def __init__(self, servers: Iterable[RecentOutput]) -> None:
         self._servers = {each.name: each for each in servers}
 
-    def receive(self, message: LinesPrinted | ServerEnded) -> None:
+    def receive(self, message: OutputLines | ServerExited) -> None:
         match message:
-            case LinesPrinted():
+            case OutputLines():
                 self._servers[message.server].add(message.lines)
-            case ServerEnded():
+            case ServerExited():
                 self._servers[message.server].end(message.status)
 
 
@@ -130,12 +130,12 @@ def _ignore(_: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class AnswerRecorded:
     """Worker to run: a model response recorded for one of the worker's conversations, redacted, with its
     line.
     """
 
-    entry: Entry
+    entry: CassetteEntry
     line: bytes
 
 
@@ -148,7 +148,7 @@ class _OpenPage:
         self.salvaged: Entries = by_slot(page.salvaged)
 
 
-class PagesTape:
+class PageTape:
     """A worker's tape. Each conversation replays from the page that came with it.
 
     Args:
@@ -169,7 +169,7 @@ class PagesTape:
         self._send = send
         self._names = names
         self._on_failure = on_failure
-        self._times = AskedTimes()
+        self._times = RequestCounter()
         self._pages: dict[tuple[str, int], _OpenPage] = {}
 
     def begin(self, scope: str, number: int, page: Page) -> None:
@@ -181,32 +181,32 @@ class PagesTape:
         self._times.forget(scope, number)
         self._pages.pop((scope, number), None)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
+    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
         return self._times.asked(question, model, parameters)
 
-    def find(self, asked: Asked) -> Entry | None:
+    def find(self, asked: RecordedRequest) -> CassetteEntry | None:
         own = self._page_of(asked)
         return found((own.salvaged, own.recorded), asked, self.mode)
 
-    def keep(self, entry: Entry) -> Entry:
-        entry, line = as_kept(entry, self._redact)
-        self._send(Recorded(entry, line))
+    def keep(self, entry: CassetteEntry) -> CassetteEntry:
+        entry, line = redact_entry(entry, self._redact)
+        self._send(AnswerRecorded(entry, line))
         return entry
 
-    def missing(self, asked: Asked) -> CassetteError:
+    def missing(self, asked: RecordedRequest) -> CassetteError:
         own, scope = self._page_of(asked), asked.key.scope
-        error = missing_from(own.page, own.recorded, asked, self._names.get(scope, scope))
+        error = missing_answer_error(own.page, own.recorded, asked, self._names.get(scope, scope))
         self._on_failure(error)
         return error
 
     def close(self, *, finished: bool = True) -> None:
         """Do nothing: the run's process owns the files."""
 
-    def _page_of(self, asked: Asked) -> _OpenPage:
+    def _page_of(self, asked: RecordedRequest) -> _OpenPage:
         return self._pages[asked.key.scope, asked.key.conversation]
 
 
-class RecordingDesk:
+class RecordingCollector:
     """Hand out recorded responses to conversations, and write the responses that workers record."""
 
     def __init__(self, cassettes: Cassettes) -> None:
@@ -216,7 +216,7 @@ class RecordingDesk:
         """Return the recorded responses to send along with a conversation."""
         return self._cassettes.page(scope, number)
 
-    def receive(self, message: Recorded) -> None:
+    def receive(self, message: AnswerRecorded) -> None:
         """Write a recorded response. A file that cannot be written stops the run through the `Cassettes`
         callback.
         """
@@ -235,7 +235,7 @@ class RecordingDesk:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class UsageReported:
     """Worker to run: the usage of a call, live or replayed."""
 
     key: CallKey
@@ -252,14 +252,14 @@ class SendingLedger(MeasuringLedger):
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
-        self._send(Used(key, used))
+        self._send(UsageReported(key, used))
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
-        self._send(Used(key, used, replayed=True))
+        self._send(UsageReported(key, used, replayed=True))
 
 
-class UsageDesk:
+class UsageCollector:
     """Add the usage that workers report to the run's ledger.
 
     A live call counts as soon as it was made, even if its conversation is lost with a worker. Replayed usage
@@ -269,9 +269,9 @@ class UsageDesk:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._replayed: defaultdict[tuple[str, int], list[Used]] = defaultdict(list)
+        self._replayed: defaultdict[tuple[str, int], list[UsageReported]] = defaultdict(list)
 
-    def receive(self, message: Used) -> None:
+    def receive(self, message: UsageReported) -> None:
         key = message.key
         if message.replayed:
             self._replayed[key.scope, key.conversation].append(message)

@@ -24,24 +24,24 @@ from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.workers.lease_coordinator import (
     VALID_S,
-    AllRefused,
+    AllRequestsRefused,
     AttemptEnded,
     AttemptFailed,
-    Begun,
-    Denied,
-    FromDesk,
-    Granted,
-    Lent,
+    LeaseDenied,
+    LeaseGranted,
+    LeaseRequest,
+    LeaseRequestCanceled,
+    LeaseRequested,
+    LeaseResponse,
+    LeasesLent,
+    LeasesRecalled,
+    LeasesRequestedAhead,
+    LeasesReturned,
+    LeaseUsed,
     ModelState,
-    Recalled,
-    Returned,
-    ToDesk,
-    Unwanted,
-    Wanted,
-    WantedAhead,
 )
 
-Send = Callable[[ToDesk], None]
+Send = Callable[[LeaseRequest], None]
 
 _WINDOW_S = 0.1
 """Seconds of recent usage that leases requested ahead should cover."""
@@ -88,17 +88,17 @@ class LeasedGates:
                 self._gates[number].changed(state)
         return self._gates[number]
 
-    def receive(self, message: FromDesk) -> None:
+    def receive(self, message: LeaseResponse) -> None:
         """Handle a message from the process that owns the limits."""
         match message:
-            case Granted() | Denied():
+            case LeaseGranted() | LeaseDenied():
                 if waiting := self._shared.waiting.get(message.lease):
                     waiting.hear(message)
-                elif isinstance(message, Granted):  # it crossed our message that the call was cancelled
-                    self._shared.send(Returned((message.lease,)))
-            case Lent():
+                elif isinstance(message, LeaseGranted):  # it crossed our message that the call was cancelled
+                    self._shared.send(LeasesReturned((message.lease,)))
+            case LeasesLent():
                 self._gates[message.gate].lent(message)
-            case Recalled():
+            case LeasesRecalled():
                 self._gates[message.gate].recalled()
             case ModelState():
                 self._states[message.gate] = message
@@ -110,10 +110,10 @@ class _Waiting:
     """A call that waits for a decision about its lease."""
 
     def __init__(self) -> None:
-        self.answer: Granted | Denied | None = None
+        self.answer: LeaseGranted | LeaseDenied | None = None
         self._changed = asyncio.Event()
 
-    def hear(self, answer: Granted | Denied) -> None:
+    def hear(self, answer: LeaseGranted | LeaseDenied) -> None:
         self.answer = answer
         self._changed.set()
 
@@ -172,7 +172,7 @@ class LeasedGate:
 
     def refuse_all(self, problem: str) -> None:
         """Report that every request will fail: the key, the account or the model's name is wrong."""
-        self._shared.send(AllRefused(self._number, self._shared.redact(problem)))
+        self._shared.send(AllRequestsRefused(self._number, self._shared.redact(problem)))
 
     def changed(self, state: ModelState) -> None:
         """Handle a model that went down or came up, which changes how waiting time is counted."""
@@ -182,7 +182,7 @@ class LeasedGate:
         for waiting in self._waiting:
             waiting.wake()
 
-    def lent(self, lent: Lent) -> None:
+    def lent(self, lent: LeasesLent) -> None:
         """Accept leases that were requested ahead."""
         self._requested = 0
         until = self._requested_at + _USED_S
@@ -196,7 +196,7 @@ class LeasedGate:
     def recalled(self) -> None:
         """Return unused leases, because another process waits for them."""
         self._quiet_until = asyncio.get_running_loop().time() + _QUIET_S
-        self._shared.send(Returned(tuple(lease for lease, _ in self._spares), self._number))
+        self._shared.send(LeasesReturned(tuple(lease for lease, _ in self._spares), self._number))
         self._spares.clear()
 
     def _return_unneeded(self) -> None:
@@ -204,7 +204,7 @@ class LeasedGate:
         kept = self._demand.ahead(asyncio.get_running_loop().time())
         unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - kept)]
         if unneeded:
-            self._shared.send(Returned(tuple(unneeded)))
+            self._shared.send(LeasesReturned(tuple(unneeded)))
         self._returning = None
         if self._spares:
             self._returning = asyncio.get_running_loop().call_later(_IDLE_S, self._return_unneeded)
@@ -215,7 +215,7 @@ class LeasedGate:
         while self._spares and self._spares[0][1] < now:
             old.append(self._spares.popleft()[0])
         if old:
-            self._shared.send(Returned(tuple(old)))
+            self._shared.send(LeasesReturned(tuple(old)))
 
     async def take(self, call: Call, tokens: int) -> int:
         """Take a lease for one attempt. Raises ModelUnavailable or BudgetExhausted."""
@@ -224,7 +224,7 @@ class LeasedGate:
         self._return_old(now)
         if self._spares and not self.is_down:
             lease, _ = self._spares.popleft()
-            self._shared.send(Begun(lease, call.number, tokens))
+            self._shared.send(LeaseUsed(lease, call.number, tokens))
         else:
             lease = next(self._shared.leases)
             await self._wait(lease, call, tokens, call.limit.ends_at - now)
@@ -235,7 +235,7 @@ class LeasedGate:
     async def _wait(self, lease: int, call: Call, tokens: int, seconds: float) -> None:
         waiting = self._shared.waiting[lease] = _Waiting()
         self._waiting.add(waiting)
-        self._shared.send(Wanted(self._number, lease, call.number, tokens, seconds, call.asker))
+        self._shared.send(LeaseRequested(self._number, lease, call.number, tokens, seconds, call.asker))
         try:
             while waiting.answer is None:
                 # Waiting for a model that is down counts against the call's time limit; waiting in line does
@@ -244,13 +244,13 @@ class LeasedGate:
                     await waiting.changed()
         except BaseException:
             # A lease granted meanwhile goes unused; one granted later is answered in `receive`.
-            granted = isinstance(waiting.answer, Granted)
-            self._shared.send(Returned((lease,)) if granted else Unwanted(lease))
+            granted = isinstance(waiting.answer, LeaseGranted)
+            self._shared.send(LeasesReturned((lease,)) if granted else LeaseRequestCanceled(lease))
             raise
         finally:
             self._waiting.discard(waiting)
             del self._shared.waiting[lease]
-        if isinstance(waiting.answer, Denied):
+        if isinstance(waiting.answer, LeaseDenied):
             problem = waiting.answer.problem
             raise BudgetExhausted(problem) if waiting.answer.exhausted else ModelUnavailable(problem)
 
@@ -264,7 +264,7 @@ class LeasedGate:
             first = next(self._shared.leases)
             for _ in range(missing - 1):
                 next(self._shared.leases)
-            self._shared.send(WantedAhead(self._number, first, missing, self._demand.tokens))
+            self._shared.send(LeasesRequestedAhead(self._number, first, missing, self._demand.tokens))
 
 
 class _DemandEstimate:

@@ -18,7 +18,7 @@ from typing import Literal
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.models.admission import Call, LocalAttempt, LocalGate, LocalGates, Spare
+from agentest.models.admission import Call, LentAttempt, LocalAttempt, LocalGate, LocalGates
 from agentest.models.budget import BudgetExhausted
 from agentest.models.limits import Limiter
 from agentest.models.port import TransientError
@@ -28,7 +28,7 @@ _MOST_AHEAD = 256
 """Maximum number of leases that one worker may have ahead of need."""
 
 
-class LeaseDesk:
+class LeaseCoordinator:
     """Grant leases to all workers through one counter per worker.
 
     Args:
@@ -37,21 +37,21 @@ class LeaseDesk:
 
     def __init__(self, gates: LocalGates) -> None:
         self._gates = gates
-        self._counters: list[LeaseCounter] = []
+        self._counters: list[WorkerLeases] = []
         for gate in gates.all():
             gate.limiter.on_short = partial(self._recall, gate.limiter)
             gate.circuit.on_change = partial(self._broadcast_state, gate)
         if gates.budget:
             gates.budget.on_short = partial(self._recall, None)
 
-    def counter(self, send: Callable[[FromDesk], None], tasks: TaskGroup) -> LeaseCounter:
+    def counter(self, send: Callable[[LeaseResponse], None], tasks: TaskGroup) -> WorkerLeases:
         """Create the counter for one more worker. Close it when the worker ends.
 
         Args:
             send: sends a message to the worker.
             tasks: task group for calls that have to wait.
         """
-        counter = LeaseCounter(self._gates, tasks, send, len(self._counters) + 1)
+        counter = WorkerLeases(self._gates, tasks, send, len(self._counters) + 1)
         self._counters.append(counter)
         for number, gate in enumerate(self._gates.all()):
             if gate.is_down:
@@ -98,14 +98,14 @@ _NO_LIMIT = _RemoteTimeLimit(inf)
 """Time limit for calls that never wait here."""
 
 
-class LeaseCounter:
+class WorkerLeases:
     """Grant leases to one worker."""
 
     def __init__(
         self,
         gates: LocalGates,
         tasks: TaskGroup,
-        send: Callable[[FromDesk], None],
+        send: Callable[[LeaseResponse], None],
         process: int,
     ) -> None:
         self._gates = gates
@@ -114,7 +114,7 @@ class LeaseCounter:
         self._process = process
         self._waiting: dict[int, anyio.CancelScope] = {}
         self._under_way: dict[int, LocalAttempt] = {}
-        self._ahead: dict[int, tuple[int, Spare]] = {}
+        self._ahead: dict[int, tuple[int, LentAttempt]] = {}
         """Lease → gate number and the attempt lent ahead of need."""
         self._lent: dict[int, int] = {}
         """Gate number → how many attempts are lent."""
@@ -122,30 +122,30 @@ class LeaseCounter:
         """Gate number → timer that ends the worker's time to answer a recall."""
         self._closed = False
 
-    def receive(self, message: ToDesk) -> None:
+    def receive(self, message: LeaseRequest) -> None:
         """Handle a message from the worker."""
         if self._closed:
             return
         match message:
-            case Begun():
+            case LeaseUsed():
                 self._begin(message)
             case AttemptEnded():
                 self._end(message)
-            case WantedAhead():
+            case LeasesRequestedAhead():
                 self._lend(message)
-            case Wanted():
+            case LeaseRequested():
                 self._grant_or_wait(message)
-            case Unwanted():
+            case LeaseRequestCanceled():
                 if scope := self._waiting.get(message.lease):
                     scope.cancel()
             case AttemptFailed():
                 self._under_way[message.lease].failed(_model_error(message), alone=message.alone)
-            case Returned():
+            case LeasesReturned():
                 self._take_back(message)
-            case AllRefused():
+            case AllRequestsRefused():
                 self._gates.numbered(message.gate).refuse_all(message.problem)
 
-    def tell(self, message: FromDesk) -> None:
+    def tell(self, message: LeaseResponse) -> None:
         """Send a message to the worker unless the counter is closed."""
         if not self._closed:
             self._send(message)
@@ -155,7 +155,7 @@ class LeaseCounter:
         if self._lent.get(gate) and gate not in self._recalled:
             loop = asyncio.get_running_loop()
             self._recalled[gate] = loop.call_later(VALID_S, self._reclaim, gate)
-            self._send(Recalled(gate))
+            self._send(LeasesRecalled(gate))
 
     def _reclaim(self, gate: int) -> None:
         """Free the slots of a worker that does not respond. It is blocked and will not use them."""
@@ -176,7 +176,7 @@ class LeaseCounter:
             spare.returned()
         self._under_way, self._ahead, self._lent = {}, {}, {}
 
-    def _grant_or_wait(self, wanted: Wanted) -> None:
+    def _grant_or_wait(self, wanted: LeaseRequested) -> None:
         limit = _RemoteTimeLimit(anyio.current_time() + wanted.seconds)
         call = Call(limit, wanted.call, self._process, wanted.asker)
         attempt = self._gates.numbered(wanted.gate).attempt(call, wanted.tokens)
@@ -192,7 +192,7 @@ class LeaseCounter:
                 await attempt.enter()
                 self._grant(lease, attempt)
         except (ModelUnavailable, BudgetExhausted) as error:
-            self.tell(Denied(lease, str(error), isinstance(error, BudgetExhausted)))
+            self.tell(LeaseDenied(lease, str(error), isinstance(error, BudgetExhausted)))
         finally:
             del self._waiting[lease]
 
@@ -201,18 +201,18 @@ class LeaseCounter:
             attempt.unmade()
             return
         self._under_way[lease] = attempt
-        self._send(Granted(lease))
+        self._send(LeaseGranted(lease))
 
-    def _lend(self, wanted: WantedAhead) -> None:
+    def _lend(self, wanted: LeasesRequestedAhead) -> None:
         most = min(wanted.count, _MOST_AHEAD - self._lent.get(wanted.gate, 0))
         recalled = wanted.gate in self._recalled
         spares = [] if recalled else self._gates.numbered(wanted.gate).lend(most, wanted.tokens)
         for number, spare in enumerate(spares, wanted.first):
             self._ahead[number] = wanted.gate, spare
         self._lent[wanted.gate] = self._lent.get(wanted.gate, 0) + len(spares)
-        self._send(Lent(wanted.gate, wanted.first, len(spares)))
+        self._send(LeasesLent(wanted.gate, wanted.first, len(spares)))
 
-    def _begin(self, begun: Begun) -> None:
+    def _begin(self, begun: LeaseUsed) -> None:
         gate, spare = self._ahead.pop(begun.lease)
         self._lent[gate] -= 1
         call = Call(_NO_LIMIT, begun.call, self._process)
@@ -225,7 +225,7 @@ class LeaseCounter:
             attempt.succeeded(ended.tokens, ended.hold_s)
         attempt.leave()
 
-    def _take_back(self, returned: Returned) -> None:
+    def _take_back(self, returned: LeasesReturned) -> None:
         if returned.gate is not None and (timer := self._recalled.pop(returned.gate, None)):
             timer.cancel()
         for lease in returned.leases:
@@ -259,20 +259,20 @@ After that, a recalled lease goes to another call.
 """
 
 
-class ToDesk:
+class LeaseRequest:
     """Base of messages from a worker to the process that owns the limits."""
 
     __slots__ = ()
 
 
-class FromDesk:
+class LeaseResponse:
     """Base of messages from the process that owns the limits to a worker."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted(ToDesk):
+class LeaseRequested(LeaseRequest):
     """Worker to run: a call waits for a lease and has this many seconds left."""
 
     gate: int
@@ -285,14 +285,14 @@ class Wanted(ToDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class Unwanted(ToDesk):
+class LeaseRequestCanceled(LeaseRequest):
     """Worker to run: the call no longer waits."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True)
-class WantedAhead(ToDesk):
+class LeasesRequestedAhead(LeaseRequest):
     """Worker to run: the worker will soon need `count` leases of about `tokens` tokens each."""
 
     gate: int
@@ -302,7 +302,7 @@ class WantedAhead(ToDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun(ToDesk):
+class LeaseUsed(LeaseRequest):
     """Worker to run: this call uses a lease that was requested ahead."""
 
     lease: int
@@ -311,7 +311,7 @@ class Begun(ToDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptFailed(ToDesk):
+class AttemptFailed(LeaseRequest):
     """Worker to run: the attempt got no answer."""
 
     lease: int
@@ -324,7 +324,7 @@ class AttemptFailed(ToDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptEnded(ToDesk):
+class AttemptEnded(LeaseRequest):
     """Worker to run: the attempt is over, with its cost."""
 
     lease: int
@@ -335,7 +335,7 @@ class AttemptEnded(ToDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class Returned(ToDesk):
+class LeasesReturned(LeaseRequest):
     """Worker to run: these leases were not used."""
 
     leases: tuple[int, ...]
@@ -344,7 +344,7 @@ class Returned(ToDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class AllRefused(ToDesk):
+class AllRequestsRefused(LeaseRequest):
     """Worker to run: the model refuses every request because of the key or the account."""
 
     gate: int
@@ -352,14 +352,14 @@ class AllRefused(ToDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class Granted(FromDesk):
+class LeaseGranted(LeaseResponse):
     """Run to worker: the call that waits for this lease may make its attempt."""
 
     lease: int
 
 
 @dataclass(frozen=True, slots=True)
-class Denied(FromDesk):
+class LeaseDenied(LeaseResponse):
     """Run to worker: the call that waits for this lease may not be made."""
 
     lease: int
@@ -369,7 +369,7 @@ class Denied(FromDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class Lent(FromDesk):
+class LeasesLent(LeaseResponse):
     """Run to worker: `count` of the leases requested ahead are granted, starting at `first`; 0 means none
     now.
     """
@@ -380,14 +380,14 @@ class Lent(FromDesk):
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled(FromDesk):
+class LeasesRecalled(LeaseResponse):
     """Run to worker: return unused leases at once, because another call waits for them."""
 
     gate: int
 
 
 @dataclass(frozen=True, slots=True)
-class ModelState(FromDesk):
+class ModelState(LeaseResponse):
     """Run to worker: whether a model is down, and why."""
 
     gate: int

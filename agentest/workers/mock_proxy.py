@@ -1,7 +1,7 @@
 """Proxy tool calls between the mock servers in the run's process and the mocks in a worker.
 
-The mock servers run in the run's process, the mocks in the workers. `Guests` forwards each call from a server
-to the worker, and `HostedConversations` answers it there.
+The mock servers run in the run's process, the mocks in the workers. `MockProxy` forwards each call from a
+server to the worker, and `ProxiedConversations` answers it there.
 """
 
 from __future__ import annotations
@@ -18,39 +18,41 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.mock_servers.port import (
+    ActiveConversation,
+    ActivePeriod,
     Addresses,
-    AskedTurn,
-    How,
+    CallOutcome,
     Identity,
-    Outside,
     ServedAnswer,
     ServedCall,
-    Serving,
-    Stay,
+    SpanRequest,
     TurnTraces,
+    WaitingBlock,
 )
 from agentest.mock_servers.registry import Registry
 from agentest.workers.channel import (
-    Begin,
-    Enter,
-    Leave,
-    Question,
-    RealResult,
-    Refused,
-    Reply,
+    BeginConversation,
+    EnterRequest,
+    LeaveConversation,
+    QuestionAnswered,
+    QuestionCanceled,
+    RealToolResult,
+    RefusalReport,
     Send,
-    SpansTold,
-    SpansWanted,
-    Wait,
-    Withdrawn,
+    SpansRequest,
+    SpansResponse,
+    ToolQuestion,
+    WaitForTurn,
     can_be_sent,
 )
 
 _TOO_DEEP = TurnTraces(missing="traces incomplete: what its spans tell is nested too deeply to be read")
-_WORKER_ENDED = ServedAnswer(how=How.REFUSED, message="the process that held the conversation has ended")
+_WORKER_ENDED = ServedAnswer(
+    how=CallOutcome.REFUSED, message="the process that held the conversation has ended"
+)
 
 
-class Guests:
+class MockProxy:
     """The conversations of one worker that are registered with the run's mock servers."""
 
     def __init__(self, registry: Registry, send: Send, tasks: TaskGroup) -> None:
@@ -60,25 +62,25 @@ class Guests:
         self._tasks = tasks
         self._waiting: dict[str, anyio.CancelScope] = {}
         self._under_way: dict[str, Identity] = {}
-        self._questions = Questions(send)
+        self._questions = PendingQuestions(send)
 
-    def receive(self, message: Enter | Leave | Reply | SpansWanted) -> None:
+    def receive(self, message: EnterRequest | LeaveConversation | QuestionAnswered | SpansRequest) -> None:
         """Handle a message from the worker synchronously, because later messages depend on it."""
         match message:
-            case Enter():
+            case EnterRequest():
                 scope = self._waiting[message.who.key] = anyio.CancelScope()
                 self._tasks.start_soon(self._enter, message.who, scope)
-            case Leave():
+            case LeaveConversation():
                 self._leave(message)
-            case Reply():
+            case QuestionAnswered():
                 self._questions.answer(message.number, message.answer)
-            case SpansWanted():
+            case SpansRequest():
                 self._tasks.start_soon(self._send_spans, message.asked)
 
     def close(self) -> None:
         """End all conversations of a worker that has ended. Open questions are answered with a refusal."""
         for key in [*self._waiting, *self._under_way]:
-            self._leave(Leave(key=key, failed=True, at_work_s=0.0))
+            self._leave(LeaveConversation(key=key, failed=True, at_work_s=0.0))
         self._questions.close()
 
     async def _enter(self, who: Identity, scope: anyio.CancelScope) -> None:
@@ -92,30 +94,30 @@ class Guests:
                 return
             del self._waiting[who.key]
             self._under_way[who.key] = who
-            self._send(Begin(who.key, stay.addresses, traces=stay.traces is not None))
+            self._send(BeginConversation(who.key, stay.addresses, traces=stay.traces is not None))
 
-    async def _send_spans(self, asked: AskedTurn) -> None:
+    async def _send_spans(self, asked: SpanRequest) -> None:
         who = self._under_way.get(asked.key)
         group = self._registry.group_of(who.agent) if who else None
         if group is None or group.traces is None:
             return  # it has left
         told = await group.traces.spans_of(asked)
         if asked.key in self._under_way:
-            self._send(SpansTold(asked.key, told if can_be_sent(told) else _TOO_DEEP))
+            self._send(SpansResponse(asked.key, told if can_be_sent(told) else _TOO_DEEP))
 
     @asynccontextmanager
     async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
-        self._send(Wait(key))
+        self._send(WaitForTurn(key))
         yield
 
-    def _leave(self, left: Leave) -> None:
+    def _leave(self, left: LeaveConversation) -> None:
         if who := self._under_way.pop(left.key, None):
             self._registry.leave(who, failed=left.failed, at_work_s=left.at_work_s)
         elif scope := self._waiting.pop(left.key, None):
             scope.cancel()
 
 
-class Questions:
+class PendingQuestions:
     """The questions sent to one worker and the calls that wait for its answers."""
 
     def __init__(self, send: Send) -> None:
@@ -124,17 +126,17 @@ class Questions:
         self._waiting: dict[int, asyncio.Future[ServedAnswer | None]] = {}
         self._closed = False
 
-    async def ask(self, key: str, about: ServedCall | RealResult | Refused) -> ServedAnswer:
+    async def ask(self, key: str, about: ServedCall | RealToolResult | RefusalReport) -> ServedAnswer:
         """Send a question and wait for the answer."""
         if self._closed:
             return _WORKER_ENDED
         number = next(self._numbers)
         reply = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._send(Question(number=number, key=key, about=about))
+        self._send(ToolQuestion(number=number, key=key, about=about))
         try:
-            return await reply or ServedAnswer(how=How.ANSWERED)
+            return await reply or ServedAnswer(how=CallOutcome.ANSWERED)
         except asyncio.CancelledError:
-            self._send(Withdrawn(number))
+            self._send(QuestionCanceled(number))
             raise
         finally:
             del self._waiting[number]
@@ -155,7 +157,7 @@ class Questions:
 class _RemoteServing:
     """A worker's conversation, as the mock servers call it."""
 
-    def __init__(self, who: Identity, questions: Questions) -> None:
+    def __init__(self, who: Identity, questions: PendingQuestions) -> None:
         self._who = who
         self._questions = questions
 
@@ -165,14 +167,14 @@ class _RemoteServing:
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
         """Return after the worker has the result. The agent gets it only then, and may reply at once."""
         del status  # real tools are recorded only in runs with one process
-        told = RealResult(number=number, result=result, failed=failed)
+        told = RealToolResult(number=number, result=result, failed=failed)
         if not can_be_sent(told):
             told = replace(told, result="(nested too deeply to be kept)")
         await self._questions.ask(self._who.key, told)
 
     async def refused(self, why: str) -> None:
         """Return after the worker knows, for the same reason as `answered`."""
-        await self._questions.ask(self._who.key, Refused(why=why))
+        await self._questions.ask(self._who.key, RefusalReport(why=why))
 
 
 def _sendable(call: ServedCall) -> ServedCall:
@@ -181,12 +183,12 @@ def _sendable(call: ServedCall) -> ServedCall:
     return replace(call, arguments=None, problem="the arguments are nested too deeply")
 
 
-_CONVERSATION_ENDED = ServedAnswer(how=How.REFUSED, message="the conversation has ended")
+_CONVERSATION_ENDED = ServedAnswer(how=CallOutcome.REFUSED, message="the conversation has ended")
 
 
 @dataclass(slots=True)
 class _Conversation:
-    serving: Serving
+    serving: ActiveConversation
     heard: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
@@ -196,7 +198,7 @@ class _Conversation:
     """The pending response for the spans of the last requested turn."""
 
 
-class HostedConversations:
+class ProxiedConversations:
     """The conversations of this worker that are running or waiting to begin."""
 
     def __init__(self, send: Send) -> None:
@@ -214,12 +216,12 @@ class HostedConversations:
 
     @asynccontextmanager
     async def under_way(
-        self, who: Identity, serving: Serving, outside: Outside = nullcontext
-    ) -> AsyncIterator[Stay]:
+        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+    ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
         one = self._hosted[who.key] = _Conversation(serving)
-        stay = Stay(one.addresses)
-        self._send(Enter(who))
+        stay = ActivePeriod(one.addresses)
+        self._send(EnterRequest(who))
         try:
             await one.heard.wait()
             if not one.begun.is_set():
@@ -233,54 +235,60 @@ class HostedConversations:
             raise
         finally:
             del self._hosted[who.key]
-            self._send(Leave(key=who.key, failed=stay.failed, at_work_s=stay.at_work_s))
+            self._send(LeaveConversation(key=who.key, failed=stay.failed, at_work_s=stay.at_work_s))
 
-    async def spans_of(self, asked: AskedTurn) -> TurnTraces:
+    async def spans_of(self, asked: SpanRequest) -> TurnTraces:
         """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
         one = self._hosted[asked.key]
         one.spans = asyncio.get_running_loop().create_future()
-        self._send(SpansWanted(asked))
+        self._send(SpansRequest(asked))
         return await one.spans
 
-    def receive(self, message: Wait | Begin | Question | Withdrawn | SpansTold) -> None:
+    def receive(
+        self, message: WaitForTurn | BeginConversation | ToolQuestion | QuestionCanceled | SpansResponse
+    ) -> None:
         """Handle a message from the run's process."""
         match message:
-            case Wait() if one := self._hosted.get(message.key):
+            case WaitForTurn() if one := self._hosted.get(message.key):
                 one.heard.set()
-            case Begin() if one := self._hosted.get(message.key):
+            case BeginConversation() if one := self._hosted.get(message.key):
                 one.addresses, one.traces = message.addresses, message.traces
                 one.begun.set()
                 one.heard.set()
-            case SpansTold() if (one := self._hosted.get(message.key)) and one.spans and not one.spans.done():
+            case SpansResponse() if (
+                (one := self._hosted.get(message.key)) and one.spans and not one.spans.done()
+            ):
                 one.spans.set_result(message.told)
-            case Question():
+            case ToolQuestion():
                 scope = self._answering[message.number] = anyio.CancelScope()
                 self._tasks.start_soon(self._answer, message, scope)
-            case Withdrawn() if message.number in self._answering:
+            case QuestionCanceled() if message.number in self._answering:
                 self._answering[message.number].cancel()
 
-    async def _answer(self, question: Question, scope: anyio.CancelScope) -> None:
+    async def _answer(self, question: ToolQuestion, scope: anyio.CancelScope) -> None:
         answer: ServedAnswer | None = _CONVERSATION_ENDED
         try:
             with scope:
                 if one := self._hosted.get(question.key):
                     answer = await _answer_question(one.serving, question)
         except Exception as error:  # noqa: BLE001 - one failing call must not end the others or wait forever
-            answer = ServedAnswer(how=How.FAILED, message=f"internal error: {type(error).__name__}: {error}")
+            answer = ServedAnswer(
+                how=CallOutcome.FAILED, message=f"internal error: {type(error).__name__}: {error}"
+            )
         finally:
             del self._answering[question.number]
-        self._send(Reply(number=question.number, answer=answer))
+        self._send(QuestionAnswered(number=question.number, answer=answer))
 
 
-async def _answer_question(serving: Serving, question: Question) -> ServedAnswer | None:
-    if isinstance(question.about, RealResult):
+async def _answer_question(serving: ActiveConversation, question: ToolQuestion) -> ServedAnswer | None:
+    if isinstance(question.about, RealToolResult):
         real = question.about
         await serving.answered(real.number, real.result, failed=real.failed)
         return None
-    if isinstance(question.about, Refused):
+    if isinstance(question.about, RefusalReport):
         await serving.refused(question.about.why)
         return None
     answer = await serving.answer(question.about)
     if can_be_sent(answer):
         return answer
-    return ServedAnswer(how=How.FAILED, message="the mock's answer is nested too deeply")
+    return ServedAnswer(how=CallOutcome.FAILED, message="the mock's answer is nested too deeply")

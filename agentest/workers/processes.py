@@ -28,7 +28,7 @@ import anyio
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ExitCode, UsageError
 from agentest.workers.channel import Link
-from agentest.workers.coordinator import Spread
+from agentest.workers.coordinator import WorkerEngine
 from agentest.workers.worker import Worker
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
@@ -48,7 +48,7 @@ MakeWorker = Callable[[int], Worker]
 
 
 @contextmanager
-def forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[Spread]:
+def open_forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[WorkerEngine]:
     """Create the engine with forked workers. Enter it before the event loop starts.
 
     Args:
@@ -58,12 +58,12 @@ def forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[S
     def make(number: int) -> Worker:
         return Worker(prepared, number=number + 1, earlier=earlier)
 
-    with forked_workers(make, size) as fleet:
-        yield Spread(fleet)
+    with open_forked_workers(make, size) as fleet:
+        yield WorkerEngine(fleet)
 
 
 @contextmanager
-def forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
+def open_forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
     """Provide `size` workers. Enter before the event loop starts; all workers have exited afterwards."""
     ours, theirs = socket.socketpair()
     context = multiprocessing.get_context("fork")

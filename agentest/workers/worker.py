@@ -15,60 +15,74 @@ from agentest.domain.events import Event, Noted
 from agentest.domain.transcript import Conversation
 from agentest.models.tape import NO_PAGE, Mode
 from agentest.runner.agents import connected_agents
-from agentest.runner.conversation_run import Finished, HeldHere, came_to_nothing
+from agentest.runner.conversation_run import (
+    JudgedConversation,
+    LocalConversationRunner,
+    lost_conversation_result,
+)
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import (
-    Connections,
-    Session,
+    RunSession,
     Settings,
     Stop,
+    UnitConnections,
     open_models,
     scenario_names,
     settings_of,
     stopping,
 )
 from agentest.runner.sources import ConversationSource, FinishedConversations, live_conversations
-from agentest.runner.warnings import slimmed
+from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.conversations import conversation_json
 from agentest.support.errors import UsageError, described
 from agentest.support.json_text import encoded
 from agentest.workers.channel import (
-    Begin,
+    BeginConversation,
     CannotStart,
-    Close,
-    Closed,
+    CloseWorker,
     ConversationDone,
-    ConversationIsHeld,
+    ConversationRan,
     EndUnit,
-    Failed,
-    Hold,
-    Idle,
-    Note,
-    PlaceGiven,
-    PlaceLeft,
-    PlaceWanted,
-    Question,
-    Ready,
-    Secrets,
-    SpansTold,
+    QuestionCanceled,
+    RunConversation,
+    SecretsFound,
+    SlotFreed,
+    SlotGranted,
+    SlotRequested,
+    SpansResponse,
     StopRun,
+    ToolQuestion,
     TurnClosed,
-    Wait,
-    Withdrawn,
+    WaitForTurn,
+    WorkerClosed,
+    WorkerFailed,
+    WorkerIdle,
+    WorkerNote,
+    WorkerReady,
     packed,
 )
-from agentest.workers.forwarding import LinesPrinted, PagesTape, PrintedHere, SendingLedger, ServerEnded
+from agentest.workers.forwarding import ForwardedOutput, OutputLines, PageTape, SendingLedger, ServerExited
 from agentest.workers.lease_client import LeasedGates
-from agentest.workers.lease_coordinator import FromDesk
-from agentest.workers.mock_proxy import HostedConversations
-from agentest.workers.worker_agents import open_beside
+from agentest.workers.lease_coordinator import LeaseResponse
+from agentest.workers.mock_proxy import ProxiedConversations
+from agentest.workers.worker_agents import open_worker_agents
 
-ToHost = Wait | Begin | Question | Withdrawn | SpansTold
-ToWorker = Hold | PlaceGiven | EndUnit | StopRun | Close | ToHost | FromDesk | LinesPrinted | ServerEnded
+ToHost = WaitForTurn | BeginConversation | ToolQuestion | QuestionCanceled | SpansResponse
+ToWorker = (
+    RunConversation
+    | SlotGranted
+    | EndUnit
+    | StopRun
+    | CloseWorker
+    | ToHost
+    | LeaseResponse
+    | OutputLines
+    | ServerExited
+)
 
 
-class ToRun(Protocol):
+class WorkerConnection(Protocol):
     """A worker's end of the channel to the run's process."""
 
     def send(self, message: object) -> None:
@@ -95,45 +109,45 @@ class Worker:
         self._units = {unit.scope: unit for unit in prepared.plan.units}
         self._given: dict[tuple[str, int], Conversation] = {}
         self._ongoing: dict[int, _Ongoing] = {}
-        self._send_orders, self._orders = anyio.create_memory_object_stream[Hold](float("inf"))
+        self._send_orders, self._orders = anyio.create_memory_object_stream[RunConversation](float("inf"))
         self._closing = anyio.Event()
         self._stop = Stop(lambda s: self._line.send(StopRun(str(s.reason), s.status, s.interrupted)))
-        self._line: ToRun
-        self._hosted = HostedConversations(lambda message: self._line.send(message))
+        self._line: WorkerConnection
+        self._hosted = ProxiedConversations(lambda message: self._line.send(message))
         self._gates = LeasedGates(lambda message: self._line.send(message), prepared.loaded.redact)
-        self._printed = PrintedHere(prepared.own_servers.printed)
-        self._tape: PagesTape | None = None
-        self._holder: HeldHere
+        self._printed = ForwardedOutput(prepared.own_servers.printed)
+        self._tape: PageTape | None = None
+        self._holder: LocalConversationRunner
 
-    async def run(self, line: ToRun) -> None:
+    async def run(self, line: WorkerConnection) -> None:
         """Do all of the worker's work. Errors are reported to the run's process."""
         self._line = line
         try:
             await self._work()
-            line.send(Closed())
+            line.send(WorkerClosed())
         except UsageError as error:
             line.send(CannotStart(str(error)))
         except Exception as error:  # noqa: BLE001 - the process's boundary: the run has to be notified
-            line.send(Failed(self._prepared.loaded.redact(described(error))))
+            line.send(WorkerFailed(self._prepared.loaded.redact(described(error))))
 
     def receive(self, message: ToWorker) -> None:
         """Handle a message from the run's process."""
         match message:
-            case Hold():
+            case RunConversation():
                 self._send_orders.send_nowait(message)
-            case PlaceGiven() if one := self._ongoing.get(message.hold):
+            case SlotGranted() if one := self._ongoing.get(message.hold):
                 one.may_go_on.set()
             case EndUnit():
                 self._holder.end(self._units[message.scope])
             case StopRun():
                 self._stop(message.reason, message.status, interrupted=message.interrupted)
-            case Close():
+            case CloseWorker():
                 self._closing.set()
-            case Wait() | Begin() | Question() | Withdrawn() | SpansTold():
+            case WaitForTurn() | BeginConversation() | ToolQuestion() | QuestionCanceled() | SpansResponse():
                 self._hosted.receive(message)
-            case FromDesk():
+            case LeaseResponse():
                 self._gates.receive(message)
-            case LinesPrinted() | ServerEnded():
+            case OutputLines() | ServerExited():
                 self._printed.receive(message)
 
     async def _work(self) -> None:
@@ -144,7 +158,7 @@ class Worker:
                 async with AsyncExitStack() as stack:
                     self._holder = await self._open(session, stack, looking_after)
                     await stack.enter_async_context(self._hosted.answering())
-                    self._line.send(Ready())
+                    self._line.send(WorkerReady())
                     await self._until_closed()
             except UsageError as error:  # stored because a task group would wrap it
                 problem = error
@@ -164,15 +178,15 @@ class Worker:
             async with anyio.create_task_group() as tasks:
                 async for order in self._orders:
                     tasks.start_soon(self._hold, order)
-        self._line.send(Idle())
+        self._line.send(WorkerIdle())
 
-    def _session(self) -> Session:
-        return Session(
+    def _session(self) -> RunSession:
+        return RunSession(
             prepared=self._prepared,
             settings=self._settings(),
             emit=self._emit,
             stop=self._stop,
-            on_note=lambda text: self._line.send(Note(self._prepared.loaded.redact(text))),
+            on_note=lambda text: self._line.send(WorkerNote(self._prepared.loaded.redact(text))),
         )
 
     def _settings(self) -> Settings:
@@ -182,7 +196,9 @@ class Worker:
         assert isinstance(event, Noted)  # all other events come from the run's process
         self._line.send(event)
 
-    async def _open(self, session: Session, stack: AsyncExitStack, tasks: TaskGroup) -> HeldHere:
+    async def _open(
+        self, session: RunSession, stack: AsyncExitStack, tasks: TaskGroup
+    ) -> LocalConversationRunner:
         """Connect to agents and models.
 
         The run's process has checked recordings and started the servers that workers share.
@@ -192,24 +208,26 @@ class Worker:
         models, _ = await open_models(session, tape, stack, self._gates, ledger)
         source: ConversationSource = FinishedConversations(self._held_earlier)
         if not self._earlier:
-            opened = await open_beside(session, self._number, stack, tasks, self._line.send, self._hosted)
+            opened = await open_worker_agents(
+                session, self._number, stack, tasks, self._line.send, self._hosted
+            )
             prepared, client = opened.prepared, opened.client
             agents = await connected_agents(prepared, client, stack, session.on_note, self._send_secrets)
             source = live_conversations(prepared, agents, models, registry=opened.conversations)
-        connections = Connections(models, ledger, self._prepared.loaded.redact)
-        return HeldHere(source, self._prepared.plan.custom, session.settings, connections)
+        connections = UnitConnections(models, ledger, self._prepared.loaded.redact)
+        return LocalConversationRunner(source, self._prepared.plan.custom, session.settings, connections)
 
-    def _pages(self, session: Session) -> PagesTape | None:
+    def _pages(self, session: RunSession) -> PageTape | None:
         mode, redact = self._prepared.tape_mode, self._prepared.loaded.redact
         if mode is None:
             return None
         names = scenario_names(self._prepared)
-        return PagesTape(Mode(mode), redact, self._line.send, names, stopping(session))
+        return PageTape(Mode(mode), redact, self._line.send, names, stopping(session))
 
     def _held_earlier(self, unit: Unit, number: int) -> Conversation:
         return self._given.pop((unit.scope, number))
 
-    async def _hold(self, order: Hold) -> None:
+    async def _hold(self, order: RunConversation) -> None:
         unit = self._units[order.scope]
         if order.earlier is not None:
             self._given[unit.scope, order.number] = pickle.loads(order.earlier)
@@ -224,36 +242,38 @@ class Worker:
                 self._tape.end(unit.scope, order.number)
         self._line.send(self._told(order, unit, finished))
 
-    def _told(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+    def _told(self, order: RunConversation, unit: Unit, finished: JudgedConversation) -> ConversationDone:
         """Encode the result. A conversation whose values cannot be shown as text counts as failed to run."""
         try:
             return self._encode_result(order, unit, finished)
         except Exception as error:  # noqa: BLE001 - user classes may raise anything
             which = finished.result.conversation.conversation_id
             problem = f"conversation {which} cannot be written: {described(error)}"
-            nothing = came_to_nothing(unit, order.number, self._prepared.loaded.redact(problem))
+            nothing = lost_conversation_result(unit, order.number, self._prepared.loaded.redact(problem))
             return self._encode_result(order, unit, replace(finished, result=nothing))
 
-    def _encode_result(self, order: Hold, unit: Unit, finished: Finished) -> ConversationDone:
+    def _encode_result(
+        self, order: RunConversation, unit: Unit, finished: JudgedConversation
+    ) -> ConversationDone:
         """Encode the result in this process."""
         result = finished.result
         # The scores of an evaluation case are shown with its messages.
         whole = self._prepared.request.verbose or unit.scenario.case is not None
         return ConversationDone(
             order.hold,
-            packed(result if whole else slimmed(result)),
+            packed(result if whole else without_unneeded_parts(result)),
             encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),
             finished.held_again,
         )
 
     def _send_secrets(self, texts: Iterable[str]) -> None:
-        self._line.send(Secrets(tuple(texts)))
+        self._line.send(SecretsFound(tuple(texts)))
 
 
 class _Ongoing:
     """A conversation of this worker. The run's process manages its slot."""
 
-    def __init__(self, hold: int, line: ToRun) -> None:
+    def __init__(self, hold: int, line: WorkerConnection) -> None:
         self._hold = hold
         self._line = line
         self.may_go_on = anyio.Event()
@@ -262,16 +282,16 @@ class _Ongoing:
         self._line.send(TurnClosed(self._hold, conversation_id, turn_index, handed_over))
 
     def on_held(self) -> None:
-        self._line.send(ConversationIsHeld(self._hold))
+        self._line.send(ConversationRan(self._hold))
 
     @asynccontextmanager
     async def outside(self) -> AsyncIterator[None]:
-        self._line.send(PlaceLeft(self._hold))
+        self._line.send(SlotFreed(self._hold))
         try:
             yield
         finally:
             self.may_go_on = anyio.Event()
-            self._line.send(PlaceWanted(self._hold))
+            self._line.send(SlotRequested(self._hold))
             await self.may_go_on.wait()
 
     async def again(self) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from anyio.abc import TaskGroup
 
-from agentest.mock_servers.port import Conversations, Identity, Outside, Serving, Stay
+from agentest.mock_servers.port import ActiveConversation, ActivePeriod, Conversations, Identity, WaitingBlock
 from agentest.runner.agents import in_worker, per_worker_part, start_servers, with_ports
 from agentest.runner.prepare import Prepared
-from agentest.runner.session import Session
+from agentest.runner.session import RunSession
 from agentest.runner.sources import Origin
 from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard
@@ -24,15 +24,15 @@ from agentest.workers.channel import (
     AgentDied,
     CallRefused,
     MockServerReached,
-    OfOwnAgent,
     Send,
-    ServerPrinted,
+    ServerOutputLines,
     SpanReceived,
+    WorkerAgentMessage,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class WorkerResources:
     """Resources other than models that a worker's conversations need."""
 
     prepared: Prepared
@@ -42,9 +42,14 @@ class Opened:
     """Running conversations that receive calls from mock servers, in this worker or in the run's process."""
 
 
-async def open_beside(
-    session: Session, worker: int, stack: AsyncExitStack, tasks: TaskGroup, send: Send, hosted: Conversations
-) -> Opened:
+async def open_worker_agents(
+    session: RunSession,
+    worker: int,
+    stack: AsyncExitStack,
+    tasks: TaskGroup,
+    send: Send,
+    hosted: Conversations,
+) -> WorkerResources:
     """Start the agents that each worker starts, with their mock servers and receivers. The stack stops them.
 
     Args:
@@ -57,7 +62,7 @@ async def open_beside(
     own = per_worker_part(prepared)
     if not own.plan.agents:
         client = await stack.enter_async_context(open_client(AddressGuard()))
-        return Opened(prepared, client, hosted)
+        return WorkerResources(prepared, client, hosted)
 
     def say(text: str) -> None:
         session.say(f"worker {worker}: {text}")
@@ -70,19 +75,21 @@ async def open_beside(
             session.on_note,
             keep_span=lambda line: send(SpanReceived(line)),
             say=say,
-            keep_output=lambda log, lines: send(ServerPrinted(log, lines)),
+            keep_output=lambda log, lines: send(ServerOutputLines(log, lines)),
             on_end=lambda: send(AgentDied()),
         )
     except UsageError as error:
         raise type(error)(prepared.loaded.redact(f"worker {worker}: {error}")) from None
     if started.registry is None:
-        return Opened(prepared, started.client, hosted)
+        return WorkerResources(prepared, started.client, hosted)
     started.registry.on_refused = lambda one: send(CallRefused(one.agent, one.tool, one.why))
     started.registry.on_reached = lambda group: send(MockServerReached(group.reached))
-    return Opened(prepared, started.client, ByAgent(own.plan.agents, started.registry, hosted))
+    return WorkerResources(
+        prepared, started.client, ConversationsByAgent(own.plan.agents, started.registry, hosted)
+    )
 
 
-class ByAgent:
+class ConversationsByAgent:
     """Running conversations, split by agents with servers in this worker and agents with servers in the run's
     process.
     """
@@ -93,28 +100,28 @@ class ByAgent:
         self._others = others
 
     def under_way(
-        self, who: Identity, serving: Serving, outside: Outside = nullcontext
-    ) -> AbstractAsyncContextManager[Stay]:
+        self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
+    ) -> AbstractAsyncContextManager[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
         conversations = self._own if who.agent in self._agents else self._others
         return conversations.under_way(who, serving, outside)
 
 
-def keep_told(origin: Origin) -> Callable[[OfOwnAgent], None]:
+def store_agent_reports(origin: Origin) -> Callable[[WorkerAgentMessage], None]:
     """In the run's process: create a handler that stores what agents started by workers report."""
 
-    def keep(message: OfOwnAgent) -> None:
+    def keep(message: WorkerAgentMessage) -> None:
         match message:
-            case ServerPrinted() if origin.keep_output:
+            case ServerOutputLines() if origin.keep_output:
                 origin.keep_output(message.log, message.lines)
             case SpanReceived() if origin.keep_span:
                 origin.keep_span(message.line)
             case MockServerReached():
                 origin.reached.update(message.reached)
             case CallRefused():
-                from agentest.mock_servers.registry import Unclaimed
+                from agentest.mock_servers.registry import UnclaimedCall
 
-                one = Unclaimed(agent=message.agent, tool=message.tool, why=message.why)
+                one = UnclaimedCall(agent=message.agent, tool=message.tool, why=message.why)
                 origin.refused[one] = origin.refused.get(one, 0) + 1
 
     return keep

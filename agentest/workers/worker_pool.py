@@ -14,66 +14,70 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.runner.conversation_run import Ongoing
+from agentest.runner.conversation_run import RunningConversation
 from agentest.runner.prepare import Prepared
 from agentest.support.text import count as counted
 from agentest.workers.channel import (
     ConversationDone,
-    ConversationIsHeld,
-    OfConversation,
-    PlaceGiven,
-    PlaceLeft,
-    PlaceWanted,
+    ConversationMessage,
+    ConversationRan,
+    SlotFreed,
+    SlotGranted,
+    SlotRequested,
     TurnClosed,
 )
-from agentest.workers.lease_coordinator import LeaseCounter
+from agentest.workers.lease_coordinator import WorkerLeases
 
 if TYPE_CHECKING:
-    from agentest.workers.mock_proxy import Guests
+    from agentest.workers.mock_proxy import MockProxy
 
 
-class UnderWay:
+class ProgressReceiver:
     """Handle progress messages of running conversations.
 
     Args:
         tasks: task group for conversations that have freed their slots and wait.
     """
 
-    def __init__(self, roster: Roster, tasks: TaskGroup) -> None:
+    def __init__(self, roster: WorkerScheduler, tasks: TaskGroup) -> None:
         self._roster = roster
         self._tasks = tasks
 
-    def receive(self, member: Member, message: OfConversation) -> None:
+    def receive(self, member: PooledWorker, message: ConversationMessage) -> None:
         """Handle a message from this worker, unless the run has given up the conversation."""
         if one := member.holdings.get(message.hold):
             self._handle(member, message, one)
 
-    def _handle(self, member: Member, message: OfConversation, one: Holding) -> None:
+    def _handle(self, member: PooledWorker, message: ConversationMessage, one: AssignedConversation) -> None:
         match message:
             case TurnClosed():
                 one.ongoing.on_turn(
                     message.conversation_id, message.turn_index, handed_over=message.handed_over
                 )
-            case ConversationIsHeld() if one.place.had.is_set():
+            case ConversationRan() if one.place.had.is_set():
                 one.ongoing.on_held()
-            case ConversationIsHeld():
+            case ConversationRan():
                 self._roster.lose(one.place)
                 self._tasks.start_soon(_free_own_slot_later, one)
-            case PlaceLeft():
-                one.place = Place.left()  # synchronously: the request for a new slot may arrive immediately
+            case SlotFreed():
+                one.place = (
+                    ConversationSlot.left()
+                )  # synchronously: the request for a new slot may arrive immediately
                 self._tasks.start_soon(self._wait_outside, member, message.hold, one, one.place)
-            case PlaceWanted():
+            case SlotRequested():
                 self._roster.want_place(member, message.hold, one.place)
             case ConversationDone() if not one.done.done():
                 one.done.set_result(message)
 
-    async def _wait_outside(self, member: Member, hold: int, one: Holding, place: Place) -> None:
+    async def _wait_outside(
+        self, member: PooledWorker, hold: int, one: AssignedConversation, place: ConversationSlot
+    ) -> None:
         async with one.ongoing.outside():
             await place.wanted.wait()
         self._roster.has_place(member, hold, place)
 
 
-async def _free_own_slot_later(one: Holding) -> None:
+async def _free_own_slot_later(one: AssignedConversation) -> None:
     """Free the conversation's own slot once it has it. Until then it ran in a borrowed one."""
     await one.place.had.wait()
     one.ongoing.on_held()
@@ -103,7 +107,7 @@ class Connection(Protocol):
         ...
 
 
-class Fleet(Protocol):
+class WorkerSource(Protocol):
     """A source of workers."""
 
     @property
@@ -141,7 +145,7 @@ def _new_set_event() -> anyio.Event:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class ConversationSlot:
     """The concurrency slot of a conversation, which may be free while the conversation waits for others."""
 
     wanted: anyio.Event = field(default_factory=_new_set_event)
@@ -150,24 +154,24 @@ class Place:
     """True if the worker knows that the conversation may continue."""
 
     @classmethod
-    def left(cls) -> Place:
+    def left(cls) -> ConversationSlot:
         """Create a slot that has just been freed."""
         return cls(anyio.Event(), anyio.Event(), given=False)
 
 
 @dataclass(slots=True, eq=False)
-class Holding:
+class AssignedConversation:
     """A conversation that runs on a worker."""
 
-    ongoing: Ongoing
+    ongoing: RunningConversation
     done: asyncio.Future[ConversationDone]
     is_last: bool = False
     """True if the conversation is not attempted again when its worker dies."""
-    place: Place = field(default_factory=Place)
+    place: ConversationSlot = field(default_factory=ConversationSlot)
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class PooledWorker:
     """A worker as the run's process sees it."""
 
     number: int
@@ -185,11 +189,11 @@ class Member:
     """True if the worker's own agent died. It is the last choice: it fails conversations fastest and would
     attract them.
     """
-    holdings: dict[int, Holding] = field(default_factory=dict)
+    holdings: dict[int, AssignedConversation] = field(default_factory=dict)
     units: set[str] = field(default_factory=set)
     """Scopes of unfinished units whose conversations have run on this worker."""
-    leases: LeaseCounter | None = None
-    guests: Guests | None = None
+    leases: WorkerLeases | None = None
+    guests: MockProxy | None = None
     """Conversations whose agents use mock servers of the run's process."""
 
     def lost(self, *, stopped: bool) -> str:
@@ -205,7 +209,7 @@ class Member:
         return f"{what} be held again"
 
 
-class Roster:
+class WorkerScheduler:
     """The workers that are alive, and the conversations that each one runs.
 
     A conversation that waits for a worker has a concurrency slot that it does not use yet. Another
@@ -213,16 +217,16 @@ class Roster:
     """
 
     def __init__(self) -> None:
-        self.members: list[Member] = []
-        self._workers_by_group: dict[str, Member] = {}
+        self.members: list[PooledWorker] = []
+        self._workers_by_group: dict[str, PooledWorker] = {}
         """Group of conversations that run one at a time → the worker that runs all of them."""
         self._changed = anyio.Event()
         """Set and replaced whenever the workers change."""
         self._is_worker_reserved = False
         self._waiting_count = 0
         """Number of conversations that wait for a worker."""
-        self._slot_requests: deque[tuple[Member, int, Place]] = deque()
-        self._lent: set[Place] = set()
+        self._slot_requests: deque[tuple[PooledWorker, int, ConversationSlot]] = deque()
+        self._lent: set[ConversationSlot] = set()
         """Slots of conversations that continue in the slot of one that waits for a worker."""
 
     def change(self) -> None:
@@ -235,14 +239,14 @@ class Roster:
         while not is_so():
             await self._changed.wait()
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: PooledWorker) -> None:
         """Remove a worker that has ended."""
         if member in self.members:
             self.members.remove(member)
         self.move_away(member)
         self.change()
 
-    def move_away(self, member: Member) -> None:
+    def move_away(self, member: PooledWorker) -> None:
         """Release the groups of conversations assigned to this worker."""
         self._workers_by_group = {
             home: each for home, each in self._workers_by_group.items() if each is not member
@@ -252,19 +256,19 @@ class Roster:
         """Forget a group of conversations that has finished."""
         self._workers_by_group.pop(home, None)
 
-    def want_place(self, member: Member, hold: int, place: Place) -> None:
+    def want_place(self, member: PooledWorker, hold: int, place: ConversationSlot) -> None:
         """Request a slot for a conversation that wants to continue."""
         place.wanted.set()
         self._slot_requests.append((member, hold, place))
         self._lend()
 
-    def has_place(self, member: Member, hold: int, place: Place) -> None:
+    def has_place(self, member: PooledWorker, hold: int, place: ConversationSlot) -> None:
         """Record that the conversation has its own slot again."""
         place.had.set()
         self._give_back(place)
         self._let_continue(member, hold, place)
 
-    def lose(self, place: Place) -> None:
+    def lose(self, place: ConversationSlot) -> None:
         """Record that the conversation is lost. It still waits for its own slot if it had freed it, for the
         next attempt.
         """
@@ -272,12 +276,12 @@ class Roster:
         place.given = True
         self._give_back(place)
 
-    def _give_back(self, place: Place) -> None:
+    def _give_back(self, place: ConversationSlot) -> None:
         if place in self._lent:
             self._lent.discard(place)
             self.change()
 
-    async def worker_for(self, home: str | None) -> Member:
+    async def worker_for(self, home: str | None) -> PooledWorker:
         """Return the least busy worker, or the one that has run the other conversations of the same group."""
         member = self._available_worker(home)
         if member is None:
@@ -291,17 +295,17 @@ class Roster:
             self._workers_by_group[home] = member
         return member
 
-    def _available_worker(self, home: str | None) -> Member | None:
+    def _available_worker(self, home: str | None) -> PooledWorker | None:
         member = self._workers_by_group.get(home) if home is not None else None
         member = member or self._least_busy()
         return None if member is None or member.reserved or member.ended else member
 
     @asynccontextmanager
-    async def worker_alone(self) -> AsyncIterator[Member]:
+    async def worker_alone(self) -> AsyncIterator[PooledWorker]:
         """Reserve a worker with nothing else to do. If it dies, this conversation is the cause and no other
         is lost.
         """
-        member: Member | None = None
+        member: PooledWorker | None = None
         mine = False
         try:
             with self._waiting():
@@ -346,12 +350,12 @@ class Roster:
                 self._lent.add(place)
                 self._let_continue(member, hold, place)
 
-    def _let_continue(self, member: Member, hold: int, place: Place) -> None:
+    def _let_continue(self, member: PooledWorker, hold: int, place: ConversationSlot) -> None:
         if not place.given:
             place.given = True
-            member.connection.send(PlaceGiven(hold))
+            member.connection.send(SlotGranted(hold))
 
-    def _least_busy(self) -> Member | None:
+    def _least_busy(self) -> PooledWorker | None:
         able = [each for each in self.members if each.ready and not each.ended and not each.reserved]
         return min(able, key=lambda each: (each.is_worse, len(each.holdings)), default=None)
 

@@ -38,9 +38,9 @@ from project import Project
 from pydantic import ValidationError
 
 from agentest.agents.a2a.client import A2aClient
-from agentest.agents.a2a.reply import check_ended_well, parts_of, read_calls, read_said, read_usage
-from agentest.agents.a2a.task import Work
-from agentest.agents.detection import Finding, Look
+from agentest.agents.a2a.reply import check_ended_well, parts_of, read_calls, read_reply_text, read_usage
+from agentest.agents.a2a.task import AgentWork
+from agentest.agents.detection import DetectedProtocol, EndpointProbe
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_probes import probe_a2a
 from agentest.config.agents.a2a import A2aAgent
@@ -174,7 +174,7 @@ def test_what_is_sent() -> None:
         "configuration": {"acceptedOutputModes": ["text/plain"]},
     }
     options: dict[str, Any] = {
-        "said": [UserText("Look", files)],
+        "said": [UserText("EndpointProbe", files)],
         "body": body,
         "session": Session(state={"customer": "Ann"}),
         "headers": {"X-Session": "{{session_id}}"},
@@ -191,7 +191,7 @@ def test_what_is_sent() -> None:
             "metadata": {"turn": 0},
             "role": "ROLE_USER",
             "parts": [
-                {"text": "Look"},
+                {"text": "EndpointProbe"},
                 {"raw": "iVBOR/8=", "mediaType": "image/png", "filename": "a.png"},
                 {"url": "https://h/bill.pdf", "mediaType": "application/pdf"},
             ],
@@ -207,7 +207,7 @@ def test_what_is_sent() -> None:
         "kind": "message",
         "role": "user",
         "parts": [
-            {"kind": "text", "text": "Look"},
+            {"kind": "text", "text": "EndpointProbe"},
             {"kind": "file", "file": {"bytes": "iVBOR/8=", "mimeType": "image/png", "name": "a.png"}},
             {"kind": "file", "file": {"uri": "https://h/bill.pdf", "mimeType": "application/pdf"}},
         ],
@@ -502,12 +502,12 @@ JSON = st.recursive(
 @settings(max_examples=60, deadline=None)
 def test_whatever_comes(results: list[Any]) -> None:
     """Work takes any JSON, or refuses it as the agent's error."""
-    work = Work(on_unknown=lambda _, __: None)
+    work = AgentWork(on_unknown=lambda _, __: None)
     with suppress(AgentError):
         for result in results:
             work.take(result, 1.0)
         check_ended_well(work, "")
-        read_said(work, "agent", {})
+        read_reply_text(work, "agent", {})
         read_calls(parts_of(work), 0)
         read_usage(work, set())
 
@@ -919,10 +919,10 @@ def test_what_cannot_be_sent() -> None:
     assert talk.sent == []
 
 
-def found(path: str, cards: dict[str, Any]) -> Finding | None:
-    async def go() -> Finding | None:
+def found(path: str, cards: dict[str, Any]) -> DetectedProtocol | None:
+    async def go() -> DetectedProtocol | None:
         async with serving(A2aServer(lambda _: DONE, cards)) as server, open_client(AddressGuard()) as client:
-            return await probe_a2a(Look(server.url + path, client))
+            return await probe_a2a(EndpointProbe(server.url + path, client))
 
     return anyio.run(go)
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, wire
 
 from agentest.agents.adk_server.client import AdkClient
-from agentest.agents.adk_server.events import Run, read_run
+from agentest.agents.adk_server.events import AdkRun, read_run
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import AgentReply, NoReply, TurnContext
@@ -711,7 +711,7 @@ def test_any_events(events: list[Any]) -> None:
 def test_pieces_add_nothing(turns: list[list[dict[str, Any]]]) -> None:
     """Events in pieces, before the whole ones, change nothing of what is read."""
 
-    def read(events: list[Any]) -> Run | str:
+    def read(events: list[Any]) -> AdkRun | str:
         try:
             return replace(read_run(events, 0), problem=None)
         except AgentError as error:

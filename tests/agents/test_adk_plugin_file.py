@@ -22,7 +22,7 @@ from agentest.config.agents.server import Server
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, unanswered
 from agentest.mock_servers.port import Addresses
-from agentest.runner.mock_servers import told_addresses
+from agentest.runner.mock_servers import with_server_addresses
 from agentest.testing import run_scenarios
 
 
@@ -205,11 +205,11 @@ def test_how_it_comes_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that a run starts finds it, behind what PYTHONPATH has; it is alone in its folder."""
     monkeypatch.setenv("PYTHONPATH", "theirs")
     known = Server(command="adk api_server", ready="tcp://h:1")
-    told = told_addresses(known, Addresses(mcp="http://h/mcp")).env
+    told = with_server_addresses(known, Addresses(mcp="http://h/mcp")).env
     assert told == {"AGENTEST_MCP_URL": "http://h/mcp", "PYTHONPATH": f"theirs{os.pathsep}{FOLDER}"}
     own = known.model_copy(update={"env": {"PYTHONPATH": "own"}})
-    assert told_addresses(own, Addresses(mcp="u")).env["PYTHONPATH"] == f"own{os.pathsep}{FOLDER}"
-    assert "PYTHONPATH" not in told_addresses(known, Addresses(rest="u")).env
+    assert with_server_addresses(own, Addresses(mcp="u")).env["PYTHONPATH"] == f"own{os.pathsep}{FOLDER}"
+    assert "PYTHONPATH" not in with_server_addresses(known, Addresses(rest="u")).env
     assert [path.name for path in Path(FOLDER).iterdir() if path.suffix == ".py"] == ["agentest_adk.py"]
 
 

@@ -14,7 +14,7 @@ from project import Project
 from wire import http, wire
 
 from agentest import scenario
-from agentest.agents.detection import Finding, Look
+from agentest.agents.detection import DetectedProtocol, EndpointProbe
 from agentest.agents.protocol_probes import probe_ag_ui
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.file import load_values
@@ -35,7 +35,9 @@ def find(q: str) -> dict[str, Any]:
 
 def test_a_thread() -> None:
     """Every run brings the whole thread: ids as the agent gave them, those of users new, one session."""
-    first = run(*text("Look.", "a-1"), *call("c-1", "find", {"n": 1}, q="x"), *text("One.", "a-2", name="x"))
+    first = run(
+        *text("EndpointProbe.", "a-1"), *call("c-1", "find", {"n": 1}, q="x"), *text("One.", "a-2", name="x")
+    )
     body = {
         "messages": [{"role": "system", "content": "Be brief."}],
         "context": [{"description": "today", "value": "{{turn_index}}"}],
@@ -48,7 +50,7 @@ def test_a_thread() -> None:
     assert two["messages"][:-1] == [
         system,
         asked,
-        {"id": "a-1", "role": "assistant", "content": "Look."},
+        {"id": "a-1", "role": "assistant", "content": "EndpointProbe."},
         {"id": "c-1", "role": "assistant", "toolCalls": [listed("c-1", "find", '{"q": "x"}')]},
         {"id": "of-c-1", "role": "tool", "toolCallId": "c-1", "content": '{"n": 1}'},
         {"id": "a-2", "role": "assistant", "name": "x", "content": "One."},
@@ -104,7 +106,10 @@ def test_files() -> None:
 def test_tools_of_the_client() -> None:
     """Mocks are declared with their schemas; calls without result are answered by them in the next run."""
     mixed = run(
-        *text("Look."), *call("c-1", "own", {"n": 1}), *call("c-2", "find", q="x"), *call("c-3", "send")
+        *text("EndpointProbe."),
+        *call("c-1", "own", {"n": 1}),
+        *call("c-2", "find", q="x"),
+        *call("c-3", "send"),
     )
     conversation, opened = held(
         ["Hi"],
@@ -113,7 +118,7 @@ def test_tools_of_the_client() -> None:
         tools={"find": find, "send": {"sent": True}},
     )
     (turn,) = conversation.turns
-    assert (turn.agent_message, turn.remarks) == ("Done.", (Remark("shop", "Look."),))
+    assert (turn.agent_message, turn.remarks) == ("Done.", (Remark("shop", "EndpointProbe."),))
     assert [(made.name, made.mocked, made.seen_by, made.result) for made in turn.tool_calls] == [
         ("own", False, SeenBy.AGENT, {"n": 1}),
         ("find", True, SeenBy.CALLER, {"found": "x"}),
@@ -439,9 +444,9 @@ def test_either_spelling() -> None:
 def test_the_probe(status: str, body: bytes, found: bool) -> None:
     """An endpoint that misses what every run has speaks AG-UI; nothing else does."""
 
-    async def go() -> Finding | None:
+    async def go() -> DetectedProtocol | None:
         async with wire(http(body, status), for_looks=True) as opened, open_client(AddressGuard()) as client:
-            return await probe_ag_ui(Look(opened.url, client))
+            return await probe_ag_ui(EndpointProbe(opened.url, client))
 
     finding = anyio.run(go)
     assert (finding is not None) is found

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from wire import http
 
 from agentest.agents.ag_ui.client import read_spoken
-from agentest.agents.ag_ui.run import Run
-from agentest.agents.ag_ui.thread import State, Thread
+from agentest.agents.ag_ui.run import AgUiRun
+from agentest.agents.ag_ui.thread import AgUiState, Thread
 from agentest.domain.messages import Session
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Failure, Remark, Usage
@@ -374,7 +374,7 @@ ORDERED = (
 def test_any_interleaving(order: list[int]) -> None:
     """Messages and calls at the same time lose nothing, double nothing, and mix nothing."""
     waiting = [list(events) for events in ORDERED]
-    read = Run(Thread([USER]), State({}))
+    read = AgUiRun(Thread([USER]), AgUiState({}))
     for at in order:
         assert read.take(waiting[at].pop(0))
     assert sorted((one.name, one.arguments, one.content) for one in read.calls) == [

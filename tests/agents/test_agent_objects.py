@@ -18,14 +18,14 @@ import pytest
 
 from agentest import scenario
 from agentest.agents.in_process.framework import Begin
-from agentest.agents.in_process.tool_gate import Gate, current, place
+from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_method
 from agentest.agents.port import AgentReply
 from agentest.config import frameworks as objects
-from agentest.config.frameworks import Framework, advice_on, framework_of
+from agentest.config.frameworks import Framework, advice_for_handler, framework_of
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, ToolCall
-from agentest.support.calling import LeavingExecutor
+from agentest.support.calling import NonWaitingExecutor
 from agentest.support.errors import AgentestError, ConfigError
 from agentest.testing import run_scenarios
 
@@ -61,7 +61,7 @@ class PuppetTalk:
     def __init__(self, puppet: Puppet, context: Any) -> None:
         self.puppet, self.context = puppet, context
 
-    async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         assert isinstance(messages[-1], UserText)
         moved = self.puppet.move(Tool(), self.context)
         return AgentReply(str(await moved if asyncio.iscoroutine(moved) else moved))
@@ -69,7 +69,7 @@ class PuppetTalk:
 
 def gated(call: Any) -> Any:
     def by_the_gate(tool: Tool, **args: Any) -> Any:
-        gate = current()
+        gate = current_gate()
         if gate is None:
             return call(tool, **args)
         return gate.answer_plainly(tool.name, args, lambda: call(tool, **args)).value
@@ -79,7 +79,7 @@ def gated(call: Any) -> Any:
 
 def gated_async(acall: Any) -> Any:
     async def by_the_gate(tool: Tool, **args: Any) -> Any:
-        gate = current()
+        gate = current_gate()
         if gate is None:
             return await acall(tool, **args)
         return (await gate.answer(tool.name, args, lambda: acall(tool, **args))).value
@@ -90,8 +90,8 @@ def gated_async(acall: Any) -> Any:
 def prepare(puppet: Puppet) -> Begin:
     if not callable(puppet.move):
         raise ValueError("the puppet does not move")
-    place(Tool, "call", gated)
-    place(Tool, "acall", gated_async)
+    gate_method(Tool, "call", gated)
+    gate_method(Tool, "acall", gated_async)
     return lambda context, _: PuppetTalk(puppet, context)
 
 
@@ -333,7 +333,7 @@ def test_how_frameworks_are_known(module: str, name: str, bases: tuple[type, ...
 )
 def test_advice_on_what_is_run_in_another_way(module: str, name: str, words: str | None) -> None:
     """What looks like an agent and is none here is answered with what to do."""
-    advice = advice_on(of_class(module, name))
+    advice = advice_for_handler(of_class(module, name))
     assert (words in advice) if words and advice else advice is words
 
 
@@ -343,7 +343,7 @@ def test_the_executor_waits_for_nobody() -> None:
 
     async def main() -> tuple[Any, Any]:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(LeavingExecutor())
+        loop.set_default_executor(NonWaitingExecutor())
         loop.run_in_executor(None, released.wait)
         with pytest.raises(ZeroDivisionError):
             await loop.run_in_executor(None, lambda: 1 / 0)

@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from agentest.agents.port import AgentReply, Resources, TurnContext
-from agentest.config.agent_types import AGENT_TYPES, AgentType, agent_keys, sight_of
+from agentest.config.agent_types import AGENT_TYPES, AgentType, agent_keys, visibility_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import load
@@ -83,7 +83,7 @@ def test_a_further_type_is_configured_opened_and_seen() -> None:
     )
     assert isinstance(config.agent, ParrotSettings)
     assert [(type(a), a.address) for a in config.compare] == [(ParrotSettings, "cage B")]
-    assert sight_of(config.agent) is Sight.UNSEEN
+    assert visibility_of_agent(config.agent) is Sight.UNSEEN
     assert {"cage", "password", "endpoint"} <= agent_keys()
     result = run_scenarios(
         [scenario("talk", turns=["Hello"])], agent={"type": "parrot", "name": "polly", "cage": "A"}

@@ -13,7 +13,7 @@ from wire import Answer, http
 
 from agentest import scenario
 from agentest.agents.ai_sdk.parts import AssistantMessage
-from agentest.agents.ai_sdk.reply import user_message, version_4
+from agentest.agents.ai_sdk.reply import to_version_4, user_message
 from agentest.agents.protocol_probes import probe_ai_sdk
 from agentest.config.agent_types import AgentConfig
 from agentest.domain.messages import Attachment, UserText
@@ -495,7 +495,7 @@ def test_files_of_a_message() -> None:
         {"type": "file", "mediaType": "image/png", "filename": "a.png", "url": "data:image/png;base64,AA=="},
         {"type": "file", "mediaType": "application/pdf", "url": "https://h/b.pdf"},
     ]
-    (old,) = version_4([sent])
+    (old,) = to_version_4([sent])
     assert old["experimental_attachments"][0] == {
         "contentType": "image/png",
         "url": "data:image/png;base64,AA==",

@@ -17,7 +17,7 @@ import pytest
 
 import agentest
 from agentest import scenario
-from agentest.agents.in_process.tool_gate import Gate, asked
+from agentest.agents.in_process.tool_gate import ToolGate, gate_for_wrapped_tool
 from agentest.agents.port import TurnContext
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
@@ -40,9 +40,9 @@ def really(q: Any) -> str:
     return f"really {q}"
 
 
-async def find(q: Any, gate: Gate | None = None) -> Any:
+async def find(q: Any, gate: ToolGate | None = None) -> Any:
     """A tool that asks before it runs."""
-    gate = asked("find", gate)
+    gate = gate_for_wrapped_tool("find", gate)
     if gate is None:
         return really(q)
 
@@ -52,8 +52,8 @@ async def find(q: Any, gate: Gate | None = None) -> Any:
     return (await gate.answer("find", {"q": q}, run)).value
 
 
-def find_plainly(q: Any, gate: Gate | None = None) -> Any:
-    gate = asked("find", gate)
+def find_plainly(q: Any, gate: ToolGate | None = None) -> Any:
+    gate = gate_for_wrapped_tool("find", gate)
     return really(q) if gate is None else gate.answer_plainly("find", {"q": q}, lambda: really(q)).value
 
 
@@ -223,7 +223,7 @@ def test_a_handler_may_say_whose_it_is() -> None:
     """With ctx a tool is answered even in a thread that knows nothing; a mock may call the real tool."""
 
     async def handler(messages: Any, ctx: Any) -> str:
-        gate = Gate.of(ctx)
+        gate = ToolGate.of(ctx)
         with ThreadPoolExecutor(1, "lost") as threads:
             found = threads.submit(find_plainly, messages[-1]["content"], gate)
             return str(await asyncio.wrap_future(found))
@@ -302,6 +302,6 @@ def test_a_framework_that_is_not_installed(name: str, monkeypatch: pytest.Monkey
 def test_a_context_of_ones_own() -> None:
     """Who tests a handler alone gives it a context of their own, with or without an event loop."""
     own = TurnContext("c", "s", 0, lambda name, args: [name, args], session_id="x")
-    gate = Gate.of(own)
+    gate = ToolGate.of(own)
     assert find_plainly(1, gate) == ["find", {"q": 1}]
     assert asyncio.run(find(2, gate)) == ["find", {"q": 2}]

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from agentest.agents.message_mapping import Form, Hearing
-from agentest.agents.port import Notes
+from agentest.agents.message_mapping import MessagePaths, TurnReader
+from agentest.agents.port import AgentNotes
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 
 
-def hearing(notes: Notes | None = None, **paths: str) -> Hearing:
-    form = Form(**{name: JsonPath(path) for name, path in paths.items()})
-    return Hearing(form, 0, notes or Notes("a", [].append))
+def hearing(notes: AgentNotes | None = None, **paths: str) -> TurnReader:
+    form = MessagePaths(**{name: JsonPath(path) for name, path in paths.items()})
+    return TurnReader(form, 0, notes or AgentNotes("a", [].append))
 
 
 def test_a_reply_at_a_usual_place() -> None:
     """Without a path the reply is found where type http finds it, and a note says where, once."""
     told: list[str] = []
-    notes = Notes("a", told.append)
+    notes = AgentNotes("a", told.append)
     for message in ({"message": {"content": "Hi"}}, {"message": {"content": "Ho"}}):
         heard = hearing(notes)
         heard.hear({"status": "thinking"})
@@ -68,7 +68,7 @@ def test_calls_of_usual_names() -> None:
 def test_untold_calls_are_noted() -> None:
     """Calls that stand where no path looks are told of, once."""
     notes: list[str] = []
-    heard = hearing(Notes("a", notes.append), reply="reply")
+    heard = hearing(AgentNotes("a", notes.append), reply="reply")
     for _ in range(2):
         heard.hear({"steps": [{"tool": "pay", "args": {}}], "reply": "Hi"})
     assert len(notes) == 1

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from http_agents import served
 
-from agentest.agents.detection import Finding, Look
+from agentest.agents.detection import DetectedProtocol, EndpointProbe
 from agentest.agents.protocol_probes import probe_http
 from agentest.support.http.client import open_client
 
@@ -30,13 +30,13 @@ def asks(properties: Mapping[str, str], required: list[str], reply: str = "reply
 ANSWERS = {"reply": {"properties": {"reply": {}, "id": {}}}, "two": {"properties": {"reply": {}, "text": {}}}}
 
 
-def found(paths: Any, at: str = "/chat") -> Finding | None:
-    async def look() -> Finding | None:
+def found(paths: Any, at: str = "/chat") -> DetectedProtocol | None:
+    async def look() -> DetectedProtocol | None:
         async def document(request: web.Request) -> web.Response:
             return web.json_response({"paths": paths, "components": {"schemas": ANSWERS}})
 
         async with served({"GET /openapi.json": document}) as url, open_client() as client:
-            return await probe_http(Look(url + at, client))
+            return await probe_http(EndpointProbe(url + at, client))
 
     return anyio.run(look)
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.agents.http.requests import BodyTemplate, RequestTemplate
-from agentest.agents.http_sender import Outgoing
+from agentest.agents.http_sender import OutgoingRequest
 
 said = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 FORM = "application/x-www-form-urlencoded"
@@ -25,7 +25,7 @@ def encoded(body: Any, content_type: str | None, values: Mapping[str, Any]) -> b
     return found.content
 
 
-def request(endpoint: str, values: Mapping[str, Any], **parts: Any) -> Outgoing:
+def request(endpoint: str, values: Mapping[str, Any], **parts: Any) -> OutgoingRequest:
     template = {"method": "GET", "params": {}, "headers": {}, "body": None, **parts}
     return RequestTemplate(endpoint=endpoint, **template).filled(values)
 

@@ -12,11 +12,11 @@ from talking import Held, as_json, held, looked
 from wire import Answer, hang, http
 
 from agentest import scenario
-from agentest.agents.approvals import Decision, decided_by_user, is_approval, question, resume
+from agentest.agents.approvals import Decision, decision_of_user, is_approval, question_text, resume
 from agentest.agents.langgraph.api import thread_of
 from agentest.agents.langgraph.messages import calls_of, text_of
 from agentest.agents.protocol_probes import probe_langgraph
-from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import Sight
 from agentest.testing import run_scenarios
@@ -247,15 +247,15 @@ CARD = {"action_request": {"action": "order", "args": {}}, "config": {"allow_res
 def test_forms_of_interrupts(value: Any, asks: str, yes: Any, no: Any) -> None:
     """What is asked becomes the reply, and the user's words the answer that this form of question wants."""
     interrupts = [{"value": value, "id": "i1"}]
-    assert question(interrupts) == asks
-    assert resume(interrupts, decided_by_user("Yes")) == yes
-    assert resume(interrupts, decided_by_user("No, wait")) == no
+    assert question_text(interrupts) == asks
+    assert resume(interrupts, decision_of_user("Yes")) == yes
+    assert resume(interrupts, decision_of_user("No, wait")) == no
 
 
 def test_several_interrupts_at_once() -> None:
     """Each is answered by its id."""
     both = [{"value": "A?", "id": "1"}, {"value": {"action_requests": [REQUEST]}, "id": "2"}]
-    assert question(both) == 'A?\n\norder({"n": 1})'
+    assert question_text(both) == 'A?\n\norder({"n": 1})'
     assert resume(both, Decision(approved=True)) == {"1": True, "2": {"decisions": [{"type": "approve"}]}}
     refused = {"decisions": [{"type": "reject", "message": "The user refused."}]}
     assert resume(both, Decision(approved=False)) == {"1": False, "2": refused}
@@ -397,7 +397,7 @@ def test_a_state_of_another_shape() -> None:
     assert "`reply: answer.text` finds nothing" in nothing.problem
     assert "found text at `answr`" in nothing.problem
     settings: Any = TypeAdapter(AgentConfig).validate_python({**GRAPH, "endpoint": "http://h", **ELSEWHERE})
-    assert sight_of(settings) is Sight.UNSEEN
+    assert visibility_of_agent(settings) is Sight.UNSEEN
 
 
 def test_parts_of_messages() -> None:

@@ -20,9 +20,9 @@ from agentest.agents.anthropic_messages import stream as messages_stream
 from agentest.agents.anthropic_messages.client import as_received
 from agentest.agents.anthropic_messages.message import blocks_of, made_so_far, read_blocks, usage_of
 from agentest.agents.http_sender import EventStream
-from agentest.agents.port import Ignored, Resources
+from agentest.agents.port import IgnoredCounter, Resources
 from agentest.agents.responses import response as responses_stream
-from agentest.agents.responses.items import asked_by_id, output_item
+from agentest.agents.responses.items import output_item, requested_by_id
 from agentest.agents.responses.response import items_of, reply_of
 from agentest.agents.responses.response import made_so_far as made_in_response
 from agentest.domain.messages import ToolResult
@@ -106,7 +106,7 @@ JSON = st.recursive(
 )
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=4)
 LISTS = st.lists(OBJECTS, max_size=4) | JSON
-IGNORED = Ignored(
+IGNORED = IgnoredCounter(
     "agent",
     Resources(
         client=httpx.AsyncClient(),  # type: ignore[arg-type] # nothing is sent
@@ -122,7 +122,7 @@ IGNORED = Ignored(
 def read_response(response: dict[str, Any]) -> None:
     made_in_response(response, 0)
     reply = reply_of(response, 0, "agent", IGNORED)
-    known = asked_by_id(items_of(response))
+    known = requested_by_id(items_of(response))
     results = [
         output_item(ToolResult(asked.id, asked.name, "{}"), known[asked.id]) for asked in reply.tool_requests
     ]
@@ -158,8 +158,8 @@ def test_any_message(message: dict[str, Any], blocks: Any) -> None:
 @pytest.mark.parametrize(
     ("assembly", "whole", "read"),
     [
-        (responses_stream.Assembly, responses_stream.Assembly.response, read_response),
-        (messages_stream.Assembly, messages_stream.Assembly.message, read_message),
+        (responses_stream.ResponseAssembly, responses_stream.ResponseAssembly.response, read_response),
+        (messages_stream.MessageAssembly, messages_stream.MessageAssembly.message, read_message),
     ],
     ids=["responses", "messages"],
 )

@@ -15,7 +15,7 @@ from aiohttp import ClientConnectorError
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import TurnContext
-from agentest.agents.websocket import Connector
+from agentest.agents.websocket import WebSocketConnector
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.domain.messages import UserText
@@ -58,7 +58,7 @@ async def post(client: Any, retries: int) -> object:
 async def open_socket(client: Any, retries: int) -> object:
     config = WebSocketAgent(type="websocket", endpoint="ws://bot/", reply="reply", retries=retries)
     with TimeLimit(5) as limit:
-        return await Connector(config, client).connect(TurnValues([UserText("Hi")], CONTEXT), limit)
+        return await WebSocketConnector(config, client).connect(TurnValues([UserText("Hi")], CONTEXT), limit)
 
 
 @pytest.mark.parametrize("way", [post, open_socket])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentest.agents.reply_paths import nothing_found, places_of_text, text_of
+from agentest.agents.reply_paths import empty_path_message, places_of_text, text_of
 from agentest.support.json_path import JsonPath
 
 
@@ -38,8 +38,8 @@ def test_where_texts_are() -> None:
 def test_a_path_that_finds_nothing() -> None:
     """The message names key and path, says where there is text, and shows the answer."""
     path = JsonPath("data.reply")
-    assert nothing_found("reply", path, {"data": {"answer": "Hello"}}) == (
+    assert empty_path_message("reply", path, {"data": {"answer": "Hello"}}) == (
         "`reply: data.reply` finds nothing in the agent's answer; found text at `data.answer`: "
         '{"data": {"answer": "Hello"}}'
     )
-    assert nothing_found("reply", path, {}).endswith("; there is no text in it: {}")
+    assert empty_path_message("reply", path, {}).endswith("; there is no text in it: {}")

@@ -13,23 +13,25 @@ from aiohttp import web
 from http_agents import Handler, Routes, served
 
 from agentest.agents.advice import Advisor
-from agentest.agents.detection import Look, Seen, recognised
+from agentest.agents.detection import EndpointProbe, ProbeResponse, detect_type
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.http.client import DirectResponse, Headers, open_client
 
 
-def seen(body: Any = b"", status: int = 200, **headers: str) -> Seen:
+def seen(body: Any = b"", status: int = 200, **headers: str) -> ProbeResponse:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Seen(status=status, headers={k.replace("_", "-"): v for k, v in headers.items()}, body=content)
+    return ProbeResponse(
+        status=status, headers={k.replace("_", "-"): v for k, v in headers.items()}, body=content
+    )
 
 
-def lacking(*fields: str) -> Seen:
+def lacking(*fields: str) -> ProbeResponse:
     """A refusal as FastAPI has it."""
     detail = [{"type": "missing", "loc": ["body", name], "msg": "Field required"} for name in fields]
     return seen({"detail": detail}, 422)
 
 
-def lacks(parameter: str) -> Seen:
+def lacks(parameter: str) -> ProbeResponse:
     """A refusal as OpenAI has it."""
     said = f"Missing required parameter: '{parameter}'."
     return seen({"error": {"message": said, "type": "invalid_request_error", "param": parameter}}, 400)
@@ -97,8 +99,8 @@ NOBODYS = [
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_each_protocol_is_recognised(kind: str) -> None:
     """What only one protocol sends is recognised, answers and refusals alike; what anybody sends is not."""
-    assert [recognised(one) for one in ANSWERS[kind]] == [kind] * len(ANSWERS[kind])
-    assert [recognised(one) for one in NOBODYS] == [None] * len(NOBODYS)
+    assert [detect_type(one) for one in ANSWERS[kind]] == [kind] * len(ANSWERS[kind])
+    assert [detect_type(one) for one in NOBODYS] == [None] * len(NOBODYS)
     assert kind in AGENT_TYPES
 
 
@@ -111,8 +113,8 @@ class Nobody:
         raise ConnectionRefusedError
 
 
-def advised(one: Seen, kind: str = "chat_completions", path: str = "/chat") -> str:
-    look = Look(url=f"http://localhost:1{path}", client=Nobody())
+def advised(one: ProbeResponse, kind: str = "chat_completions", path: str = "/chat") -> str:
+    look = EndpointProbe(url=f"http://localhost:1{path}", client=Nobody())
     return anyio.run(Advisor(kind, look).advice, one)
 
 
@@ -187,7 +189,7 @@ def advised(one: Seen, kind: str = "chat_completions", path: str = "/chat") -> s
         "tls",
     ],
 )
-def test_what_is_advised(one: Seen, said: str) -> None:
+def test_what_is_advised(one: ProbeResponse, said: str) -> None:
     """The configuration that would fit, where there is a better one than the configured."""
     assert advised(one) == said
 
@@ -221,10 +223,10 @@ ROUTES: Routes = {
 }
 
 
-async def told(routes: Routes, kind: str, path: str, one: Seen) -> str:
+async def told(routes: Routes, kind: str, path: str, one: ProbeResponse) -> str:
     """The advice on an answer of a server, whose address is left out."""
     async with served(routes) as url, open_client() as client:
-        look = Look(url=f"{url}{path}", client=client)
+        look = EndpointProbe(url=f"{url}{path}", client=client)
         return (await Advisor(kind, look).advice(one)).replace(url, "")
 
 
@@ -245,7 +247,7 @@ NOT_THERE = seen({"detail": "Not Found"}, 404)
     ],
     ids=["own-root", "own-path", "own-server", "here", "here-last", "by-get", "model", "own"],
 )
-def test_where_a_server_was_looked_at(kind: str, path: str, one: Seen, said: str) -> None:
+def test_where_a_server_was_looked_at(kind: str, path: str, one: ProbeResponse, said: str) -> None:
     """What is at the endpoint itself comes first, then the configured type elsewhere, then others."""
     found = anyio.run(told, ROUTES, kind, path, one)
     assert said in found if said else found == ""
@@ -259,10 +261,10 @@ def test_looking_around_sends_nothing_that_an_agent_would_answer() -> None:
         asked.append((request.method, await request.read()))
         return web.Response(status=404)
 
-    async def fail(kind: str, one: Seen, times: int = 50) -> set[tuple[str, bytes]]:
+    async def fail(kind: str, one: ProbeResponse, times: int = 50) -> set[tuple[str, bytes]]:
         asked.clear()
         async with served({"* /{path:.*}": note}) as url, open_client() as client:
-            advisor = Advisor(kind, Look(url=f"{url}/chat", client=client))
+            advisor = Advisor(kind, EndpointProbe(url=f"{url}/chat", client=client))
             async with anyio.create_task_group() as group:
                 for _ in range(times):
                     group.start_soon(advisor.advice, one)
@@ -279,7 +281,7 @@ def test_looking_around_sends_nothing_that_an_agent_would_answer() -> None:
 def test_a_delay_of_this_program_is_no_silence_of_the_server() -> None:
     """Whenever it is held up while it looks, an answer that is there is heard."""
 
-    async def look(steps: int) -> Seen | None:
+    async def look(steps: int) -> ProbeResponse | None:
         def step(left: int) -> None:
             if left:
                 asyncio.get_running_loop().call_soon(step, left - 1)
@@ -288,16 +290,16 @@ def test_a_delay_of_this_program_is_no_silence_of_the_server() -> None:
 
         async with served({"GET /chat": answers({})}) as url, open_client() as client:
             step(steps)
-            return await Look(url=f"{url}/chat", client=client).get()
+            return await EndpointProbe(url=f"{url}/chat", client=client).get()
 
     assert all(hurrying.run(look, steps) for steps in range(12))
 
 
 def test_the_first_error_is_never_hidden() -> None:
     """Advice stands behind what went wrong; before it where the end would be cut."""
-    look = Look(url="http://localhost:1/chat", client=Nobody())
+    look = EndpointProbe(url="http://localhost:1/chat", client=Nobody())
 
-    async def say(problem: str, one: Seen) -> str:
+    async def say(problem: str, one: ProbeResponse) -> str:
         return await Advisor("http", look).advised(problem, one)
 
     fits = "This looks like an AG-UI endpoint: `type: ag_ui`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from agentest.agents.server_output import AgentServers, Printed
+from agentest.agents.server_output import AgentServers, RecentOutput
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.server import Server
 from agentest.config.config import Config
@@ -15,7 +15,7 @@ from agentest.runner.prepare import own_servers
 
 def test_the_last_lines_since_a_turn_began() -> None:
     """A turn gets the last lines that came after its beginning, and how many came before these."""
-    printed = Printed("api")
+    printed = RecentOutput("api")
     printed.add("before")
     began = printed.position
     assert printed.since(began) is None
@@ -35,7 +35,7 @@ def test_the_last_lines_since_a_turn_began() -> None:
 @pytest.mark.parametrize("size", [10, 1000, 70_000])
 def test_more_than_there_is_room_for(size: int) -> None:
     """Of more than the memory holds the end is there, without the line that was cut."""
-    printed = Printed("api")
+    printed = RecentOutput("api")
     for number in range(200):
         printed.add(f"{number} " + "é" * size)
     found = printed.since(0)
@@ -47,7 +47,7 @@ def test_more_than_there_is_room_for(size: int) -> None:
 
 def test_others_may_follow() -> None:
     """Who follows hears of what comes from then on, and of the end."""
-    printed, heard = Printed("api"), list[str | int]()
+    printed, heard = RecentOutput("api"), list[str | int]()
     printed.add("before")
     printed.follow(heard.append, heard.append)
     printed.add("one\ntwo")
@@ -59,7 +59,7 @@ def test_what_comes_a_little_later() -> None:
     """A traceback that comes after the answer is waited for; a silent server that runs is not shown."""
 
     async def go() -> tuple[ServerOutput, ...]:
-        api, silent = Printed("api"), Printed("silent")
+        api, silent = RecentOutput("api"), RecentOutput("silent")
         servers = AgentServers((api, silent))
         began = servers.positions()
         found: list[tuple[ServerOutput, ...]] = []

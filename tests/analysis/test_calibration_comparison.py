@@ -10,21 +10,21 @@ import anyio
 import pytest
 
 from agentest.calibration.agreement import (
-    Answer,
     Figures,
-    Judged,
+    JudgeAnswer,
+    JudgeOutcome,
     consensus_of,
     differences,
     figures_of,
     labelled_metrics,
     pairs_of,
 )
-from agentest.calibration.judge_answers import answers_to, to_ask
+from agentest.calibration.judge_answers import answers_to, judge_requests
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
+    LabelQuestion,
     Labels,
-    Question,
     Value,
 )
 from agentest.config.models import Batch
@@ -34,16 +34,16 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.transcript import Turn
-from agentest.judging.background import Background
+from agentest.judging.background import JudgeBackground
 from agentest.judging.judge import Judge
 from agentest.judging.questions import fingerprint
-from agentest.models.port import Answer as Shape
 from agentest.models.port import CallKey, Message
-from agentest.runner.judge_models import Calibrated, known_calibrations, write_calibrations
+from agentest.models.port import JudgeOutcome as Shape
+from agentest.runner.judge_models import CalibrationLine, known_calibrations, write_calibrations
 
 
-def asked(n: int, metric: str = "faithfulness") -> Question:
-    return Question(conversation=f"c{n}", turn=0, metric=metric)
+def asked(n: int, metric: str = "faithfulness") -> LabelQuestion:
+    return LabelQuestion(conversation=f"c{n}", turn=0, metric=metric)
 
 
 def labels(*given: tuple[int, str, Value]) -> Labels:
@@ -54,8 +54,8 @@ def labels(*given: tuple[int, str, Value]) -> Labels:
 def test_figures_of_a_metric() -> None:
     """Faults are compared: misses and false alarms by themselves; what was not scored is no agreement."""
     people = labels(*((n, "ann", value) for n, value in enumerate([5, 4, 5, 1, 2, 3, 5])))
-    said: dict[Question, Answer] = {
-        asked(n): Judged(value, "why") for n, value in enumerate([5, 5, 2, 1, 5, 4])
+    said: dict[LabelQuestion, JudgeOutcome] = {
+        asked(n): JudgeAnswer(value, "why") for n, value in enumerate([5, 5, 2, 1, 5, 4])
     }
     said[asked(6)] = Unscored("model is down")
     consensus = consensus_of(people)
@@ -76,14 +76,18 @@ def test_no_interval_is_a_point() -> None:
 
     def found(conversations: int) -> Figures:
         questions = [
-            Question(conversation=f"c{n % conversations}", turn=n // conversations, metric="faithfulness")
+            LabelQuestion(
+                conversation=f"c{n % conversations}", turn=n // conversations, metric="faithfulness"
+            )
             for n in range(20)
         ]
         given = [
             Label(question=question, value=1 if n % 4 else 5, by="ann")
             for n, question in enumerate(questions)
         ]
-        said: dict[Question, Answer] = {each.question: Judged(each.value, "why") for each in given}
+        said: dict[LabelQuestion, JudgeOutcome] = {
+            each.question: JudgeAnswer(each.value, "why") for each in given
+        }
         people = Labels({}, given)
         return figures_of("faithfulness", people, consensus_of(people), said)
 
@@ -153,7 +157,7 @@ class Recording:
 
 TALK = LabelledConversation(
     id="c1",
-    background=Background(goal="The goal.", expected_outcome="Refused."),
+    background=JudgeBackground(goal="The goal.", expected_outcome="Refused."),
     turns=(Turn(0, "one", "first"), Turn(1, "two", "second")),
     criteria=("Is kind",),
 )
@@ -163,11 +167,11 @@ TALK = LabelledConversation(
 def test_the_judge_is_asked_as_in_a_run(batch: Batch, calls: int) -> None:
     """In every mode, about labelled questions; a call holds what a run puts there, and no later turn."""
     questions = [
-        Question(conversation="c1", turn=0, metric="faithfulness"),
-        Question(conversation="c1", turn=None, metric=CRITERIA, criterion="Is kind"),
+        LabelQuestion(conversation="c1", turn=0, metric="faithfulness"),
+        LabelQuestion(conversation="c1", turn=None, metric=CRITERIA, criterion="Is kind"),
     ]
     model, talks = Recording(), {"c1": TALK}
-    assert len(list(to_ask(questions, talks, batch, ["faithfulness", "relevance"]))) == calls
+    assert len(list(judge_requests(questions, talks, batch, ["faithfulness", "relevance"]))) == calls
     found = anyio.run(answers_to, questions, talks, Judge(model, 1, batch), ["faithfulness", "relevance"])
     assert list(found) == questions
     assert all(isinstance(answer, Unscored) for answer in found.values())
@@ -182,7 +186,7 @@ def kept(folder: Path, **keys: str) -> Path:
     path = folder / "agentest.calibration.json"
     line = {"metric": "faithfulness", "prompts": fingerprint("faithfulness", Batch.OFF), **keys}
     known = JudgeCalibration(model="m", n=131, agreement=0.9, kappa=0.71234567, low=0.6, high=0.8)
-    write_calibrations(path, [Calibrated(calibration=known, **line)])
+    write_calibrations(path, [CalibrationLine(calibration=known, **line)])
     return path
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.calibration.candidates import Scenarios, gather
+from agentest.calibration.candidates import ProjectScenarios, gather_conversations
 from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
-    Question,
+    LabelQuestion,
     choices,
     is_fault,
-    parsed_value,
+    parse_value,
     questions_of,
 )
 from agentest.calibration.terminal_labelling import Dialogue, open_questions, transcript
@@ -27,12 +27,12 @@ from agentest.config.config import Config
 from agentest.domain.metrics import CRITERIA, GOAL
 from agentest.domain.results import GoalOutcome
 from agentest.domain.transcript import ToolCall, Turn
-from agentest.judging.background import Background, background_of
+from agentest.judging.background import JudgeBackground, background_of
 from agentest.judging.judge_input import conversation_context
 from agentest.judging.questions import CRITERION
 from agentest.runner.plan import Unit
 from agentest.runner.run_summary import known_agent
-from agentest.runner.tools import about_agent
+from agentest.runner.tools import agent_traits
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
@@ -74,10 +74,10 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     )
     found = read_labels(path)
     (talk,) = found.conversations.values()
-    assert talk.background == Background(goal="Book.", expected_outcome="Refused.")
+    assert talk.background == JudgeBackground(goal="Book.", expected_outcome="Refused.")
     assert [turn.turn_index for turn in talk.turns] == [0, 1]
     by = found.by_question()
-    asked = Question(conversation="a", turn=1, metric="faithfulness")
+    asked = LabelQuestion(conversation="a", turn=1, metric="faithfulness")
     assert {name: each.value for name, each in by[asked].items()} == {"ann": 4, "bob": 5}
     values = {question.metric: next(iter(each.values())).value for question, each in by.items()}
     assert values["agent_behavior_failure"] == ("false information", "repetition")
@@ -149,15 +149,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     """A conversation is written once, above its first label; a last line without its end is no harm."""
     call = ToolCall("book", {"at": 9}, {"id": "B1"}, True, 0)
     turns = (Turn(0, "Nine?", "Done.", (call,), started_at="2026-01-01T09:00:00+00:00"),)
-    background = Background(goal="Book.", knowledge=("Open.",), started_at="2026-01-01T09:00:00+00:00")
+    background = JudgeBackground(goal="Book.", knowledge=("Open.",), started_at="2026-01-01T09:00:00+00:00")
     talk = LabelledConversation(id="c-1", background=background, turns=turns, criteria=("Kind",))
     path = tmp_path / "new" / "labels.jsonl"
     writer = LabelWriter(path, set())
     first = Label(
-        question=Question(conversation="c-1", turn=0, metric="faithfulness"), value=3, by="ann", note="so so"
+        question=LabelQuestion(conversation="c-1", turn=0, metric="faithfulness"),
+        value=3,
+        by="ann",
+        note="so so",
     )
     second = Label(
-        question=Question(conversation="c-1", turn=None, metric=CRITERIA, criterion="Kind"), value="met"
+        question=LabelQuestion(conversation="c-1", turn=None, metric=CRITERIA, criterion="Kind"), value="met"
     )
     writer.add(talk, first)
     path.write_text(path.read_text().rstrip("\n"))
@@ -179,12 +182,12 @@ def test_recorded_replies_of_an_evaluation_set_can_be_labelled(tmp_path: Path) -
     path = tmp_path / "a.evalset.json"
     cases = [case("one", **said), case("silent"), case("again", **said)]
     path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": cases}))
-    found = gather(path, Scenarios())
+    found = gather_conversations(path, ProjectScenarios())
     (talk,) = found.conversations.values()
     assert (talk.scenario, talk.turns[0].agent_message) == ("one", "Hello")
     assert found.notes == ["left out 1 case: no reply of an agent is recorded there"]
     with pytest.raises(UsageError, match="cannot be read"):
-        gather(tmp_path / "none.json", Scenarios())
+        gather_conversations(tmp_path / "none.json", ProjectScenarios())
 
 
 @pytest.mark.parametrize(
@@ -216,7 +219,7 @@ def test_judges_are_told_the_same_as_in_a_run(of_agent: Line, of_scenario: Line)
         settings = {"endpoint": agent.endpoint, **of_agent}
         result = run_scenarios([made], agent=settings, model=model, metrics=["goal_completion"])
     [asked] = [request for request in model.requests if request.key.metric == "goal_completion"]
-    about = about_agent("agent", Config.model_validate({"agent": settings}).agent)
+    about = agent_traits("agent", Config.model_validate({"agent": settings}).agent)
     known = known_agent(replace(_unit(), scenario=made, agent="agent", about=about), str)
     turns = result.scenarios[0].conversations[0].conversation.turns
     context = conversation_context(background_of(made, known, turns), turns)
@@ -293,7 +296,9 @@ def test_a_person_sees_as_much_as_the_judge() -> None:
         Turn(0, "Hi", "Hello", calls, state_after={"cart": []}),
         Turn(1, "Bye", "Done", calls[:1], state_after={"cart": ["shoe"]}),
     )
-    known = Background(goal="Book.", instructions="Rule.\n" * 100, started_at="2026-03-02T09:30:00+01:00")
+    known = JudgeBackground(
+        goal="Book.", instructions="Rule.\n" * 100, started_at="2026-03-02T09:30:00+01:00"
+    )
     talk = LabelledConversation(id="a", turns=turns, background=known)
     first = "\n".join(transcript(talk, 0))
     assert 'tool     look(id=1) → {"ok": true, "text": "xxx' in first
@@ -346,5 +351,5 @@ def test_the_order_tells_nothing(tmp_path: Path) -> None:
 def test_a_goal_reached_wrongly_is_a_fault_that_people_can_label() -> None:
     """People may say of a goal all that a judge may say, and `reached wrongly` counts as a fault."""
     assert set(choices("goal_completion")) == set(GoalOutcome)
-    assert is_fault(parsed_value("goal_completion", "reached wrongly"))
-    assert not is_fault(parsed_value("goal_completion", "rightly not reached"))
+    assert is_fault(parse_value("goal_completion", "reached wrongly"))
+    assert not is_fault(parse_value("goal_completion", "rightly not reached"))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agentest.calibration.label_file import read_labels
-from agentest.calibration.labelling_session import answers_to
-from agentest.calibration.labels import choices, parsed_value
-from agentest.calibration.terminal_labelling import keys, typed_value
+from agentest.calibration.labelling_session import answer_choices
+from agentest.calibration.labels import choices, parse_value
+from agentest.calibration.terminal_labelling import keys, parse_typed_value
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.domain.results import CriterionOutcome, GoalOutcome
 
@@ -59,10 +59,10 @@ def test_spreadsheets_write_values_in_their_own_way(tmp_path: Path, given: Line,
 @pytest.mark.parametrize("metric", [*BUILTIN, CRITERIA])
 def test_people_can_answer_whatever_judges_can(metric: str) -> None:
     """Every value of the judge's answer can be given, in the terminal by a key and on the page."""
-    on_page = answers_to(metric)
-    judged = {parsed_value(metric, value) for value in values_of_judges(metric)}
-    assert {parsed_value(metric, each.value) for each in on_page} == judged
-    assert {typed_value(metric, each.key) for each in on_page} == judged
+    on_page = answer_choices(metric)
+    judged = {parse_value(metric, value) for value in values_of_judges(metric)}
+    assert {parse_value(metric, each.value) for each in on_page} == judged
+    assert {parse_typed_value(metric, each.key) for each in on_page} == judged
     shown = " ".join(keys(metric))
     assert all(name in shown for name in choices(metric))
 

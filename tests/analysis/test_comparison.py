@@ -20,11 +20,11 @@ from agentest.history.compared_runs import (
     MeasuredConversation,
     MeasuredRun,
     MeasuredScenario,
-    measured_run,
-    measured_scenario,
+    measure_run,
+    measure_scenario,
     of_agent,
 )
-from agentest.history.comparison import compared
+from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_data import as_json
 from agentest.history.comparison_report import as_markdown, print_text
 from agentest.history.comparison_result import Change, Comparison
@@ -63,7 +63,7 @@ def a_run(*scenarios: MeasuredScenario, **more: Any) -> MeasuredRun:
 
 
 def changes(base: MeasuredRun, new: MeasuredRun) -> dict[str, Change]:
-    return {each.pair.shown.name: each.change for each in compared(base, new).scenarios}
+    return {each.pair.shown.name: each.change for each in compare_measured_runs(base, new).scenarios}
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_many_scenarios_need_more() -> None:
     is said how many conversations would tell."""
     names = [f"s{i}" for i in range(20)]
     base = a_run(*(times(3, 3, name) for name in names))
-    found = compared(base, a_run(times(3, 0, "s0"), *(times(3, 3, name) for name in names[1:])))
+    found = compare_measured_runs(base, a_run(times(3, 0, "s0"), *(times(3, 3, name) for name in names[1:])))
     assert [each.change for each in found.scenarios[:2]] == [Change.WITHIN_NOISE, Change.UNCHANGED]
     assert not found.regressed
     assert found.enough == 5
     assert "`--conversations 5`" in text(found)
-    more = compared(
+    more = compare_measured_runs(
         a_run(*(times(5, 5, name) for name in names)),
         a_run(times(5, 0, "s0"), *(times(5, 5, name) for name in names[1:])),
     )
@@ -110,13 +110,13 @@ def test_scripts_of_a_random_agent() -> None:
     always, never = times(2, 2, "s0", scripted=True), times(2, 0, "s0", scripted=True)
     mixed = [times(2, 1, f"m{i}", scripted=True) for i in range(2)]
     assert changes(a_run(always, *mixed), a_run(never, *mixed))["s0"] is Change.WITHIN_NOISE
-    found = compared(a_run(always, mixed[0]), a_run(never, mixed[0]))
+    found = compare_measured_runs(a_run(always, mixed[0]), a_run(never, mixed[0]))
     assert found.scenarios[0].change is Change.REGRESSED
     assert "passed before, fails now (2 of 2 → 0 of 2)" in text(found)
     assert "played once" not in text(found)
     many = [times(1, 1, f"t{i}", scripted=True) for i in range(60)]
     assert changes(a_run(always, *mixed, *many), a_run(never, *mixed, *many))["s0"] is Change.REGRESSED
-    once = compared(a_run(times(1, 0, scripted=True)), a_run(times(1, 1, scripted=True)))
+    once = compare_measured_runs(a_run(times(1, 0, scripted=True)), a_run(times(1, 1, scripted=True)))
     assert "failed before, passes now (0 of 1 → 1 of 1)" in text(once)
     assert "1 script that changed was played once in each run" in text(once)
 
@@ -125,10 +125,10 @@ def test_repeat_counts_less() -> None:
     """Who stops when the verdict is decided stops at extremes: chance explains more, and it is noted."""
     base, new = times(20, 18), times(20, 12)
     assert changes(a_run(base), a_run(new)) == {"books": Change.REGRESSED}
-    found = compared(a_run(base), a_run(replace(new, repeated=True)))
+    found = compare_measured_runs(a_run(base), a_run(replace(new, repeated=True)))
     assert found.scenarios[0].change is Change.WITHIN_NOISE
     assert found.scenarios[0].rows[0].p == pytest.approx(
-        2 * compared(a_run(base), a_run(new)).scenarios[0].rows[0].p
+        2 * compare_measured_runs(a_run(base), a_run(new)).scenarios[0].rows[0].p
     )
     assert found.notes[0].startswith("repeat: 1 scenario ended when decided")
 
@@ -137,8 +137,8 @@ def test_not_finished() -> None:
     """What the end of a run left undecided is not called errored."""
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "ended")
     left = builders.scenario_result("books", [], verdict=Verdict(Status.ERRORED, (reason,)))
-    found = compared(
-        a_run(times(1, 1)), a_run(replace(measured_scenario(left), agent="shop"), stopped="Ctrl-C")
+    found = compare_measured_runs(
+        a_run(times(1, 1)), a_run(replace(measure_scenario(left), agent="shop"), stopped="Ctrl-C")
     )
     assert [each.why for each in found.scenarios] == ["not finished in the new run"]
 
@@ -161,7 +161,7 @@ def test_scores() -> None:
             )
         )
 
-    found = compared(runs(4.2, 0.5), runs(3.4, 0.0))
+    found = compare_measured_runs(runs(4.2, 0.5), runs(3.4, 0.0))
     rows = {row.name: row for row in found.overall}
     assert rows["helpfulness"].change is Change.REGRESSED
     assert rows["agent_behavior_failure"].change is Change.IMPROVED
@@ -187,7 +187,7 @@ def test_chance_is_rarely_a_regression() -> None:
             )
             for _ in range(2)
         )
-        false += compared(base, new).regressed
+        false += compare_measured_runs(base, new).regressed
     assert false <= 4
 
 
@@ -202,7 +202,7 @@ def test_new_gone_and_not_run() -> None:
     assert changes(a_run(both, old), a_run(both, stopped="interrupted"))["old"] is Change.NOT_COMPARED
     assert changes(a_run(both, stopped="killed"), a_run(both, added))["added"] is Change.NOT_COMPARED
     broken = a_scenario("b.sim.py", [], Status.ERRORED, file="b.sim.py")
-    found = compared(a_run(both, old), a_run(both, broken))
+    found = compare_measured_runs(a_run(both, old), a_run(both, broken))
     assert [each.why for each in found.of(Change.NOT_COMPARED)] == ["its file did not load in the new run"]
     assert not found.regressed
     assert "1 not compared" in text(found)
@@ -212,28 +212,28 @@ def test_what_was_not_selected() -> None:
     """What a part of a run had not selected is neither new nor gone: it is left out, and counted."""
     whole, part = a_run(times(1, 1, "one"), times(1, 1, "two")), a_run(times(1, 1, "one"), partial=True)
     for base, new in ((whole, part), (part, whole)):
-        found = compared(base, new)
+        found = compare_measured_runs(base, new)
         assert [each.pair.shown.name for each in found.scenarios] == ["one"]
         assert found.notes == ("1 scenario not selected in both runs: left out",)
 
 
 def test_no_conversations() -> None:
     """A verdict without a conversation is compared with nothing."""
-    found = compared(a_run(times(0, 0)), a_run(times(1, 1)))
+    found = compare_measured_runs(a_run(times(0, 0)), a_run(times(1, 1)))
     assert [each.why for each in found.scenarios] == ["no conversation in the base run"]
 
 
 def test_pairs() -> None:
     """Scenarios pair by name and agent; one agent may have another name, and a name twice pairs by file."""
-    one = compared(a_run(times(1, 1)), a_run(times(1, 1, agent="v2"), agents=("v2",)))
+    one = compare_measured_runs(a_run(times(1, 1)), a_run(times(1, 1, agent="v2"), agents=("v2",)))
     assert [each.change for each in one.scenarios] == [Change.UNCHANGED]
     assert one.notes == ("agents: shop, now v2",)
     twice = a_run(times(1, 1, scripted=True), times(1, 0, file="b.sim.py", scripted=True))
     worse = a_run(times(1, 0, file="b.sim.py", scripted=True), times(1, 0, scripted=True))
-    found = {each.pair.shown.file: each.change for each in compared(twice, worse).scenarios}
+    found = {each.pair.shown.file: each.change for each in compare_measured_runs(twice, worse).scenarios}
     assert found == {"a.sim.py": Change.REGRESSED, "b.sim.py": Change.UNCHANGED}
     several = a_run(times(1, 1, scripted=True), times(1, 0, agent="v2", scripted=True), agents=("shop", "v2"))
-    between = compared(of_agent(several, "shop"), of_agent(several, "v2"))
+    between = compare_measured_runs(of_agent(several, "shop"), of_agent(several, "v2"))
     assert between.regressed
     assert between.base.label == "shop"
 
@@ -241,14 +241,14 @@ def test_pairs() -> None:
 def test_nothing_in_common() -> None:
     """Runs of other scenarios are not compared: the message names what both have."""
     with pytest.raises(UsageError, match="no scenario is in both runs; r has 'books', r has 'pays'"):
-        compared(a_run(times(1, 1)), a_run(times(1, 1, "pays")))
+        compare_measured_runs(a_run(times(1, 1)), a_run(times(1, 1, "pays")))
 
 
 def test_conditions() -> None:
     """What else was not the same is said: versions, models, agents, conversations, an early end."""
     base = a_run(times(3, 3), models={"judge": "a/old"})
     new = a_run(times(4, 4), version="2", models={"judge": "a/new"}, stopped="--fail-fast")
-    assert compared(base, new).notes == (
+    assert compare_measured_runs(base, new).notes == (
         "the new run ended early (--fail-fast): what had finished is compared",
         "Agentest: 1, now 2; judges may have been asked in other words",
         "model of the judge: a/old, now a/new",
@@ -265,11 +265,11 @@ def test_what_is_measured() -> None:
         builders.failing_conversation("c2"),
         replace(builders.conversation_result(held=builders.conversation("c3")), invalid="rude"),
     ]
-    found = measured_scenario(builders.scenario_result("books", conversations))
+    found = measure_scenario(builders.scenario_result("books", conversations))
     assert [each.passed for each in found.conversations] == [True, False, None]
     assert (found.passed, found.known, found.scripted) == (1, 2, True)
     run = builders.run_result(builders.scenario_result("books", conversations))
-    assert measured_run(run, "r", [found]).scenarios == (found,)
+    assert measure_run(run, "r", [found]).scenarios == (found,)
 
 
 def text(comparison: Comparison) -> str:
@@ -282,7 +282,7 @@ def test_forms() -> None:
     """Text has regressions and counts last, Markdown first and harmless; JSON has all, unchanged ones too."""
     hostile = "| <b> `x`\n::error::"
     base = a_run(times(1, 1, hostile, scripted=True), times(1, 1, "same"), times(1, 1, "old"))
-    found = compared(base, a_run(times(1, 0, hostile, scripted=True), times(1, 1, "same")))
+    found = compare_measured_runs(base, a_run(times(1, 0, hostile, scripted=True), times(1, 1, "same")))
     shown = text(found).splitlines()
     assert shown[-1] == "1 regressed, 1 gone, 1 unchanged"
     assert shown.index("Gone") < shown.index("Regressed")

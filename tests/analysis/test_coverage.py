@@ -17,17 +17,25 @@ from hypothesis import strategies as st
 from rich.console import Console
 from stored import to_json
 
-from agentest.authoring.coverage import Coverage, CoveredShare, Level, Placed, ToolUse, measure, worst
+from agentest.authoring.coverage import (
+    Coverage,
+    CoveredShare,
+    Level,
+    PlacedScenario,
+    ToolUsage,
+    measure,
+    worst,
+)
 from agentest.authoring.coverage_report import print_text
-from agentest.cli.coverage import covered as measured
-from agentest.cli.coverage import enough, show
+from agentest.cli.coverage import coverage_status, show
+from agentest.cli.coverage import measure_coverage as measured
 from agentest.config.config import Config
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import CaseId, RunResult, Status
 from agentest.runner.plan import Options, Unit, make_plan
-from agentest.runner.prepare import Request
+from agentest.runner.prepare import RunRequest
 from agentest.scenarios.definition import scenario
-from agentest.scenarios.discovery import Discovered
+from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
 from agentest.store.reader import stored_run
 from agentest.support.errors import ExitCode, UsageError
@@ -39,7 +47,7 @@ def place(name: str, *tags: str, **more: Any) -> Scenario:
 
 def units(*scenarios: Scenario) -> Sequence[Unit]:
     config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})
-    return make_plan(config, Discovered(scenarios), Options(), Path.cwd()).units
+    return make_plan(config, DiscoveredScenarios(scenarios), Options(), Path.cwd()).units
 
 
 def covered(scenarios: Sequence[Scenario], *results: RunResult, **more: Any) -> Coverage:
@@ -120,7 +128,7 @@ def test_tools_called_and_failed() -> None:
         )
     )
     found = covered(MATRIX, result)
-    assert found.tools == (ToolUse("pay", 5, 3), ToolUse("lookup", 0, 0), ToolUse("secret", 1, 0))
+    assert found.tools == (ToolUsage("pay", 5, 3), ToolUsage("lookup", 0, 0), ToolUsage("secret", 1, 0))
     assert found.tools_share == CoveredShare(2, 3)
 
 
@@ -132,7 +140,7 @@ def test_calls_of_a_turn_that_never_closed_count() -> None:
     result = builders.run_result(
         builders.scenario_result("pays", [builders.conversation_result(held=broken)])
     )
-    assert covered(MATRIX, result).tools[0] == ToolUse("pay", 1, 0)
+    assert covered(MATRIX, result).tools[0] == ToolUsage("pay", 1, 0)
 
 
 def test_filters_narrow_the_results_too() -> None:
@@ -163,7 +171,7 @@ def test_a_share_can_be_demanded(
     least: float | None, code: ExitCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Four of six cells are enough for 66.6 percent and too few for 66.7."""
-    assert enough(covered(MATRIX), least) is code
+    assert coverage_status(covered(MATRIX), least) is code
     told = capsys.readouterr().err
     assert ("cells with a scenario: 4 of 6 (66 %), less than the 66.7 %" in told) is (code is ExitCode.FAILED)
 
@@ -172,13 +180,13 @@ def test_each_share_counts() -> None:
     """All cells have a scenario, but no tool was called: that is below any share."""
     full = covered([place("s", "task:a", "path:b", tools={"pay": {}})], builders.run_result(ran("s")))
     assert full.cells_share == CoveredShare(1, 1)
-    assert enough(full, 1) is ExitCode.FAILED
+    assert coverage_status(full, 1) is ExitCode.FAILED
 
 
 def test_nothing_to_measure_is_no_pass() -> None:
     """A demanded share of nothing is refused: unknown is never pass."""
     with pytest.raises(UsageError, match="nothing to measure"):
-        enough(covered([place("s")]), 0)
+        coverage_status(covered([place("s")]), 0)
 
 
 def test_without_tags_and_results_the_text_says_what_to_do() -> None:
@@ -239,7 +247,7 @@ def test_the_markdown() -> None:
 @given(
     st.lists(
         st.builds(
-            Placed,
+            PlacedScenario,
             name=st.text(max_size=20),
             where=st.just("a.sim.py:1"),
             tasks=st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True).map(tuple),
@@ -250,7 +258,7 @@ def test_the_markdown() -> None:
         ),
         max_size=6,
     ),
-    st.lists(st.builds(ToolUse, st.text(max_size=9), st.integers(0, 9), st.integers(0, 9)), max_size=3),
+    st.lists(st.builds(ToolUsage, st.text(max_size=9), st.integers(0, 9), st.integers(0, 9)), max_size=3),
     st.booleans(),
 )
 def test_any_coverage_can_be_told(scenarios: Any, tools: Any, with_results: bool) -> None:
@@ -356,7 +364,7 @@ def test_cases_of_sets_are_counted_before_they_run(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     cases = [case("pay/happy", invocation("x", "y"), agentest={"tags": ["unit"]}), simulated("play")]
     (tmp_path / "a.test.json").write_text(json.dumps(eval_set("a", *cases)))
-    request = Request(tmp_path)
+    request = RunRequest(tmp_path)
     assert rows(measured(request, (), ["a.test.json"]).coverage) == {
         ("pay", "happy"): [["pay/happy"], [], []],
         ("a", "play"): [[], [], ["play"]],

@@ -27,16 +27,16 @@ from agentest.adk.formats.eval_set import (
     tool_responses,
 )
 from agentest.authoring.export import export, write
-from agentest.authoring.export_selection import Held, evaluation_set, read_earlier, select
+from agentest.authoring.export_selection import ExportedConversation, evaluation_set, read_earlier, select
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Attached, Conversation, Remark, ToolCall, Turn
+from agentest.domain.transcript import AttachedFile, Conversation, Remark, ToolCall, Turn
 from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.definition import collecting
+from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.python_literals import literal
-from agentest.scenarios.source_code import script
+from agentest.scenarios.source_code import export_script
 from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document
@@ -77,8 +77,8 @@ def results(tmp_path: Path, result: RunResult) -> Path:
     return path
 
 
-def held(*turns: Turn, id: str = "s-1", name: str = "s") -> Held:
-    return Held(name, "agent", Conversation(id, turns, Ending.SCRIPT), True)
+def held(*turns: Turn, id: str = "s-1", name: str = "s") -> ExportedConversation:
+    return ExportedConversation(name, "agent", Conversation(id, turns, Ending.SCRIPT), True)
 
 
 def run_of(*conversations: Any, name: str = "s") -> RunResult:
@@ -87,7 +87,7 @@ def run_of(*conversations: Any, name: str = "s") -> RunResult:
 
 
 def scenarios_of(source: str) -> list[Scenario]:
-    with collecting() as found:
+    with collect_scenarios() as found:
         exec(compile(source, "exported.sim.py", "exec"), {})
     return found
 
@@ -228,7 +228,7 @@ def test_the_source_is_formatted(tmp_path: Path) -> None:
     @given(stories, prose.filter(str.strip))
     def make(story: Any, name: str) -> None:
         turns = [Turn(0, said, reply, tuple(call_of(*each) for each in made)) for said, made, reply in story]
-        sources.append(script([held(*turns, name=name), held(*turns[:1], id="s-2")]))
+        sources.append(export_script([held(*turns, name=name), held(*turns[:1], id="s-2")]))
         ast.parse(sources[-1])
 
     make()
@@ -249,7 +249,7 @@ def call_of(name: str, args: Any, outcome: Any) -> ToolCall:
 def test_long_texts_are_written_in_pieces() -> None:
     """Prose keeps to the line length, cut between words; nothing is lost."""
     said = "Where is my order? " * 12
-    source = script([held(builders.turn(user=said))])
+    source = export_script([held(builders.turn(user=said))])
     assert max(map(len, source.splitlines())) <= 88
     assert scenarios_of(source)[0].turns[0].user_message == said
 
@@ -274,7 +274,9 @@ def test_a_whole_file() -> None:
         ToolCall("flag", {}, True, True, 0),
         ToolCall("down", {}, {"error": "gone"}, True, 0, error="gone"),
     )
-    source = script([held(builders.turn(user="Where?", tool_calls=calls), name="late order", id="late-1")])
+    source = export_script(
+        [held(builders.turn(user="Where?", tool_calls=calls), name="late order", id="late-1")]
+    )
     assert (
         source
         == '''\
@@ -317,13 +319,13 @@ scenario(
 def test_names_that_cannot_stand_before_an_equals_sign(name: str) -> None:
     """Arguments of such names are written as a dict, and compared exactly."""
     call = builders.tool_call("x", {name: 1, "plain": 2})
-    (made,) = scenarios_of(script([held(builders.turn(tool_calls=(call,)))]))
+    (made,) = scenarios_of(export_script([held(builders.turn(tool_calls=(call,)))]))
     assert made.trajectory[0].expected == (ExpectedCall("x", {name: 1, "plain": 2}, "exact"),)
 
 
 def test_only_what_is_used_is_imported() -> None:
     """A conversation without tools needs `scenario` alone, and expects no calls."""
-    source = script([held(builders.turn(user="Hello"))])
+    source = export_script([held(builders.turn(user="Hello"))])
     assert "from agentest import scenario\n" in source
     assert '"expected": []' in source
 
@@ -343,7 +345,7 @@ def test_unfinished_conversations_are_left_out_and_told(tmp_path: Path) -> None:
 
 def test_conversations_with_files_are_left_out_and_told(tmp_path: Path) -> None:
     """Results do not keep the files that a user sent: a test made of the rest would be another one."""
-    sent = builders.conversation("c2", [builders.turn(attachments=(Attached("image/png", "a.png", 4),))])
+    sent = builders.conversation("c2", [builders.turn(attachments=(AttachedFile("image/png", "a.png", 4),))])
     exported = export(results(tmp_path, run_of(builders.conversation("c1"), sent)), "evalset")
     assert exported.notes == ("left out c2, whose user sent files along: results do not keep them",)
 
@@ -362,7 +364,7 @@ def test_the_state_that_a_session_began_with(tmp_path: Path) -> None:
 def test_tools_that_the_agent_ran_itself_have_no_mocks() -> None:
     """What its server told of is expected of it; a mock would not reach it, and the scenario be refused."""
     ran = ToolCall("look", {"at": 1}, {"ok": True}, mocked=False, turn_index=0, seen_by=SeenBy.AGENT)
-    (found,) = scenarios_of(script([held(builders.turn(tool_calls=(ran,)))]))
+    (found,) = scenarios_of(export_script([held(builders.turn(tool_calls=(ran,)))]))
     assert not found.tools
     assert found.trajectory is not None
     assert [one.name for one in found.trajectory[0].expected or ()] == ["look"]

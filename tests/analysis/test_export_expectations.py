@@ -13,9 +13,9 @@ from stored import to_json
 
 from agentest.adk.formats.reader import read_eval_set
 from agentest.authoring.export import Exported, export
-from agentest.authoring.export_expectations import find, held_to
-from agentest.authoring.export_selection import Held
-from agentest.scenarios.definition import collecting
+from agentest.authoring.export_expectations import find, with_expectations
+from agentest.authoring.export_selection import ExportedConversation
+from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
 from agentest.support.importing import Imports
@@ -59,7 +59,7 @@ def exported(folder: Path, form: Any = "scenario") -> Exported:
 
 
 def scenarios_of(source: bytes) -> list[Scenario]:
-    with collecting() as found:
+    with collect_scenarios() as found:
         exec(compile(source, "exported.sim.py", "exec"), {})
     return found
 
@@ -145,10 +145,12 @@ def test_cases_keep_what_they_say(tmp_path: Path) -> None:
     own = {"trajectory": {"expected": [{"name": "lookup", "args": {"order_id": {"number": 17}}}]}}
     path = tmp_path / "shop.test.json"
     path.write_text(documents.text(documents.eval_set("shop", {**case, "agentest": own})))
-    held = Held("shop/c", "agent", builders.conversation(), passed=True, file=path.name, eval_id="c")
+    held = ExportedConversation(
+        "shop/c", "agent", builders.conversation(), passed=True, file=path.name, eval_id="c"
+    )
     gone = replace(held, scenario="shop/d", eval_id="d")
     found = find([held, gone], tmp_path, 0)
-    (one, other), notes = held_to([held, gone], found, "evalset")
+    (one, other), notes = with_expectations([held, gone], found, "evalset")
     assert one.own is not None
     assert one.own.trajectory["expected"] == own["trajectory"]["expected"]
     assert other.own is None

@@ -11,7 +11,14 @@ import pytest
 from agentest import scenario
 from agentest.adk.formats.reader import read_eval_set
 from agentest.adk.set_files import ChangedOnDisk
-from agentest.authoring.saved_conversation import GOAL, Talk, ToWrite, Wish, to_write, write
+from agentest.authoring.saved_conversation import (
+    GOAL,
+    ConversationToSave,
+    PreparedFile,
+    SaveRequest,
+    prepare_file,
+    write,
+)
 from agentest.config.config import Config
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
@@ -24,12 +31,14 @@ CAMEL = (
 )
 
 
-def planned(root: Path, kind: Any, path: str, *calls: ToolCall, **options: Any) -> ToWrite:
+def planned(root: Path, kind: Any, path: str, *calls: ToolCall, **options: Any) -> PreparedFile:
     """What would be written of a conversation of one turn with these calls."""
     held = builders.conversation("c1", [builders.turn(tool_calls=calls)])
     by = scenario("books", **({"turns": ["x"]} | options))
-    wish = Wish(kind=kind, path=path, name="new")
-    return to_write(Talk(conversation=held, scenario=by, agent="agent", began=1.0), wish, root, CONFIG)
+    wish = SaveRequest(kind=kind, path=path, name="new")
+    return prepare_file(
+        ConversationToSave(conversation=held, scenario=by, agent="agent", began=1.0), wish, root, CONFIG
+    )
 
 
 def test_a_set_keeps_its_form(tmp_path: Path) -> None:

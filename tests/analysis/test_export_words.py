@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 
 from agentest.scenarios import source_code
 from agentest.scenarios.calls import AnyOf, CallOrder, ExpectedCall
-from agentest.scenarios.definition import collecting
+from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import absent, each, instance, one_of, optional, text
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.python_literals import Brackets, Item, Node, Text, imports, opened
+from agentest.scenarios.python_literals import (
+    BracketedSource,
+    SourceItem,
+    SourceNode,
+    StringLiteral,
+    imports,
+    split_source,
+)
 from agentest.scenarios.source_code import NAMES
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
@@ -25,15 +32,19 @@ ORDERS = ("before", "never_after")
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def source(**options: Node) -> str:
+def source(**options: SourceNode) -> str:
     """A scenario file with these options."""
-    items = [Item(Text("s")), Item('["hi"]', "turns="), *(Item(v, f"{k}=") for k, v in options.items())]
-    made = Brackets("scenario(", tuple(items), ")")
-    return imports([made], NAMES, "agentest") + "\n\n" + opened(made) + "\n"
+    items = [
+        SourceItem(StringLiteral("s")),
+        SourceItem('["hi"]', "turns="),
+        *(SourceItem(v, f"{k}=") for k, v in options.items()),
+    ]
+    made = BracketedSource("scenario(", tuple(items), ")")
+    return imports([made], NAMES, "agentest") + "\n\n" + split_source(made) + "\n"
 
 
 def read(file: str) -> Scenario:
-    with collecting() as found:
+    with collect_scenarios() as found:
         exec(compile(file, "exported.sim.py", "exec"), {})
     return found[0]
 
@@ -180,8 +191,8 @@ scenario(
 )
 def test_values_are_written_with_the_words_that_made_them(value: Any, written: str) -> None:
     """A word is written with what it was given, at any depth, and reads back as an equal value."""
-    made = Brackets("scenario(", (Item(source_code.value_of(value)),), ")")
-    assert opened(made).splitlines()[1].strip().removesuffix(",") == written
+    made = BracketedSource("scenario(", (SourceItem(source_code.value_of(value)),), ")")
+    assert split_source(made).splitlines()[1].strip().removesuffix(",") == written
     names = {}
     exec(imports([made], NAMES, "agentest"), names)
     assert repr(eval(written, names)) == repr(value)
@@ -199,5 +210,5 @@ def test_values_are_written_with_the_words_that_made_them(value: Any, written: s
 )
 def test_what_has_no_source_says_where_it_stands(wanted: Trajectory, said: str) -> None:
     """A function, a set, a key that is no text: the message begins with the place."""
-    with pytest.raises(source_code.NoForm, match=f"^{re.escape(said)}"):
+    with pytest.raises(source_code.NoSourceForm, match=f"^{re.escape(said)}"):
         source_code.trajectory(wanted)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.authoring.mock_module import Module, module_of
-from agentest.authoring.recorded_calls import Declared, Gathered, gather
+from agentest.authoring.mock_module import MockModule, module_of
+from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import UNANSWERED, ToolCall
 from agentest.mocks.resolver import MockResolver
@@ -50,15 +50,17 @@ def call(name: str, args: Any, outcome: Any, **more: Any) -> ToolCall:
     return ToolCall(name, args, outcome, False, 0, **more)
 
 
-def recorded(calls: Sequence[ToolCall], declared: Mapping[str, Declared] | None = None) -> Gathered:
-    return gather([calls], Redactor(), declared)
+def recorded(
+    calls: Sequence[ToolCall], declared: Mapping[str, ToolDeclaration] | None = None
+) -> RecordedTools:
+    return gather_tools([calls], Redactor(), declared)
 
 
-def written(gathered: Gathered) -> Module:
+def written(gathered: RecordedTools) -> MockModule:
     return module_of(gathered.tools, "recorded_tools")
 
 
-def imported(module: Module, folder: Path) -> dict[str, Any]:
+def imported(module: MockModule, folder: Path) -> dict[str, Any]:
     """What the module defines, when it lies in a folder with its files."""
     path = folder / "recorded_tools.py"
     for name, text in module.files.items():
@@ -69,7 +71,7 @@ def imported(module: Module, folder: Path) -> dict[str, Any]:
     return names
 
 
-def answers(module: Module, folder: Path, calls: Sequence[tuple[str, Any]]) -> list[ToolCall]:
+def answers(module: MockModule, folder: Path, calls: Sequence[tuple[str, Any]]) -> list[ToolCall]:
     """What the mocks answer to these calls in one conversation."""
     tools = parse_tools({"tools": imported(module, folder)["tools"]})
     mocks = MockResolver(tools, scenario="s", conversation_id="c")
@@ -130,14 +132,16 @@ def test_declared_tools_answer_the_same(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Any, Any]], schema: dict[str, Any]
 ) -> None:
     """Whatever a tool declares, its mock takes the calls that were made, even where they do not fit."""
-    declared = {name: Declared(description='Says """it""" \\', parameters=schema) for name, _, _ in history}
+    declared = {
+        name: ToolDeclaration(description='Says """it""" \\', parameters=schema) for name, _, _ in history
+    }
     made = written(recorded([call(*each) for each in history], declared))
     told = answers(made, tmp_path_factory.mktemp("m"), [(name, args) for name, args, _ in history])
     assert [outcome(each) for each in told] == [outcome(call(*each)) for each in history], made.source
     assert not any(each.invalid_arguments for each in told), made.source
 
 
-BOOKING = Declared(
+BOOKING = ToolDeclaration(
     description="Books a slot.\nLong story.",
     parameters={
         "type": "object",
@@ -185,7 +189,7 @@ def test_conversations_are_put_together(tmp_path: Path) -> None:
     """One that went further continues another; where they disagree, the first counts, and that is told."""
     first = [call("n", {}, 1), call("id", {}, "A"), call("only", {}, True)]
     second = [call("n", {}, 1), call("n", {}, 2), call("id", {}, "B")]
-    gathered = gather([first, second], Redactor())
+    gathered = gather_tools([first, second], Redactor())
     told = answers(written(gathered), tmp_path, [("n", {}), ("n", {}), ("id", {}), ("only", {})])
     assert [each.result for each in told] == [1, 2, "A", True]
     assert gathered.notes == (
@@ -259,7 +263,7 @@ def test_a_failing_request_keeps_its_status(tmp_path: Path) -> None:
     failing = call("get_order", {"id": 1}, RuntimeError("x"), seen_by=SeenBy.MOCK_SERVER)
     failing = replace(failing, result={"detail": "no such order"})
     found = call("get_order", {"id": 2}, {"id": 2}, seen_by=SeenBy.MOCK_SERVER)
-    gathered = gather([[failing, found]], Redactor(), None, [(404, 200)])
+    gathered = gather_tools([[failing, found]], Redactor(), None, [(404, 200)])
     made = written(gathered)
     assert 'raise HttpResponse(404, {"detail": "no such order"})' in made.source
     told, other = answers(made, tmp_path, [("get_order", {"id": 1}), ("get_order", {"id": 2})])

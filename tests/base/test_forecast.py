@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentest.domain.forecast import Earlier, Forecast, Planned, Took, day_and_time, forecast, forecast_words
+from agentest.domain.forecast import (
+    Forecast,
+    PastRun,
+    PlannedUnit,
+    ScenarioResources,
+    forecast,
+    format_forecast,
+    format_relative_moment,
+)
 
 MODELS = {"user": "openai/gpt-5-mini", "judge": "openai/gpt-5-mini"}
 NOW = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
@@ -14,21 +22,21 @@ NOW = datetime(2026, 3, 5, 12, 0, tzinfo=UTC)
 
 def took(
     conversations: int = 2, talking_s: float = 20.0, judging_s: float = 4.0, cost: float | None = 0.1
-) -> Took:
+) -> ScenarioResources:
     """Ten seconds of talk a conversation, two of judging, 5 cents."""
-    return Took(conversations=conversations, talking_s=talking_s, judging_s=judging_s, cost=cost)
+    return ScenarioResources(conversations=conversations, talking_s=talking_s, judging_s=judging_s, cost=cost)
 
 
-def earlier(**scenarios: Took) -> Earlier:
+def earlier(**scenarios: ScenarioResources) -> PastRun:
     by_place = {(name, "shop"): each for name, each in scenarios.items()}
-    return Earlier(started_at="2026-03-04T14:03:00+00:00", models=MODELS, took=by_place)
+    return PastRun(started_at="2026-03-04T14:03:00+00:00", models=MODELS, took=by_place)
 
 
-def planned(name: str = "a", conversations: int = 4, **more: object) -> Planned:
-    return Planned(name=name, agent="shop", conversations=conversations, **more)  # type: ignore[arg-type]
+def planned(name: str = "a", conversations: int = 4, **more: object) -> PlannedUnit:
+    return PlannedUnit(name=name, agent="shop", conversations=conversations, **more)  # type: ignore[arg-type]
 
 
-def found(*units: Planned, by: Earlier, concurrency: int = 2) -> Forecast:
+def found(*units: PlannedUnit, by: PastRun, concurrency: int = 2) -> Forecast:
     result = forecast(units, by, concurrency, MODELS)
     assert result is not None
     return result
@@ -43,7 +51,7 @@ def found(*units: Planned, by: Earlier, concurrency: int = 2) -> Forecast:
         pytest.param([planned(line="x"), planned("b", line="x")], 82.0, id="a line of an exclusive agent"),
     ],
 )
-def test_time_is_that_of_conversations_in_their_places(units: list[Planned], seconds: float) -> None:
+def test_time_is_that_of_conversations_in_their_places(units: list[PlannedUnit], seconds: float) -> None:
     """Each takes a place when one is free; judges come last; lines and turns are kept."""
     assert found(*units, by=earlier(a=took(), b=took())).seconds == seconds
 
@@ -54,7 +62,7 @@ def test_cost_is_that_of_as_many_conversations() -> None:
     result = found(planned("a", 4), planned("b", 2), planned("new", 3), by=by)
     assert result.cost == pytest.approx(0.2 + 0.5 + 3 * 0.35 / 3)
     assert (result.scenarios, result.new) == (3, 1)
-    assert forecast_words(result, NOW) == (
+    assert format_forecast(result, NOW) == (
         "about 2 min and 1.05 USD, by the run of yesterday 14:03; "
         "1 of 3 scenarios is new: taken as the average"
     )
@@ -63,18 +71,18 @@ def test_cost_is_that_of_as_many_conversations() -> None:
 def test_what_is_not_known_is_not_invented() -> None:
     """Without a price there is no cost, with other models neither, and without conversations nothing."""
     unpriced = found(planned(), by=earlier(a=took(cost=None)))
-    assert "the cost is not known: a model has no known price" in forecast_words(unpriced, NOW)
+    assert "the cost is not known: a model has no known price" in format_forecast(unpriced, NOW)
     other = forecast([planned()], earlier(a=took()), 2, {"user": None, "judge": None})
     assert other is not None
     assert other.cost is None
-    assert "its models were others, so the cost is not known" in forecast_words(other, NOW)
+    assert "its models were others, so the cost is not known" in format_forecast(other, NOW)
     strange = found(planned("z"), by=earlier(a=took()))
-    assert "none of these scenarios was in it" in forecast_words(strange, NOW)
+    assert "none of these scenarios was in it" in format_forecast(strange, NOW)
     assert forecast([planned()], earlier(), 2, MODELS) is None
 
 
 def test_a_moment_is_named_as_one_would_today() -> None:
     """Today, yesterday, or the day; what is no moment stays what it is."""
-    assert day_and_time("2026-03-05T08:00:00+00:00", NOW) == "today 08:00"
-    assert day_and_time("2026-01-02T08:00:00.123+00:00", NOW) == "2026-01-02 08:00"
-    assert day_and_time("then", NOW) == "then"
+    assert format_relative_moment("2026-03-05T08:00:00+00:00", NOW) == "today 08:00"
+    assert format_relative_moment("2026-01-02T08:00:00.123+00:00", NOW) == "2026-01-02 08:00"
+    assert format_relative_moment("then", NOW) == "then"

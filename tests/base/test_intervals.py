@@ -19,7 +19,7 @@ from agentest.support.statistics.intervals import (
     student,
     wilson,
 )
-from agentest.support.statistics.power import draws_to_tell, lower_rate_told
+from agentest.support.statistics.power import detectable_rate, draws_needed
 
 SCALE = (1.0, 5.0)
 clusters = st.lists(st.lists(st.integers(1, 5).map(float), max_size=5), min_size=1, max_size=8)
@@ -200,7 +200,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
 @pytest.mark.parametrize(("draws", "rate"), [(3, 0.9), (13, 0.9), (10, 0.8), (1, 0.97)])
 def test_what_can_be_told(draws: int, rate: float) -> None:
     """A rate that can be told is refused wrongly in 5 of 100 samples at most, and rightly in 80."""
-    told = lower_rate_told(draws, rate)
+    told = detectable_rate(draws, rate)
     assert told is not None
 
     def at_most(most: int, each: float) -> float:
@@ -213,9 +213,9 @@ def test_what_can_be_told(draws: int, rate: float) -> None:
 
 def test_how_many_draws_it_takes() -> None:
     """The number of draws that is named is the first that tells the two rates apart."""
-    found = draws_to_tell(0.6, 0.9)
+    found = draws_needed(0.6, 0.9)
     assert found is not None
-    told = [lower_rate_told(draws, 0.9) or 0.0 for draws in (*range(1, found), found)]
+    told = [detectable_rate(draws, 0.9) or 0.0 for draws in (*range(1, found), found)]
     assert max(told[:-1]) < 0.6 <= told[-1]
-    assert lower_rate_told(1, 0.9) is None
-    assert draws_to_tell(0.89, 0.9, most=20) is None
+    assert detectable_rate(1, 0.9) is None
+    assert draws_needed(0.89, 0.9, most=20) is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentest.support.json_patch import BadPatch, Copies, patched
+from agentest.support.json_patch import BadPatch, CopyLimit, patched
 
 VALUE = {"a": {"b": 1}, "list": [1, 2], "x/y": 1, "m~n": 2}
 GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -64,7 +64,7 @@ def test_copies_have_an_end() -> None:
     doubling = [{"op": "copy", "from": "/a", "path": "/a/-"} for _ in range(64)]
     with pytest.raises(BadPatch, match="more than 10 MB"):
         patched({"a": ["x"]}, doubling)
-    copies = Copies(left=1000)
+    copies = CopyLimit(left=1000)
     assert patched({"a": "x" * 500}, [{"op": "copy", "from": "/a", "path": "/b"}], copies)
     with pytest.raises(BadPatch, match="copy"):
         patched({"a": "x" * 500}, [{"op": "copy", "from": "/a", "path": "/b"}], copies)

@@ -17,7 +17,7 @@ from agentest.domain.metrics import (
     TRAJECTORY_METRICS,
     Kind,
     MetricDefinition,
-    one_for_each,
+    require_entry_for_each,
 )
 
 ANCHORS = Anchors(five="good", three="fair", one="bad")
@@ -51,11 +51,11 @@ def test_a_table_has_one_entry_for_each_metric() -> None:
     """A table that leaves a metric out, or names one that does not exist, is refused by name."""
     metrics = list(ADK_METRICS.values())
     table = {metric.name: metric for metric in metrics}
-    assert one_for_each(metrics, table) is table
+    assert require_entry_for_each(metrics, table) is table
     with pytest.raises(LookupError, match="safety_v1"):
-        one_for_each(metrics, {name: 1 for name in table if name != "safety_v1"})
+        require_entry_for_each(metrics, {name: 1 for name in table if name != "safety_v1"})
     with pytest.raises(LookupError, match="vibes"):
-        one_for_each(metrics, {**table, "vibes": table["safety_v1"]})
+        require_entry_for_each(metrics, {**table, "vibes": table["safety_v1"]})
 
 
 def test_what_is_derived_from_the_table() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentest.support.dates import moment_of, shown_moment, without_moments
+from agentest.support.dates import format_moment, mask_moments, moment_of
 
 NOON_UTC = 1_794_830_400 * 1_000_000_000
 """2026-11-16, 12:00:00 UTC, in nanoseconds."""
@@ -39,8 +39,8 @@ def test_the_local_time_is_kept_and_shown(
     assert moment_of(NOON_UTC) == moment
     zone.setenv("TZ", "UTC")  # who judges elsewhere shows the same
     time.tzset()
-    assert shown_moment(moment) == shown
-    assert without_moments(f"It is {shown}.") == "It is (a moment)."
+    assert format_moment(moment) == shown
+    assert mask_moments(f"It is {shown}.") == "It is (a moment)."
 
 
 @pytest.mark.parametrize(
@@ -55,5 +55,5 @@ def test_the_local_time_is_kept_and_shown(
 )
 def test_moments_in_other_forms(text: str, shown: str) -> None:
     """What has no offset is shown without one, and what is no moment as it is."""
-    assert shown_moment(text) == shown
-    assert without_moments(shown) == ("(a moment)" if shown[:3] == "Mon" else shown)
+    assert format_moment(text) == shown
+    assert mask_moments(shown) == ("(a moment)" if shown[:3] == "Mon" else shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from agentest.support.terminal import reminded
+from agentest.support.terminal import with_reminders
 
 
 class Waits(threading.Event):
@@ -29,7 +29,7 @@ def test_long_work_is_named_and_the_thread_ends_with_it() -> None:
     said: list[str] = []
     waits = Waits(2)
     before = set(threading.enumerate())
-    with reminded("reading", said.append, lambda: waits):
+    with with_reminders("reading", said.append, lambda: waits):
         assert waits.passed.wait(60)
     assert said == ["agentest: reading: 5 s so far", "agentest: reading: 35 s so far"]
     assert waits.pauses == [5.0, 30.0, 30.0]

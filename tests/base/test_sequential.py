@@ -10,22 +10,22 @@ from math import prod
 import pytest
 
 from agentest.support.statistics.sequential import (
-    Errors,
+    ErrorRates,
     MeanTest,
-    Question,
+    SequentialDecision,
+    SequentialTest,
     ShareTest,
-    Standing,
     Undecidable,
     boundaries,
     look,
-    path_of,
+    replay_values,
 )
 
 ERROR = 0.05
-BOTH = Errors(missed=ERROR, holds=ERROR)
+BOTH = ErrorRates(missed=ERROR, holds=ERROR)
 
 
-def share(least: float, last: int = 10, first: int = 2, errors: Errors = BOTH) -> ShareTest:
+def share(least: float, last: int = 10, first: int = 2, errors: ErrorRates = BOTH) -> ShareTest:
     return ShareTest(least=least, first=first, last=last, errors=errors)
 
 
@@ -33,11 +33,11 @@ def scores(least: float, first: int = 2) -> MeanTest:
     return MeanTest(least=least, low=1, high=5, first=first, errors=BOTH)
 
 
-def outcomes(test: Question, chances: dict[float, float], last: int) -> Counter[Standing]:
+def outcomes(test: SequentialTest, chances: dict[float, float], last: int) -> Counter[SequentialDecision]:
     """The probability of all that the test can come to, over all paths of values with these probabilities."""
-    found: Counter[Standing] = Counter()
+    found: Counter[SequentialDecision] = Counter()
     for path in product(chances, repeat=last):
-        found[path_of(test, path).standing] += prod(chances[value] for value in path)  # type: ignore[assignment]
+        found[replay_values(test, path).standing] += prod(chances[value] for value in path)  # type: ignore[assignment]
     return found
 
 
@@ -51,17 +51,17 @@ def test_a_decided_share_is_wrong_as_seldom_as_stated(least: float, last: int) -
     """By all 2^n paths: what has the share is seldom decided as missed, and what has less as held."""
     test = share(least, last)
     for truth in (least, min(1.0, least + 0.05), 1.0):
-        assert outcomes(test, bernoulli(truth), last)[Standing.MISSED] <= ERROR + 1e-12
+        assert outcomes(test, bernoulli(truth), last)[SequentialDecision.MISSED] <= ERROR + 1e-12
     for truth in (least, max(0.0, least - 0.05), 0.0):
-        assert outcomes(test, bernoulli(truth), last)[Standing.HOLDS] <= ERROR + 1e-12
+        assert outcomes(test, bernoulli(truth), last)[SequentialDecision.HOLDS] <= ERROR + 1e-12
 
 
 def test_it_decides_where_it_can() -> None:
     """The error that may be made is used: what is far from the share is decided, and early."""
-    assert outcomes(share(0.5), bernoulli(0.05), 10)[Standing.MISSED] > 0.7
-    assert outcomes(share(0.5), bernoulli(0.95), 10)[Standing.HOLDS] > 0.7
-    assert path_of(share(0.8, 20, 3), [0, 0, 0]).standing is Standing.MISSED
-    good = [path_of(share(0.8, 20, 3), [1] * n).standing is Standing.HOLDS for n in (14, 15)]
+    assert outcomes(share(0.5), bernoulli(0.05), 10)[SequentialDecision.MISSED] > 0.7
+    assert outcomes(share(0.5), bernoulli(0.95), 10)[SequentialDecision.HOLDS] > 0.7
+    assert replay_values(share(0.8, 20, 3), [0, 0, 0]).standing is SequentialDecision.MISSED
+    good = [replay_values(share(0.8, 20, 3), [1] * n).standing is SequentialDecision.HOLDS for n in (14, 15)]
     assert good == [False, True]
 
 
@@ -79,13 +79,13 @@ def test_a_decided_mean_is_wrong_as_seldom_as_stated(chances: dict[float, float]
     """By all paths, for distributions with just the mean that is asked for: neither side errs more often."""
     least = sum(value * chance for value, chance in chances.items())
     found = outcomes(scores(least), chances, 7)
-    assert found[Standing.MISSED] <= ERROR
-    assert found[Standing.HOLDS] <= ERROR
+    assert found[SequentialDecision.MISSED] <= ERROR
+    assert found[SequentialDecision.HOLDS] <= ERROR
 
 
 def test_the_order_of_values_does_not_matter_for_a_mean() -> None:
     """What is known after some values is the same in whatever order they came, while nothing is decided."""
-    first, second = path_of(scores(3.5), [5, 2, 4]), path_of(scores(3.5), [4, 5, 2])
+    first, second = replay_values(scores(3.5), [5, 2, 4]), replay_values(scores(3.5), [4, 5, 2])
     assert first.up == pytest.approx(second.up)
     assert first.down == pytest.approx(second.down)
 
@@ -93,33 +93,35 @@ def test_the_order_of_values_does_not_matter_for_a_mean() -> None:
 @pytest.mark.parametrize(
     ("test", "values", "standing"),
     [
-        (share(1.0), [1, 1, 0], Standing.MISSED),
-        (share(1.0), [1] * 10, Standing.WILL_HOLD),
-        (share(0.0), [], Standing.HOLDS),
-        (share(0.5), [1, 0, 1, 0, 1, 0, 1, 1], Standing.WILL_HOLD),
-        (share(0.9), [1, 0, 1, 1, 1, 1, 1, 1, 0], Standing.WILL_BE_MISSED),
-        (share(0.8), [0], Standing.OPEN),
-        (scores(5.0), [5, 5, 4.5], Standing.MISSED),
-        (scores(5.0), [5] * 50, Standing.OPEN),
-        (scores(1.0), [], Standing.HOLDS),
-        (scores(0.0), [1, 1], Standing.HOLDS),
-        (scores(3.5), [4.8] * 7, Standing.OPEN),
-        (scores(3.5), [4.8] * 12, Standing.HOLDS),
-        (scores(4.0), [1.0] * 3, Standing.MISSED),
-        (Undecidable(), [9.0] * 9, Standing.OPEN),
+        (share(1.0), [1, 1, 0], SequentialDecision.MISSED),
+        (share(1.0), [1] * 10, SequentialDecision.WILL_HOLD),
+        (share(0.0), [], SequentialDecision.HOLDS),
+        (share(0.5), [1, 0, 1, 0, 1, 0, 1, 1], SequentialDecision.WILL_HOLD),
+        (share(0.9), [1, 0, 1, 1, 1, 1, 1, 1, 0], SequentialDecision.WILL_BE_MISSED),
+        (share(0.8), [0], SequentialDecision.OPEN),
+        (scores(5.0), [5, 5, 4.5], SequentialDecision.MISSED),
+        (scores(5.0), [5] * 50, SequentialDecision.OPEN),
+        (scores(1.0), [], SequentialDecision.HOLDS),
+        (scores(0.0), [1, 1], SequentialDecision.HOLDS),
+        (scores(3.5), [4.8] * 7, SequentialDecision.OPEN),
+        (scores(3.5), [4.8] * 12, SequentialDecision.HOLDS),
+        (scores(4.0), [1.0] * 3, SequentialDecision.MISSED),
+        (Undecidable(), [9.0] * 9, SequentialDecision.OPEN),
     ],
 )
-def test_what_some_values_come_to(test: Question, values: list[float], standing: Standing) -> None:
+def test_what_some_values_come_to(
+    test: SequentialTest, values: list[float], standing: SequentialDecision
+) -> None:
     """All must be ones; nothing is asked for; the rest cannot change it; nobody has looked yet."""
-    assert path_of(test, values).standing is standing
+    assert replay_values(test, values).standing is standing
 
 
-def all_values(test: Question, count: int) -> Iterator[tuple[float, ...]]:
+def all_values(test: SequentialTest, count: int) -> Iterator[tuple[float, ...]]:
     return product(test.range, repeat=count)
 
 
 @pytest.mark.parametrize("test", [share(0.8), share(0.5), scores(3.5), scores(4.5)])
-def test_nothing_can_be_decided_before_the_fewest_further_values(test: Question) -> None:
+def test_nothing_can_be_decided_before_the_fewest_further_values(test: SequentialTest) -> None:
     """Whatever comes, the next look is no later than it could be and no earlier than it need be."""
     for values in ([], [test.range[1]] * 2, [*test.range]):
         fewest = look({"q": test}, {"q": values}, 6).fewest
@@ -127,7 +129,7 @@ def test_nothing_can_be_decided_before_the_fewest_further_values(test: Question)
             n
             for n in range(7)
             for more in all_values(test, n)
-            if path_of(test, [*values, *more]).standing is not Standing.OPEN
+            if replay_values(test, [*values, *more]).standing is not SequentialDecision.OPEN
         ]
         assert fewest == min(decided, default=None)
 
@@ -137,15 +139,15 @@ def test_several_questions_are_decided_together() -> None:
     rate, mark = share(0.5, 10), scores(3.0)
     good, bad, mixed = [1.0] * 10, [0.0] * 6, [1.0, 0.0] * 5
 
-    def standing(rates: list[float], marks: list[float]) -> Standing:
+    def standing(rates: list[float], marks: list[float]) -> SequentialDecision:
         return look({"rate": rate, "mark": mark}, {"rate": rates, "mark": marks}, 5).standing
 
-    assert standing(good, [5.0] * 10) is Standing.HOLDS
-    assert standing(good, [3.0] * 10) is Standing.OPEN
-    assert standing(bad, [5.0] * 10) is Standing.MISSED
-    assert standing(mixed, [5.0] * 10) is Standing.WILL_HOLD
-    assert standing(mixed, [1.0] * 10) is Standing.MISSED
-    assert look({}, {}, 5).standing is Standing.OPEN
+    assert standing(good, [5.0] * 10) is SequentialDecision.HOLDS
+    assert standing(good, [3.0] * 10) is SequentialDecision.OPEN
+    assert standing(bad, [5.0] * 10) is SequentialDecision.MISSED
+    assert standing(mixed, [5.0] * 10) is SequentialDecision.WILL_HOLD
+    assert standing(mixed, [1.0] * 10) is SequentialDecision.MISSED
+    assert look({}, {}, 5).standing is SequentialDecision.OPEN
     assert look({"q": Undecidable()}, {}, 5).fewest is None
 
 

@@ -19,9 +19,17 @@ from runner_commands import STEERING, commands
 
 import agentest
 from agentest.report.console.reporter import open_console
-from agentest.report.console.text import Line, Printer
+from agentest.report.console.text import ConsoleLine, Printer
 from agentest.support.errors import OutputError
-from agentest.support.terminal import Output, clean, clean_rows, disarmed, on_github, source, without_colours
+from agentest.support.terminal import (
+    Output,
+    clean,
+    clean_rows,
+    disarm_commands,
+    is_github_runner,
+    source,
+    without_colours,
+)
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
 PIECES = (
@@ -67,15 +75,15 @@ hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).m
 @example(":\u0591:error::x")
 def test_no_text_is_a_command(text: str) -> None:
     """Whatever a text is made of, the runner finds no command in it once it is disarmed, in no line of it."""
-    assert commands(disarmed(text)) == []
+    assert commands(disarm_commands(text)) == []
 
 
 @given(hostile)
 def test_disarmed_text_differs_by_backslashes_alone(text: str) -> None:
     """What is disarmed is the text with a backslash here and there, and without marks it is as it was."""
-    shown = disarmed(text)
+    shown = disarm_commands(text)
     assert shown.replace("\\", "") == text.replace("\\", "")
-    assert disarmed(shown) == shown
+    assert disarm_commands(shown) == shown
     if "#" not in text and ":" not in text:
         assert shown == text
 
@@ -117,7 +125,7 @@ def test_layout_forms_no_command(texts: list[str]) -> None:
     """Texts that are harmless alone form no command together: as parts, chunks or cells of a table."""
     stream = io.StringIO()
     printer = Printer(open_console(GITHUB, stream))
-    printer.write([Line(("#", *texts), (tuple(texts), ("#", "#"), ("[x]", *texts)))])
+    printer.write([ConsoleLine(("#", *texts), (tuple(texts), ("#", "#"), ("[x]", *texts)))])
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=True)
     table.add_column(printer.text(["#"]))
     for text in texts:
@@ -138,23 +146,23 @@ def test_layout_forms_no_command(texts: list[str]) -> None:
 )
 def test_what_is_changed(text: str, shown: str) -> None:
     """A command gets one backslash, at its mark; what only looks a little like one stays."""
-    assert disarmed(text) == shown
+    assert disarm_commands(text) == shown
 
 
 def test_long_texts_take_time_in_proportion() -> None:
     """What an agent makes as long as it likes is cleaned in one pass: its square would take very long."""
     for piece in PIECES:
         text = piece * (100_000 // len(piece))
-        assert disarmed(clean_rows(text)) is not None
-        assert disarmed(text) is not None
+        assert disarm_commands(clean_rows(text)) is not None
+        assert disarm_commands(text) is not None
 
 
 @pytest.mark.parametrize("value", ["true", "1", "True"])
 def test_the_runner_is_known_by_its_variable(value: str) -> None:
     """Only where GITHUB_ACTIONS says so are commands disarmed."""
-    assert on_github({"GITHUB_ACTIONS": value})
-    assert not any(on_github({"GITHUB_ACTIONS": other}) for other in ("", "0", "false"))
-    assert not on_github({"CI": "true"})
+    assert is_github_runner({"GITHUB_ACTIONS": value})
+    assert not any(is_github_runner({"GITHUB_ACTIONS": other}) for other in ("", "0", "false"))
+    assert not is_github_runner({"CI": "true"})
     stream = io.StringIO()
     Output(stream, {}).write("##[group]x")
     Output(stream, {"GITHUB_ACTIONS": value}).write("##[group]x")

@@ -15,8 +15,8 @@ import page_at
 import pytest
 import sample_run
 
-from agentest.web.app import serving
-from agentest.web.project import Project
+from agentest.web.app import serve_at_port
+from agentest.web.project import WebProject
 
 NAME = "shop.evalset.json"
 ODD = "two <img src=x onerror=alert(1)> \u202e"
@@ -38,8 +38,8 @@ class Site:
         self._ready.wait()
 
     async def _serve(self) -> None:
-        project = Project(root=self.folder, config=None, output_dir=self.folder / ".agentest")
-        async with serving(project, 0) as served:
+        project = WebProject(root=self.folder, config=None, output_dir=self.folder / ".agentest")
+        async with serve_at_port(project, 0) as served:
             self.address = served.address
             self._ready.set()
             await self._end.wait()

@@ -14,10 +14,10 @@ import pytest
 import sample_run
 from axe import no_finding
 
-from agentest.cli.comparison import Against, Baseline
+from agentest.cli.comparison import Baseline, RunComparison
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.history.compared_runs import measured_run, measured_scenario
+from agentest.history.compared_runs import measure_run, measure_scenario
 from agentest.report.html import HtmlReporter
 
 HOURS, MORNING, CALLS = "asks for opening hours", "user books a morning slot", "books what was asked for"
@@ -129,11 +129,11 @@ def test_the_file_compares_its_agents_and_its_baseline(page: Any, tmp_path: Path
 
     path = tmp_path / "report.html"
     before = run(sample_run.passing(HOURS))
-    base = measured_run(before, "earlier", map(measured_scenario, before.scenarios))
+    base = measure_run(before, "earlier", map(measure_scenario, before.scenarios))
     later = run(sample_run.judged_low())
-    baseline = Against(Baseline(run=base, fail_on_regression=False))
+    baseline = RunComparison(Baseline(run=base, fail_on_regression=False))
     baseline.label = "R"
-    for result, against in ((sample_run.compared_run(), Against(None)), (later, baseline)):
+    for result, against in ((sample_run.compared_run(), RunComparison(None)), (later, baseline)):
         against.on_event(RunFinished(result))
         HtmlReporter(path, run_id="R", compared=against).on_event(RunFinished(result))
         page.goto("about:blank")

@@ -19,7 +19,7 @@ from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
 from agentest.report.html import HtmlReporter
 from agentest.report.viewer.overview import brief, overview, scenario_row
-from agentest.report.viewer.page import Coat, whole
+from agentest.report.viewer.page import PageVariant, page_text
 from agentest.report.viewer.page import page as document
 
 HOST = "http://127.0.0.1:9"
@@ -43,7 +43,9 @@ class Source:
         asked = urlsplit(route.request.url)
         query = {key: values[0] for key, values in parse_qs(asked.query).items()}
         if not asked.path.startswith("/api/"):
-            return route.fulfill(content_type="text/html", body=whole(document(Coat.SERVED, "agentest")))
+            return route.fulfill(
+                content_type="text/html", body=page_text(document(PageVariant.SERVED, "agentest"))
+            )
         if asked.path.endswith("/conversation") and query["id"] in self.more["lost"]:
             return route.fulfill(status=404, json={"error": "it is not kept"})
         return route.fulfill(content_type="application/json", body=json.dumps(self._json(asked.path, query)))

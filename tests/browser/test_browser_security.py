@@ -14,8 +14,8 @@ from typing import Any
 
 from three_servers import Servers, three_servers
 
-from agentest.web.app import serving
-from agentest.web.project import Project
+from agentest.web.app import serve_at_port
+from agentest.web.project import WebProject
 
 ATTACK = """<!doctype html><title>hostile</title><body><script>
 const at = ADDRESS;
@@ -59,8 +59,8 @@ def served(root: Path) -> Iterator[str]:
     known, ended, address = threading.Event(), threading.Event(), list[str]()
 
     async def serve() -> None:
-        project = Project(root=root, config=None, output_dir=root / ".agentest")
-        async with serving(project, 0) as page:
+        project = WebProject(root=root, config=None, output_dir=root / ".agentest")
+        async with serve_at_port(project, 0) as page:
             address.append(page.address)
             known.set()
             await asyncio.to_thread(ended.wait)

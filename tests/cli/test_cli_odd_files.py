@@ -16,7 +16,7 @@ from agentest.adk.formats.criteria import read_criteria
 from agentest.mock_servers.mcp.recorded_tools import read_tools
 from agentest.mock_servers.rest.document_files import read_file
 from agentest.support.errors import ConfigError, UsageError
-from agentest.support.files import MOST_BYTES, check_user_file, user_bytes
+from agentest.support.files import MOST_BYTES, check_user_file, read_user_bytes
 
 ODD: dict[str, Callable[[Path], object]] = {
     "a named pipe": os.mkfifo,
@@ -94,12 +94,12 @@ def test_the_size_is_looked_at_first(tmp_path: Path) -> None:
     large = tmp_path / "large.json"
     with large.open("wb") as file:
         file.truncate(MOST_BYTES + 1)  # it takes no room
-    for read in (check_user_file, user_bytes, read_file, read_tools, read_criteria):
+    for read in (check_user_file, read_user_bytes, read_file, read_tools, read_criteria):
         with pytest.raises((OSError, ValueError, ConfigError, UsageError), match="50,000,001 bytes; at most"):
             read(large)
-    assert user_bytes(Path("/proc/self/stat"))
+    assert read_user_bytes(Path("/proc/self/stat"))
     with pytest.raises(OSError, match="more than 10 bytes"):
-        user_bytes(Path("/proc/self/stat"), 10)
+        read_user_bytes(Path("/proc/self/stat"), 10)
     sparse = tmp_path / "agentest.config.yaml"
     with sparse.open("wb") as file:
         file.truncate(6_000_000)

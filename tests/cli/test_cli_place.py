@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from project import Project
 
-from agentest.config.file import find, find_above
-from agentest.runner.environment import Place, place_of
+from agentest.config.file import find_config, find_config_above
+from agentest.runner.environment import RunFolders, run_folders_of
 from agentest.support.errors import ConfigError
 
 CONFIG = "agentest.config.yaml"
@@ -31,42 +31,42 @@ def below(folder: Path, name: str) -> Path:
 def test_the_nearest_configuration_counts(tmp_path: Path) -> None:
     """The folder's own comes first, then that of the nearest folder above it."""
     deep = below(repository(tmp_path), "a/b")
-    assert find_above(deep) == tmp_path / CONFIG
+    assert find_config_above(deep) == tmp_path / CONFIG
     (tmp_path / "a" / "agentest.config.py").touch()
-    assert find_above(deep) == tmp_path / "a" / "agentest.config.py"
+    assert find_config_above(deep) == tmp_path / "a" / "agentest.config.py"
     (deep / CONFIG).touch()
-    assert find_above(deep) is None
-    assert place_of(deep) == Place(deep, deep)
+    assert find_config_above(deep) is None
+    assert run_folders_of(deep) == RunFolders(deep, deep)
 
 
 def test_a_repository_is_the_limit(tmp_path: Path) -> None:
     """What lies above the repository is none of the run's business; in a submodule `.git` is a file."""
     inner = below(repository(tmp_path), "vendor/inner/deep")
     (inner.parent / ".git").write_text("gitdir: elsewhere")
-    assert find_above(inner) is None
+    assert find_config_above(inner) is None
     with pytest.raises(
         ConfigError, match=rf"no configuration found in {inner}, nor above it up to {inner.parent}, "
     ):
-        find(inner)
+        find_config(inner)
     with pytest.raises(ConfigError, match=rf"no configuration found in {inner.parent}: expected"):
-        find(inner.parent)
+        find_config(inner.parent)
 
 
 def test_without_a_repository_nothing_is_looked_for(tmp_path: Path) -> None:
     """Outside of any repository only the working directory is looked at."""
     (tmp_path / CONFIG).touch()
-    assert find_above(below(tmp_path, "a")) is None
+    assert find_config_above(below(tmp_path, "a")) is None
 
 
 def test_paths_of_the_command_line(tmp_path: Path) -> None:
     """What the user names is relative to where they are, and may be followed by the names of cases."""
     here = below(repository(tmp_path), "sets/more")
-    place = place_of(here)
+    place = run_folders_of(here)
     assert place.root == tmp_path
     assert place.path(Path("../x.json")) == here / "../x.json"
     assert place.from_root("x.test.json:one,two") == "sets/more/x.test.json:one,two"
     assert place.from_root("/x.test.json") == "/x.test.json"
-    assert Place(here, here).from_root("x.test.json") == "x.test.json"
+    assert RunFolders(here, here).from_root("x.test.json") == "x.test.json"
     assert place.shown(tmp_path / "results.json") == "../../results.json"
 
 

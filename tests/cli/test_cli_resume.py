@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, wait_until
 
-from agentest.cli.run_output import eval_of
+from agentest.cli.run_output import evaluation_run
 from agentest.testing import ScriptedAgent
 
 SCENARIOS = """
@@ -172,9 +172,11 @@ def test_a_part_of_a_run_is_gone_on_with_as_a_part(project: Project) -> None:
 
 def test_the_command_that_goes_on_with_evaluation_sets() -> None:
     """It names the sets, the agent and the number of runs: nothing else would say them."""
-    kind = eval_of(("my sets", "a.test.json:x"), {"agent": "b", "num_runs": 5})
+    kind = evaluation_run(("my sets", "a.test.json:x"), {"agent": "b", "num_runs": 5})
     assert kind.resumed_by == "agentest eval 'my sets' a.test.json:x --agent=b --num-runs=5 --resume"
-    assert eval_of(("sets",), {"agent": None, "num_runs": 1}).resumed_by == "agentest eval sets --resume"
+    assert (
+        evaluation_run(("sets",), {"agent": None, "num_runs": 1}).resumed_by == "agentest eval sets --resume"
+    )
 
 
 def test_what_cannot_be_gone_on_with(project: Project) -> None:

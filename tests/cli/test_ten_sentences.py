@@ -23,7 +23,7 @@ from agentest import (
     scenario,
     text,
 )
-from agentest.scenarios.definition import collecting
+from agentest.scenarios.definition import collect_scenarios
 from agentest.testing import ScriptedAgent, tool_call
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "expectations.md").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_an_agent_that_breaks_them_is_told_what_the_page_says(tmp_path: Path) ->
 
 def test_the_data_of_the_page_is_read() -> None:
     """The YAML of the page says what the words of Python say."""
-    with collecting():
+    with collect_scenarios():
         read = scenario("as data", turns=["Hello"], **yaml.safe_load(DATA))
     (trajectory,) = read.trajectory
     refund = call(

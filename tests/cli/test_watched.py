@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentest.cli.watch import watched_files
+from agentest.cli.watch import parse_watch_entries
 
 THERE = (
     "src/a.py",
@@ -37,7 +37,7 @@ def test_files_folders_and_patterns(tmp_path: Path, entry: str, named: set[str])
     for name in THERE:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
-    found = watched_files([entry], root)
+    found = parse_watch_entries([entry], root)
     assert {path.relative_to(root).as_posix() for path in found.files} == named
     assert {name for name in THERE if found.has(root / name)} == named
     assert found.missing == ([] if named else [entry])
@@ -47,6 +47,6 @@ def test_what_runs_write_is_left_out(tmp_path: Path) -> None:
     """The folder that runs write to is not watched, though it lies in a folder that is."""
     (tmp_path / ".agentest").mkdir()
     (tmp_path / ".agentest" / "results.json").touch()
-    found = watched_files(["."], tmp_path, [tmp_path / ".agentest"])
+    found = parse_watch_entries(["."], tmp_path, [tmp_path / ".agentest"])
     assert found.files == frozenset()
     assert found.has(tmp_path / "new.py")

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.custom import CustomAgent
 from agentest.config.config import Config
-from agentest.config.file import LoadedConfig, find, load
+from agentest.config.file import LoadedConfig, find_config, load
 from agentest.domain.results import Severity
 from agentest.support.errors import ConfigError
 from agentest.support.spelling import did_you_mean, snake_case, snake_keys
@@ -66,13 +66,13 @@ def test_the_order_of_names(tmp_path: Path) -> None:
     """Of several configurations the Python module comes first, then .yaml, then .yml."""
     for name in ("agentest.config.yml", "agentest.config.yaml", "agentest.config.py"):
         (tmp_path / name).write_text("")
-        assert find(tmp_path).name == name
+        assert find_config(tmp_path).name == name
 
 
 def test_no_configuration(tmp_path: Path) -> None:
     """Without a configuration the message says where it was looked for and what to write."""
     with pytest.raises(ConfigError, match=re.escape(str(tmp_path))) as caught:
-        find(tmp_path)
+        find_config(tmp_path)
     for part in (
         "agentest.config.py",
         "agentest.config.yaml",

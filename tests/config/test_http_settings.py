@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentest.config.agent_types import sight_of
+from agentest.config.agent_types import visibility_of_agent
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.config import Config
 from agentest.config.file import load
@@ -122,9 +122,9 @@ def test_either_spelling_and_one_step_without_a_list(tmp_path: Path) -> None:
 def test_how_its_calls_are_seen(tmp_path: Path) -> None:
     """They are reported where `tool_calls` says where, and else unseen, with the key that would help."""
     unseen, reported = ({}, {"tool_calls": "calls"})
-    assert sight_of(load(written(tmp_path, unseen), {}).config.agent) is Sight.UNSEEN
+    assert visibility_of_agent(load(written(tmp_path, unseen), {}).config.agent) is Sight.UNSEEN
     assert "`tool_calls`" in load(written(tmp_path, unseen), {}).config.agent.ways_to_see[0]
-    assert sight_of(load(written(tmp_path, reported), {}).config.agent) is Sight.REPORTED
+    assert visibility_of_agent(load(written(tmp_path, reported), {}).config.agent) is Sight.REPORTED
 
 
 def test_whether_a_state_reaches_it(tmp_path: Path) -> None:

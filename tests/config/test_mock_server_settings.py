@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agentest.config.agent_types import sight_of
+from agentest.config.agent_types import visibility_of_agent
 from agentest.config.config import Config
 from agentest.domain.tool_visibility import Sight
 
@@ -60,7 +60,7 @@ def test_true_is_a_server_with_all_by_default() -> None:
 def test_how_calls_are_seen(keys: dict[str, Any], sight: Sight) -> None:
     """Mock servers make an agent partial, traces reported, unless the configuration says otherwise."""
     known = {key: value for key, value in {**HTTP, **keys}.items() if value is not None}
-    assert sight_of(Config.model_validate({"agent": known}).agent) is sight
+    assert visibility_of_agent(Config.model_validate({"agent": known}).agent) is sight
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.conversation.plan_user import PlanUser, check_instructions, plan_messages
-from agentest.conversation.simulated_user import Said
+from agentest.conversation.simulated_user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Blame, Turn
-from agentest.models.caller import Patience
+from agentest.models.caller import RetryPolicy
 from agentest.models.factory import scripted
 from agentest.models.port import Ledger, TransientError
 from agentest.scenarios.model import ConversationPlan, Scenario
@@ -26,7 +26,9 @@ PLAN = ConversationPlan("  Hi there! ", "Book Tuesday, then Friday.")
 NEEDED = "{{ stop_signal }} {{conversation_plan}} {{  conversation_history }}"
 
 
-def says(answer: Any, plan: ConversationPlan = PLAN, turns: Sequence[Turn] = (turn(),)) -> Said | Ending:
+def says(
+    answer: Any, plan: ConversationPlan = PLAN, turns: Sequence[Turn] = (turn(),)
+) -> NextMessage | Ending:
     """What a user says whose model answers so."""
 
     def given(_: Any) -> Any:
@@ -34,9 +36,9 @@ def says(answer: Any, plan: ConversationPlan = PLAN, turns: Sequence[Turn] = (tu
             raise answer
         return answer
 
-    model = scripted(ScriptedModel(answer=given), Ledger(), Patience(retries=0))
+    model = scripted(ScriptedModel(answer=given), Ledger(), RetryPolicy(retries=0))
 
-    async def go() -> Said | Ending:
+    async def go() -> NextMessage | Ending:
         return await PlanUser(model, plan, "scope", 1).next_message(turns)
 
     return anyio.run(go)
@@ -44,12 +46,12 @@ def says(answer: Any, plan: ConversationPlan = PLAN, turns: Sequence[Turn] = (tu
 
 def test_the_first_message() -> None:
     """The first message is the starting prompt as it stands, and no model is asked for it."""
-    assert says(TransientError("not asked"), turns=()) == Said("  Hi there! ")
+    assert says(TransientError("not asked"), turns=()) == NextMessage("  Hi there! ")
 
 
 def test_a_later_message() -> None:
     """A later message is what the model writes, as it writes it."""
-    assert says({"message": " On Friday? "}) == Said(" On Friday? ")
+    assert says({"message": " On Friday? "}) == NextMessage(" On Friday? ")
 
 
 @pytest.mark.parametrize("message", ["</finished>", "Thanks! </FINISHED> bye", "a</Finished>b"])
@@ -62,8 +64,10 @@ def test_a_stop_signal_of_ones_own() -> None:
     """Only the plan's stop signal ends the conversation; an empty one never does."""
     plan = ConversationPlan("Hi", "Book.", stop_signal="Over&Out")
     assert says({"message": "over&out"}, plan) is Ending.SATISFIED
-    assert says({"message": "</finished>"}, plan) == Said("</finished>")
-    assert says({"message": "Go on."}, ConversationPlan("Hi", "Book.", stop_signal="")) == Said("Go on.")
+    assert says({"message": "</finished>"}, plan) == NextMessage("</finished>")
+    assert says({"message": "Go on."}, ConversationPlan("Hi", "Book.", stop_signal="")) == NextMessage(
+        "Go on."
+    )
 
 
 @pytest.mark.parametrize(

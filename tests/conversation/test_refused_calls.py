@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.out_of_band_calls import Served
+from agentest.conversation.out_of_band_calls import ServedConversation
 from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.transcript import Blame
@@ -38,7 +38,7 @@ def test_a_refused_call_takes_the_blame_from_the_agent_alone(error: Exception, b
 
     mocks = MockResolver({}, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    served = Served(who, mocks)
+    served = ServedConversation(who, mocks)
     loop = TurnLoop("a-1", "a", Breaks(), ScriptedUser(["go"]), mocks, max_turns=3, served=served)
     failure = anyio.run(loop.run).failure
     assert failure

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest import scenario
-from agentest.conversation.simulated_user import OfflineUser, Said, ScriptedUser, SimulatedUser, User
+from agentest.conversation.simulated_user import NextMessage, OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.models.admission import LocalGate
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel
@@ -137,19 +137,19 @@ def simulated(
     """A user played by a scripted model."""
     chat = ScriptedModel(answer=answer, **options)
     model = StructuredModel(
-        LiveAnswers(chat, Ledger(), LocalGate("m", Limiter(1)), patience=Patience(retries=0))
+        LiveModel(chat, Ledger(), LocalGate("m", Limiter(1)), patience=RetryPolicy(retries=0))
     )
     return SimulatedUser(model, salon(), "s", 1), chat
 
 
-def said(user: User, *turns: Turn) -> Said | Ending:
+def said(user: User, *turns: Turn) -> NextMessage | Ending:
     return anyio.run(user.next_message, turns)
 
 
 def test_history_from_the_users_side() -> None:
     """Its own lines are the model's `assistant` lines; the agent's are the `user` lines."""
     user, chat = simulated(user=["Hello.", "At nine.", "Thanks."])
-    assert said(user, turn(0, "Hello.", "When?"), turn(1, "At nine.", "Done.")) == Said("Thanks.")
+    assert said(user, turn(0, "Hello.", "When?"), turn(1, "At nine.", "Done.")) == NextMessage("Thanks.")
     (request,) = chat.requests
     system, opening, *history = request.messages
     assert (system["role"], opening["role"]) == ("system", "user")
@@ -172,7 +172,7 @@ def test_the_prompt() -> None:
     own = scenario(
         "s", goal="{{profile}}", profile="A pirate.", user_prompt_template="Be {{profile}} {{goal}}"
     )
-    model = StructuredModel(LiveAnswers(chat, Ledger(), LocalGate("m", Limiter(1))))
+    model = StructuredModel(LiveModel(chat, Ledger(), LocalGate("m", Limiter(1))))
     said(SimulatedUser(model, own, "s", 1))
     assert chat.requests[1].messages[0]["content"].startswith("Be A pirate. {{profile}}\n")
 
@@ -191,7 +191,7 @@ def test_stopping_on_the_first_message() -> None:
         {"message": "Just this. [[STOP]]", "should_stop": False},
         {"message": "[[STOP]]Just this.", "should_stop": True},
     ):
-        assert said(simulated(lambda _, a=answer: a)[0]) == Said("Just this.", Ending.SATISFIED)
+        assert said(simulated(lambda _, a=answer: a)[0]) == NextMessage("Just this.", Ending.SATISFIED)
 
 
 def test_stopping_later() -> None:
@@ -209,7 +209,7 @@ def test_why_it_stops(reason: Ending) -> None:
     """The reason that the model gives is how the conversation ends, also when the first message ends it."""
     stop = {"message": "", "should_stop": True, "ended_by": reason}
     assert said(simulated(lambda _: stop)[0], turn(0, "Hi")) is reason
-    assert said(simulated(lambda _: {**stop, "message": "Hi."})[0]) == Said("Hi.", reason)
+    assert said(simulated(lambda _: {**stop, "message": "Hi."})[0]) == NextMessage("Hi.", reason)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_reasons_that_are_read(given: Mapping[str, Any], ends: Ending) -> None:
 def test_a_reason_without_stopping() -> None:
     """A reason counts only with should_stop; one that there is not is asked for again."""
     goes_on = {"message": "And?", "should_stop": False, "ended_by": "bored"}
-    assert said(simulated(lambda _: goes_on)[0], turn(0, "Hi")) == Said("And?")
+    assert said(simulated(lambda _: goes_on)[0], turn(0, "Hi")) == NextMessage("And?")
     answers = iter([{**goes_on, "should_stop": True}, {"message": "", "should_stop": True}])
     user, chat = simulated(lambda _: next(answers))
     assert said(user, turn(0, "Hi")) is Ending.SATISFIED
@@ -265,9 +265,9 @@ def test_patience(patience: int | None, turns: list[Turn], gives_up: bool) -> No
     the user gives up, and no model is asked. Without it only the model decides."""
     made = scenario("s", goal="Book.", knowledge=["Fact."] * 9, patience=patience)
     chat = ScriptedModel(answer=lambda _: {"message": "On.", "should_stop": False})
-    model = StructuredModel(LiveAnswers(chat, Ledger(), LocalGate("m", Limiter(1))))
+    model = StructuredModel(LiveModel(chat, Ledger(), LocalGate("m", Limiter(1))))
     said_next = said(SimulatedUser(model, made, "s", 1), *turns)
-    assert said_next == (Ending.GAVE_UP if gives_up else Said("On."))
+    assert said_next == (Ending.GAVE_UP if gives_up else NextMessage("On."))
     assert len(chat.requests) == (0 if gives_up else 1)
     offline = [replace(each, user_message="Fact.") for each in turns]
     assert (said(OfflineUser(made), *offline) is Ending.GAVE_UP) is gives_up
@@ -275,8 +275,8 @@ def test_patience(patience: int | None, turns: list[Turn], gives_up: bool) -> No
 
 def test_going_on() -> None:
     """Otherwise what the model wrote is said."""
-    assert said(simulated(user=["One.", "Two."])[0]) == Said("One.")
-    assert said(simulated(user=["One.", "Two."])[0], turn(0, "One.")) == Said("Two.")
+    assert said(simulated(user=["One.", "Two."])[0]) == NextMessage("One.")
+    assert said(simulated(user=["One.", "Two."])[0], turn(0, "One.")) == NextMessage("Two.")
 
 
 @pytest.mark.parametrize("empty", ["", " ", "\n", "[[STOP]]"])
@@ -284,7 +284,7 @@ def test_an_empty_first_message_is_asked_again(empty: str) -> None:
     """A first message that says nothing is asked again, even if the user wants to stop at once."""
     answers = iter([{"message": empty, "should_stop": True}, {"message": "Hello.", "should_stop": False}])
     user, chat = simulated(lambda _: next(answers))
-    assert said(user) == Said("Hello.")
+    assert said(user) == NextMessage("Hello.")
     assert len(chat.requests) == 2
     assert "empty" in chat.requests[1].messages[-1]["content"]
 
@@ -296,7 +296,7 @@ def test_later_answers_that_cannot_be_used_are_asked_again(wrong: Answer) -> Non
     """A later answer that is empty, or of another form, is asked again."""
     answers = iter([wrong, {"message": "Hello.", "should_stop": False}])
     user, chat = simulated(lambda _: next(answers))
-    assert said(user, turn(0, "Hi")) == Said("Hello.")
+    assert said(user, turn(0, "Hi")) == NextMessage("Hello.")
     assert len(chat.requests) == 2
 
 

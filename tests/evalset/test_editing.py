@@ -13,8 +13,8 @@ from hypothesis import given
 
 from agentest.adk.formats.eval_set import EvalSet, eval_set_json
 from agentest.adk.formats.reader import read_eval_set
-from agentest.adk.set_edits import Draft, Editor, NotAccepted, free_id, listing
-from agentest.adk.set_files import ChangedOnDisk, Content, Project
+from agentest.adk.set_edits import CaseDraft, EditRejected, EvalSetEditor, free_id, listing
+from agentest.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent
 from agentest.adk.set_text import open_set
 from agentest.support.errors import UsageError
 
@@ -24,10 +24,10 @@ TWO = documents.case("two", documents.invocation("Bye.", "See you."))
 
 
 @pytest.fixture
-def editor(tmp_path: Path) -> Editor:
+def editor(tmp_path: Path) -> EvalSetEditor:
     """An editor of a project with one set of two cases."""
     write(tmp_path, documents.text(documents.eval_set("shop", ONE, TWO)) + "\n")
-    return Editor(Project(tmp_path))
+    return EvalSetEditor(EvalSetProject(tmp_path))
 
 
 def write(folder: Path, text: str, name: str = NAME) -> Path:
@@ -37,11 +37,11 @@ def write(folder: Path, text: str, name: str = NAME) -> Path:
     return path
 
 
-def on_disk(editor: Editor, name: str = NAME) -> str:
+def on_disk(editor: EvalSetEditor, name: str = NAME) -> str:
     return (editor.project.root / name).read_bytes().decode()
 
 
-def version(editor: Editor, name: str = NAME) -> str:
+def version(editor: EvalSetEditor, name: str = NAME) -> str:
     return editor.read(name).version
 
 
@@ -56,7 +56,7 @@ def changed(case: dict[str, Any], text: str) -> dict[str, Any]:
 def test_every_set_can_be_opened_and_saved_as_it_is(eval_set: EvalSet) -> None:
     """Of any set in either spelling, a case that is saved unchanged leaves every byte."""
     for camel in (False, True):
-        content = Content(Path(NAME), NAME, eval_set_json(eval_set, camel_case=camel))
+        content = SetContent(Path(NAME), NAME, eval_set_json(eval_set, camel_case=camel))
         file = open_set(content)
         assert [case.eval_id for case in file.cases] == [case.eval_id for case in eval_set.eval_cases]
         for place in range(len(file.cases)):
@@ -65,10 +65,10 @@ def test_every_set_can_be_opened_and_saved_as_it_is(eval_set: EvalSet) -> None:
             assert file.with_text(place, file.shown(place) + "\n") == content.text
 
 
-def test_one_message_is_all_that_changes(editor: Editor) -> None:
+def test_one_message_is_all_that_changes(editor: EvalSetEditor) -> None:
     """A case that is saved with another message differs from the file in that message."""
     before = on_disk(editor)
-    done = editor.save(NAME, version(editor), "one", Draft(changed(ONE, "Good day.")))
+    done = editor.save(NAME, version(editor), "one", CaseDraft(changed(ONE, "Good day.")))
     assert on_disk(editor) == before.replace("Hello.", "Good day.")
     assert done.file.cases[done.place].eval_id == "one"
 
@@ -84,53 +84,53 @@ ODD = (
 def test_form_spelling_and_unknown_keys_stay(tmp_path: Path) -> None:
     """Mark of the byte order, line ends, escapes, unknown keys and a missing last newline stay."""
     write(tmp_path, ODD)
-    editor = Editor(Project(tmp_path))
+    editor = EvalSetEditor(EvalSetProject(tmp_path))
     file = editor.open(NAME)
     assert file.camel
     case = file.value(0)
     case["conversation"][0]["finalResponse"] = {"parts": [{"text": "thé"}]}
-    editor.save(NAME, version(editor), "a", Draft(case))
+    editor.save(NAME, version(editor), "a", CaseDraft(case))
     added = ', "finalResponse": {"parts": [{"text": "th\\u00e9"}]}'
     assert on_disk(editor) == ODD.replace('"caf\\u00e9"}]}', '"caf\\u00e9"}]}' + added)
 
 
-def test_cases_are_added_copied_and_removed(editor: Editor) -> None:
+def test_cases_are_added_copied_and_removed(editor: EvalSetEditor) -> None:
     """A case comes where it is wanted, a copy behind its original, and what is removed can be put back."""
     before = on_disk(editor)
     copied = editor.copy(NAME, version(editor), "one", free_id(editor.open(NAME), "one"))
     assert [case.eval_id for case in copied.file.cases] == ["one", "one_copy", "two"]
     removed = editor.remove(NAME, version(editor), "one_copy")
     assert on_disk(editor) == before
-    editor.add(NAME, version(editor), Draft(text=removed.text), removed.place)
+    editor.add(NAME, version(editor), CaseDraft(text=removed.text), removed.place)
     assert [case.eval_id for case in editor.open(NAME).cases] == ["one", "one_copy", "two"]
     editor.remove(NAME, version(editor), "one_copy")
-    editor.add(NAME, version(editor), Draft(documents.simulated("three")))
+    editor.add(NAME, version(editor), CaseDraft(documents.simulated("three")))
     assert on_disk(editor) == documents.text(
         documents.eval_set("shop", ONE, TWO, documents.simulated("three"))
     ) + "\n"  # fmt: skip
 
 
-def test_a_set_is_made_with_its_first_case(editor: Editor) -> None:
+def test_a_set_is_made_with_its_first_case(editor: EvalSetEditor) -> None:
     """A new file holds a case, so that it can be read; one that is there is not written over."""
-    editor.create("new/first.test.json", Draft(ONE), 1.5)
+    editor.create("new/first.test.json", CaseDraft(ONE), 1.5)
     read = read_eval_set(editor.project.root / "new/first.test.json")
     assert (read.eval_set.eval_set_id, read.eval_set.creation_timestamp) == ("first", 1.5)
     with pytest.raises(ChangedOnDisk, match="is there already"):
-        editor.create("new/first.test.json", Draft(TWO), 2)
+        editor.create("new/first.test.json", CaseDraft(TWO), 2)
 
 
 def test_a_first_case_is_written_into_an_empty_set(tmp_path: Path) -> None:
     """A set as `agentest eval_set create` makes it has no cases, and takes one."""
     write(tmp_path, '{\n  "eval_set_id": "e",\n  "eval_cases": []\n}\n')
-    editor = Editor(Project(tmp_path))
-    editor.add(NAME, version(editor), Draft(ONE))
+    editor = EvalSetEditor(EvalSetProject(tmp_path))
+    editor.add(NAME, version(editor), CaseDraft(ONE))
     assert on_disk(editor) == documents.text(documents.eval_set("e", ONE)) + "\n"
 
 
 def test_the_last_case_stays(tmp_path: Path) -> None:
     """No set without cases is written: `agentest eval` would not read it."""
     write(tmp_path, documents.text(documents.eval_set("shop", ONE)))
-    editor = Editor(Project(tmp_path))
+    editor = EvalSetEditor(EvalSetProject(tmp_path))
     with pytest.raises(UsageError, match="is its only case"):
         editor.remove(NAME, version(editor), "one")
 
@@ -138,11 +138,11 @@ def test_the_last_case_stays(tmp_path: Path) -> None:
 def test_a_case_alone_is_edited_and_not_joined(tmp_path: Path) -> None:
     """A file that is one case is saved; a second one has no place in it."""
     write(tmp_path, documents.text(ONE))
-    editor = Editor(Project(tmp_path))
-    editor.save(NAME, version(editor), "one", Draft(changed(ONE, "New.")))
+    editor = EvalSetEditor(EvalSetProject(tmp_path))
+    editor.save(NAME, version(editor), "one", CaseDraft(changed(ONE, "New.")))
     assert on_disk(editor) == documents.text(changed(ONE, "New."))
     with pytest.raises(UsageError, match="one case alone"):
-        editor.add(NAME, version(editor), Draft(TWO))
+        editor.add(NAME, version(editor), CaseDraft(TWO))
 
 
 REFUSED = [
@@ -160,11 +160,13 @@ REFUSED = [
     ("case", "message", "keys"), REFUSED,
     ids=["no conversation", "id twice", "id no text", "empty", "unknown key", "state", "rubric"],
 )  # fmt: skip
-def test_what_cannot_be_read_is_not_written(editor: Editor, case: Any, message: str, keys: Any) -> None:
+def test_what_cannot_be_read_is_not_written(
+    editor: EvalSetEditor, case: Any, message: str, keys: Any
+) -> None:
     """The reader's own message names the value in the case, and the file stays as it is."""
     before = on_disk(editor)
-    with pytest.raises(NotAccepted) as refused:
-        editor.save(NAME, version(editor), "one", Draft(case))
+    with pytest.raises(EditRejected) as refused:
+        editor.save(NAME, version(editor), "one", CaseDraft(case))
     assert message in refused.value.troubles[0].message
     assert refused.value.troubles[0].keys == keys
     assert on_disk(editor) == before
@@ -174,17 +176,17 @@ def test_what_cannot_be_read_is_not_written(editor: Editor, case: Any, message: 
     "text", ['{"eval_id": "one"', "", '{"eval_id": "x"}, {"eval_id": "y"}', '{"a": NaN}'],
     ids=["cut", "empty", "two", "nan"],
 )  # fmt: skip
-def test_a_text_that_is_no_case_is_not_written(editor: Editor, text: str) -> None:
+def test_a_text_that_is_no_case_is_not_written(editor: EvalSetEditor, text: str) -> None:
     """A text must be one JSON value: nothing else is put into the file."""
-    with pytest.raises(NotAccepted, match="is not JSON"):
-        editor.save(NAME, version(editor), "one", Draft(text=text))
+    with pytest.raises(EditRejected, match="is not JSON"):
+        editor.save(NAME, version(editor), "one", CaseDraft(text=text))
 
 
-def test_a_broken_neighbour_is_named(editor: Editor) -> None:
+def test_a_broken_neighbour_is_named(editor: EvalSetEditor) -> None:
     """What is wrong in another case of the file is told as that, and keeps the file from being written."""
     write(editor.project.root, on_disk(editor).replace('"eval_id": "two"', '"eval_id": 2'))
-    with pytest.raises(NotAccepted) as refused:
-        editor.save(NAME, version(editor), "one", Draft(changed(ONE, "New.")))
+    with pytest.raises(EditRejected) as refused:
+        editor.save(NAME, version(editor), "one", CaseDraft(changed(ONE, "New.")))
     assert [each.keys for each in refused.value.troubles] == [None]
     assert refused.value.troubles[0].message.startswith(f"{NAME}: case 2: `eval_id` is 2")
 
@@ -201,23 +203,23 @@ def test_a_broken_neighbour_is_named(editor: Editor) -> None:
     ids=["nothing expected", "nothing said", "unchecked", "comma", "criteria"],
 )  # fmt: skip
 def test_what_would_not_be_evaluated_is_told(
-    editor: Editor, case: Any, criteria: Any, message: str, keys: Any
+    editor: EvalSetEditor, case: Any, criteria: Any, message: str, keys: Any
 ) -> None:
     """A case that can be read is written; that it would not pass or fail is a note beside it."""
     if criteria:
         write(editor.project.root, json.dumps(criteria), "test_config.json")
-    notes = editor.save(NAME, version(editor), "one", Draft(case)).notes
+    notes = editor.save(NAME, version(editor), "one", CaseDraft(case)).notes
     assert [(message in note.message, note.keys) for note in notes] == [(True, keys)]
 
 
-def test_a_changed_file_is_never_overwritten(editor: Editor) -> None:
+def test_a_changed_file_is_never_overwritten(editor: EvalSetEditor) -> None:
     """An edit that began from another version is refused, with what the file holds now."""
     began = version(editor)
     other = on_disk(editor).replace("Bye.", "Good bye.")
     write(editor.project.root, other)
     for edit in (
-        lambda: editor.save(NAME, began, "one", Draft(ONE)),
-        lambda: editor.add(NAME, began, Draft(documents.simulated("new"))),
+        lambda: editor.save(NAME, began, "one", CaseDraft(ONE)),
+        lambda: editor.add(NAME, began, CaseDraft(documents.simulated("new"))),
         lambda: editor.copy(NAME, began, "one", "new"),
         lambda: editor.remove(NAME, began, "one"),
         lambda: editor.save_text(NAME, began, "{}"),
@@ -228,21 +230,21 @@ def test_a_changed_file_is_never_overwritten(editor: Editor) -> None:
         assert refused.value.found.text == other
     (editor.project.root / NAME).unlink()
     with pytest.raises(ChangedOnDisk, match="does not exist any more") as gone:
-        editor.save(NAME, began, "one", Draft(ONE))
+        editor.save(NAME, began, "one", CaseDraft(ONE))
     assert gone.value.found is None
     assert not (editor.project.root / NAME).exists()
 
 
-def test_permissions_stay(editor: Editor) -> None:
+def test_permissions_stay(editor: EvalSetEditor) -> None:
     """A file that others may not read is closed to them after an edit; nothing is left beside it."""
     path = editor.project.root / NAME
     path.chmod(0o640)
-    editor.save(NAME, version(editor), "one", Draft(changed(ONE, "New.")))
+    editor.save(NAME, version(editor), "one", CaseDraft(changed(ONE, "New.")))
     assert path.stat().st_mode & 0o777 == 0o640
     assert [each.name for each in editor.project.root.iterdir()] == [NAME]
     path.chmod(0o440)
     with pytest.raises(UsageError, match="is read-only"):
-        editor.save(NAME, version(editor), "one", Draft(ONE))
+        editor.save(NAME, version(editor), "one", CaseDraft(ONE))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,7 @@ def test_permissions_stay(editor: Editor) -> None:
         ("linked/x.evalset.json", "is a link"),
     ],
 )  # fmt: skip
-def test_no_other_file_is_touched(editor: Editor, name: str, why: str, tmp_path: Path) -> None:
+def test_no_other_file_is_touched(editor: EvalSetEditor, name: str, why: str, tmp_path: Path) -> None:
     """Only what the listing would name can be read or written."""
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.mkdir()
@@ -273,7 +275,7 @@ def test_no_other_file_is_touched(editor: Editor, name: str, why: str, tmp_path:
     before = {path: path.read_bytes() for path in outside.iterdir()}
     for edit in (
         lambda: editor.open(name),
-        lambda: editor.create(name, Draft(ONE), 0),
+        lambda: editor.create(name, CaseDraft(ONE), 0),
         lambda: editor.save_text(name, None, "{}"),
     ):
         with pytest.raises(UsageError, match=why):
@@ -281,12 +283,12 @@ def test_no_other_file_is_touched(editor: Editor, name: str, why: str, tmp_path:
     assert {path: path.read_bytes() for path in outside.iterdir()} == before
 
 
-def test_criteria_are_checked_and_written(editor: Editor) -> None:
+def test_criteria_are_checked_and_written(editor: EvalSetEditor) -> None:
     """A file of criteria is made and changed as a text; one that cannot be read is not written."""
-    with pytest.raises(NotAccepted, match=r"^test_config.json: criteria: there is no metric `tool_f1`"):
+    with pytest.raises(EditRejected, match=r"^test_config.json: criteria: there is no metric `tool_f1`"):
         editor.save_text("test_config.json", None, '{"criteria": {"tool_f1": 1}}')
     made = editor.save_text("test_config.json", None, '{"criteria": {"safety_v1": 1.0}}\n')
-    with pytest.raises(NotAccepted, match="is not JSON"):
+    with pytest.raises(EditRejected, match="is not JSON"):
         editor.save_text("test_config.json", made.version, "{")
     with pytest.raises(ChangedOnDisk):
         editor.save_text("test_config.json", None, "{}")
@@ -298,14 +300,14 @@ def test_a_set_of_another_form_is_edited_as_a_text(tmp_path: Path) -> None:
     """Legacy files keep their form: their text can be changed, single cases not, and why is said."""
     legacy = '[\r\n {"query": "Hi.", "reference": "Hello."}\r\n]\r\n'
     write(tmp_path, legacy)
-    editor = Editor(Project(tmp_path))
+    editor = EvalSetEditor(EvalSetProject(tmp_path))
     with pytest.raises(UsageError, match="agentest migrate"):
         editor.open(NAME)
     editor.save_text(NAME, version(editor), legacy.replace("\r\n", "\n").replace("Hi.", "Ho."))
     assert on_disk(editor) == legacy.replace("Hi.", "Ho.")
 
 
-def test_all_sets_of_a_project_are_listed(editor: Editor) -> None:
+def test_all_sets_of_a_project_are_listed(editor: EvalSetEditor) -> None:
     """Each set stands there with its cases or with what is wrong; what is nobody's own is not looked at."""
     folder = editor.project.root
     write(folder, "{", "sub/broken.test.json")
@@ -336,6 +338,6 @@ def test_a_file_that_is_saved_as_it_was_keeps_mixed_line_ends(tmp_path: Path) ->
         documents.eval_set("shop", documents.case("a", documents.invocation("Hi.")))
     ).replace("\n", "\r\n", 2)
     (tmp_path / NAME).write_bytes(mixed.encode())
-    editor = Editor(Project(tmp_path))
+    editor = EvalSetEditor(EvalSetProject(tmp_path))
     editor.save_text(NAME, version(editor), mixed.replace("\r\n", "\n"))
     assert (tmp_path / NAME).read_bytes() == mixed.encode()

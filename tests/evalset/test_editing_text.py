@@ -10,7 +10,7 @@ from evalset_strategy import json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.set_text import Rewriter, read, root, same, style_of
+from agentest.adk.set_text import JsonRewriter, read, root, same, style_of
 
 INDENTS = st.sampled_from([None, 1, 2, 4, "\t"])
 LAYOUTS = st.tuples(INDENTS, st.booleans(), st.sampled_from([", ", ","]), st.sampled_from(["\n", "\r\n"]))
@@ -20,7 +20,9 @@ SPACE = st.sampled_from(["", " ", "\n", "\n\n  "])
 def edited(text: str, new: Any) -> str:
     node = read(text, root(text))
     return (
-        text[: node.span.start] + Rewriter(text, style_of(text)).rewritten(node, new) + text[node.span.end :]
+        text[: node.span.start]
+        + JsonRewriter(text, style_of(text)).rewritten(node, new)
+        + text[node.span.end :]
     )
 
 

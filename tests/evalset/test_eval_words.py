@@ -10,7 +10,7 @@ from evalset_documents import case, criteria, eval_set, invocation, simulated, t
 from project import Project
 
 from agentest.adk import AgentEvaluator
-from agentest.adk.plan import Words, read_words
+from agentest.adk.plan import EvalWords, parse_eval_words
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
@@ -68,7 +68,7 @@ def module(name: str) -> AdkModuleAgent:
 )
 def test_the_first_word_may_be_the_agent(words: str, option: Any, agent: Any, targets: str) -> None:
     """A name, a URL or a package before the files is the agent; files and folders of sets are targets."""
-    assert read_words(tuple(words.split()), option, NAMES) == Words(agent, tuple(targets.split()))
+    assert parse_eval_words(tuple(words.split()), option, NAMES) == EvalWords(agent, tuple(targets.split()))
 
 
 @pytest.mark.usefixtures("project")
@@ -90,7 +90,7 @@ def test_the_first_word_may_be_the_agent(words: str, option: Any, agent: Any, ta
 def test_words_that_mean_nothing_are_refused(words: str, option: Any, names: Any, told: str) -> None:
     """What is neither agent nor target, and two agents at once, are refused with the way out."""
     with pytest.raises(UsageError, match=told):
-        read_words(tuple(words.split()), option, names)
+        parse_eval_words(tuple(words.split()), option, names)
 
 
 @pytest.mark.usefixtures("project")
@@ -98,7 +98,7 @@ def test_words_that_mean_nothing_are_refused(words: str, option: Any, names: Any
 def test_an_empty_word_is_refused(words: tuple[str, ...]) -> None:
     """A word without letters, as an empty variable of a shell gives it, never means the working directory."""
     with pytest.raises(UsageError, match=r"one of the words is empty .* name the files or folders"):
-        read_words(words, None, NAMES)
+        parse_eval_words(words, None, NAMES)
 
 
 def test_the_agent_comes_first_as_in_adk(project: Project) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentest.adk.cases import CaseSet, case_entries, recorded_answers
 from agentest.adk.formats.criteria import DEFAULT, Criteria, parse_criteria
 from agentest.adk.formats.eval_set import EVAL_CASE, EVAL_SET, EvalCase
-from agentest.adk.formats.reader import Form, ReadSet
+from agentest.adk.formats.reader import FileFormat, ReadSet
 from agentest.adk.plan import eval_plan
 from agentest.config.config import Config
 from agentest.domain.messages import Session
@@ -29,7 +29,7 @@ WORDS = parse_criteria({"response_match_score": 0.5}, "c")
 
 
 def read(document: Any, path: str = "a.test.json", **lines: int) -> ReadSet:
-    return ReadSet(EVAL_SET.validate_python(document), ROOT / path, Form.EVAL_SET, lines)
+    return ReadSet(EVAL_SET.validate_python(document), ROOT / path, FileFormat.EVAL_SET, lines)
 
 
 def parsed(document: Any) -> EvalCase:

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from agentest.adk.formats.criteria import (
     Criteria,
-    Criterion,
     CustomMetric,
     MatchType,
+    MetricCriterion,
     UserSimulator,
     parse_criteria,
     read_criteria,
 )
 from agentest.adk.formats.eval_set import Rubric, RubricContent
 from agentest.adk.formats.metric_info import Interval
-from agentest.config.models import ModelWish, Sampling
+from agentest.config.models import RequestedModel, Sampling
 from agentest.domain.metrics import ADK_METRICS
 from agentest.support.errors import UsageError
 from agentest.support.spelling import snake_case
@@ -36,7 +36,7 @@ def parse(data: Any) -> Criteria:
     return parse_criteria(data, "test_config.json")
 
 
-def one(metric: str, criterion: Any) -> Criterion:
+def one(metric: str, criterion: Any) -> MetricCriterion:
     return parse({"criteria": {metric: criterion}}).criteria[0]
 
 
@@ -48,9 +48,11 @@ def refusal(data: Any) -> str:
 
 def test_numbers_and_objects() -> None:
     """A criterion is a threshold, or an object with a threshold and options."""
-    assert one("response_match_score", 1) == Criterion("response_match_score", 1.0, written={"threshold": 1})
+    assert one("response_match_score", 1) == MetricCriterion(
+        "response_match_score", 1.0, written={"threshold": 1}
+    )
     written = {"threshold": 0.5, "match_type": "IN_ORDER", "ignore_args": True}
-    assert one(TRAJECTORY, written) == Criterion(
+    assert one(TRAJECTORY, written) == MetricCriterion(
         TRAJECTORY, 0.5, MatchType.IN_ORDER, ignore_args=True, written=written
     )
 
@@ -76,7 +78,7 @@ def test_every_option_in_either_spelling() -> None:
     snake["judge_model_options"] = {snake_case(k): v for k, v in camel["judgeModelOptions"].items()}  # type: ignore[attr-defined]
     snake["rubrics"] = [RUBRIC]
     for written in (camel, snake):
-        assert one("hallucinations_v1", written) == Criterion(
+        assert one("hallucinations_v1", written) == MetricCriterion(
             metric="hallucinations_v1",
             threshold=0.5,
             match_type=MatchType.ANY_ORDER,
@@ -112,7 +114,7 @@ def test_every_option_in_either_spelling() -> None:
 def test_judges_are_named_in_the_criterion_too(written: Any) -> None:
     """What google-adk has under `judge_model_options` may stand in the criterion, in either spelling."""
     found = one("safety_v1", {"threshold": 1, **written})
-    assert found.judge == ModelWish("judge", "m", Sampling(temperature=0))
+    assert found.judge == RequestedModel("judge", "m", Sampling(temperature=0))
     assert (found.num_samples, found.parallelism_limit) == (3, 2)
     assert found.judge is not None
     assert (found.judge.place, found.judge.metric) == ("test_config.json: criteria.safety_v1", "safety_v1")
@@ -387,7 +389,7 @@ def test_repeated_rubric_ids() -> None:
 def test_keys_that_nobody_knows_are_kept() -> None:
     """A key that no option looks like is ignored, as google-adk does, and kept for whoever knows it."""
     written = {"threshold": 1.0, "description": "strict", "type": "x", "reason": "y", "note": None}
-    assert one(TRAJECTORY, written) == Criterion(TRAJECTORY, 1.0, written=written)
+    assert one(TRAJECTORY, written) == MetricCriterion(TRAJECTORY, 1.0, written=written)
 
 
 def test_custom_metrics() -> None:
@@ -396,7 +398,7 @@ def test_custom_metrics() -> None:
     metric: dict[str, Any] = {"codeConfig": {"name": "pkg.mod.fn"}, "metricInfo": info, "description": "Tone"}
     written = {"threshold": -3, "match_typ": "own", "match_type": "fuzzy"}
     found = parse({"criteria": {"m": written}, "customMetrics": {"m": metric}})
-    assert found.criteria == (Criterion("m", -3.0, written=written),)
+    assert found.criteria == (MetricCriterion("m", -3.0, written=written),)
     assert found.custom == {
         "m": CustomMetric(
             "pkg.mod.fn",
@@ -425,7 +427,7 @@ def test_user_simulator() -> None:
     """The simulated user's model, limit and instructions are read in either spelling."""
     text = "{{stop_signal}} {{ conversation_plan }}{% if conversation_history %}…{% endif %}"
     given = {"type": "llm_backed", "model": "m", "maxAllowedInvocations": 3, "customInstructions": text}
-    assert parse({"userSimulatorConfig": given}).user == UserSimulator(ModelWish("user", "m"), 3, text)
+    assert parse({"userSimulatorConfig": given}).user == UserSimulator(RequestedModel("user", "m"), 3, text)
     assert parse({"user_simulator_config": {"model_configuration": {}}}).user == UserSimulator()
 
 

@@ -17,7 +17,7 @@ from agentest.adk.in_process_evaluation import as_eval_set
 from agentest.adk.metrics.example_prompts import JUDGED_NAMES
 from agentest.adk.metrics.grader import AgentFacts, facts_of
 from agentest.adk.metrics.graders import conversation_of, make_grader
-from agentest.domain.transcript import Attached, Conversation, with_mentions
+from agentest.domain.transcript import AttachedFile, Conversation, with_mentions
 from agentest.models.port import CallKey
 from agentest.support.errors import ModelUnavailable
 
@@ -74,7 +74,7 @@ def _held(document: dict[str, Any], text: str) -> tuple[EvalCase, Conversation]:
         or as_eval_set(eval_set("s", _document(text, "safety_v1"))).eval_cases[0].conversation
     )
     held = conversation_of(written or ())
-    file = Attached(mime_type=f"m{text}", name=f"n{text}", uri=f"u{text}")
+    file = AttachedFile(mime_type=f"m{text}", name=f"n{text}", uri=f"u{text}")
     turns = tuple(
         replace(
             turn,

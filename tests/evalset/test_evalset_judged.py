@@ -14,7 +14,7 @@ from builders import conversation, tool_call, turn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import (
     AgentDetails,
     AppDetails,
@@ -49,8 +49,8 @@ from agentest.adk.metrics.turn_judge import samples_of
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, Turn
-from agentest.judging.grader import Graded, graded
-from agentest.models.caller import Patience
+from agentest.judging.grader import GraderResult, graded
+from agentest.models.caller import RetryPolicy
 from agentest.models.factory import scripted
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.support.errors import UsageError
@@ -100,7 +100,7 @@ class Asked:
             return found
 
         self.chat = ScriptedModel(answer=given)
-        self.model = scripted(self.chat, Ledger(), Patience(retries=0))
+        self.model = scripted(self.chat, Ledger(), RetryPolicy(retries=0))
 
     @property
     def requests(self) -> list[ChatRequest]:
@@ -139,36 +139,36 @@ def rubric(rubric_id: str = "r", text: str = "It is polite.", kind: str | None =
     return Rubric(rubric_id, RubricContent(text), type=kind)
 
 
-def criterion(metric: str, **more: Any) -> Criterion:
+def criterion(metric: str, **more: Any) -> MetricCriterion:
     if metric in (REPLY, TOOLS, PATH):
         more = {"rubrics": (rubric(),), **more}
-    return Criterion(metric, 0.8, **more)
+    return MetricCriterion(metric, 0.8, **more)
 
 
 def grade(
     asked: Asked | None,
-    of: Criterion,
+    of: MetricCriterion,
     about: EvalCase | None = None,
     turns: Sequence[Turn] = (turn(),),
     facts: AgentFacts = NOTHING_KNOWN,
-) -> Graded:
+) -> GraderResult:
     grader = JUDGED[of.metric](about or case(), of, facts=facts)
     held = conversation(turns=turns)
 
-    async def go() -> Graded:
+    async def go() -> GraderResult:
         return await grader.grade(held, asked.model if asked else None, KEY)
 
     return anyio.run(go)
 
 
-def only(found: Graded) -> MetricResult:
+def only(found: GraderResult) -> MetricResult:
     """The result of the only turn."""
     assert found.whole is None
     [result] = found.turns.values()
     return result
 
 
-def score(found: Graded) -> Score:
+def score(found: GraderResult) -> Score:
     result = only(found)
     assert isinstance(result, Score), result
     return result
@@ -265,7 +265,7 @@ def test_a_broken_model() -> None:
         async def ask(self, *_: Any) -> Any:
             raise RuntimeError("a bug")
 
-    async def go() -> Graded:
+    async def go() -> GraderResult:
         grader = JUDGED["safety_v1"](case(), criterion("safety_v1"))
         return await grader.grade(conversation(), Broken(), KEY)
 
@@ -275,7 +275,7 @@ def test_a_broken_model() -> None:
 @pytest.mark.parametrize("metric", [metric for metric in JUDGED if metric != CONTAINED])
 def test_without_a_model(metric: str) -> None:
     """Offline a judged metric is skipped, and the reason names the model that the criteria name."""
-    assert grade(None, criterion(metric), about(metric)) == Graded(whole=Skipped(NO_MODEL))
+    assert grade(None, criterion(metric), about(metric)) == GraderResult(whole=Skipped(NO_MODEL))
     found = grade(None, criterion(metric, judge_model="gemini-2.5-flash"), about(metric)).whole
     assert isinstance(found, Skipped)
     assert found.why.startswith(NO_MODEL)
@@ -306,7 +306,7 @@ def test_all_questions_are_asked_at_once() -> None:
                 await anyio.lowlevel.checkpoint()
             return answer(reason="all are here", value=1)
 
-    async def go() -> Graded:
+    async def go() -> GraderResult:
         grader = JUDGED[MATCH](case(*[invocation()] * 3), criterion(MATCH))
         with anyio.fail_after(20):
             return await grader.grade(conversation(turns=[turn(n) for n in range(3)]), Waits(), KEY)
@@ -1086,7 +1086,7 @@ def verdicts(**by_turn: int) -> Asked:
 TALK = [turn(), turn(1, "And Friday?", "No."), turn(2, "Then thanks.", "Bye.")]
 
 
-def values(found: Graded) -> list[Any]:
+def values(found: GraderResult) -> list[Any]:
     return [r.value if isinstance(r, Score) else r for r in found.turns.values()]
 
 
@@ -1199,7 +1199,7 @@ def test_a_persona_is_not_told_how_it_is_judged() -> None:
 def test_graders_in_a_run() -> None:
     """What a grader finds out passes through the evaluation's own boundary unchanged."""
 
-    async def go() -> Graded:
+    async def go() -> GraderResult:
         grader = JUDGED["safety_v1"](case(), criterion("safety_v1"))
         return await graded(grader, conversation(), Asked(lambda _: value(1)).model, KEY)
 

@@ -11,7 +11,7 @@ from builders import tool_call, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.formats.criteria import Criterion, MatchType
+from agentest.adk.formats.criteria import MatchType, MetricCriterion
 from agentest.adk.formats.eval_set import (
     ConversationScenario,
     EvalCase,
@@ -33,7 +33,7 @@ from agentest.adk.metrics.rouge import rouge1, stem, words
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, ToolCall, Turn, Usage
-from agentest.judging.grader import Graded, Grader
+from agentest.judging.grader import Grader, GraderResult
 from agentest.models.port import CallKey
 
 A, B, C = ("a", {"x": 1}), ("b", {}), ("c", None)
@@ -60,12 +60,12 @@ def case(*invocations: Invocation) -> EvalCase:
     return EvalCase("case", invocations)
 
 
-def graded(grader: Grader, *turns: Turn) -> Graded:
+def graded(grader: Grader, *turns: Turn) -> GraderResult:
     conversation = Conversation("c", turns, Ending.SCRIPT)
     return anyio.run(grader.grade, conversation, None, CallKey("judge", "s"))
 
 
-def scores(found: Graded) -> dict[int, float]:
+def scores(found: GraderResult) -> dict[int, float]:
     return {n: result.value for n, result in found.turns.items()}  # type: ignore[union-attr]
 
 
@@ -219,7 +219,7 @@ def test_turns_are_paired_with_invocations() -> None:
     """Each turn is scored by its own invocation, and one without intermediate data expects no call."""
     expected = case(expects(("check_availability", {"date": "Tuesday"})), expects(), expects())
     turns = turn(0, tool_calls=(tool_call(),)), turn(1), turn(2, tool_calls=(tool_call(),))
-    found = graded(ToolTrajectory(expected, Criterion("tool_trajectory_avg_score", 1.0)), *turns)
+    found = graded(ToolTrajectory(expected, MetricCriterion("tool_trajectory_avg_score", 1.0)), *turns)
     assert scores(found) == {0: 1.0, 1: 1.0, 2: 0.0}
     assert found.whole is None
 
@@ -228,7 +228,7 @@ def test_reason_shows_both_sides() -> None:
     """The reason tells the expected and the actual calls, in order and with their arguments."""
     expected = case(expects(("get_weather", {"city": "London"}), ("book", None)))
     made = tool_call("get_weather", {"city": "Paris"}), tool_call("book", "{", invalid_arguments="no JSON")
-    found = graded(ToolTrajectory(expected, Criterion("t", 1.0)), turn(tool_calls=made))
+    found = graded(ToolTrajectory(expected, MetricCriterion("t", 1.0)), turn(tool_calls=made))
     assert found.turns[0] == Score(
         0.0,
         "expected get_weather(city='London'), then book (arguments absent); "
@@ -242,8 +242,10 @@ def test_invalid_arguments_match_only_names(raw: Any, wanted: Any) -> None:
     """What an agent sent in place of arguments is never what was expected, unless arguments do not count."""
     made = turn(tool_calls=(ToolCall("f", raw, None, False, 0, invalid_arguments="not an object"),))
     expected = case(expects(("f", wanted)))
-    assert scores(graded(ToolTrajectory(expected, Criterion("t", 1.0)), made)) == {0: 0.0}
-    assert scores(graded(ToolTrajectory(expected, Criterion("t", 1.0, ignore_args=True)), made)) == {0: 1.0}
+    assert scores(graded(ToolTrajectory(expected, MetricCriterion("t", 1.0)), made)) == {0: 0.0}
+    assert scores(graded(ToolTrajectory(expected, MetricCriterion("t", 1.0, ignore_args=True)), made)) == {
+        0: 1.0
+    }
 
 
 def test_deep_arguments_are_unscored() -> None:
@@ -257,14 +259,14 @@ def test_deep_arguments_are_unscored() -> None:
     object.__setattr__(uses[0], "args", deep[0])  # read from a file, it could not be that deep
     object.__setattr__(expected.conversation[0].intermediate_data, "tool_uses", uses)  # type: ignore[index]
     made = turn(tool_calls=(tool_call("f", deep[1]),))
-    found = graded(ToolTrajectory(expected, Criterion("t", 1.0)), made)
+    found = graded(ToolTrajectory(expected, MetricCriterion("t", 1.0)), made)
     assert isinstance(found.turns[0], Unscored)
 
 
 def test_many_calls_are_told_in_part() -> None:
     """A reason names the first twenty calls of a side and counts the others."""
     made = turn(tool_calls=tuple(tool_call("f", {}) for _ in range(50)))
-    reason = graded(ToolTrajectory(case(expects()), Criterion("t", 1.0)), made).turns[0]
+    reason = graded(ToolTrajectory(case(expects()), MetricCriterion("t", 1.0)), made).turns[0]
     assert isinstance(reason, Score)
     assert reason.reason.startswith("expected no tool; called f(), then")
     assert reason.reason.endswith("f() and 30 more")
@@ -274,7 +276,7 @@ def test_f1_grader_scores_names() -> None:
     """The F1 grader scores each turn by the names of its tools, whatever their arguments and order."""
     expected = case(expects(("f", {"x": 1}), ("g", None)), expects())
     turns = turn(0, tool_calls=(tool_call("g"), tool_call("h"))), turn(1)
-    found = graded(ToolTrajectoryF1(expected, Criterion("tool_trajectory_f1", 1.0)), *turns)
+    found = graded(ToolTrajectoryF1(expected, MetricCriterion("tool_trajectory_f1", 1.0)), *turns)
     assert scores(found) == {0: 0.5, 1: 1.0}
     assert found.turns[0] == Score(0.5, "expected f, then g; called g, then h")
 
@@ -283,15 +285,17 @@ def test_turns_without_reference_are_left_out() -> None:
     """A turn whose invocation has no final response has no response score; an empty response scores 0."""
     expected = case(expects(text="Yes"), expects(), expects(text=""))
     turns = turn(0, agent="yes, yes"), turn(1, agent="no"), turn(2, agent="")
-    found = graded(ResponseMatch(expected, Criterion("response_match_score", 0.8)), *turns)
+    found = graded(ResponseMatch(expected, MetricCriterion("response_match_score", 0.8)), *turns)
     assert scores(found) == {0: pytest.approx(2 / 3), 2: 0.0}
     assert found.turns[0] == Score(2 / 3, "words in common: 1 of 1 expected and 2 answered")
 
 
 def test_no_reference_at_all_is_skipped() -> None:
     """A case without any final response is skipped by the response's metric, and is told why."""
-    found = graded(ResponseMatch(case(expects()), Criterion("response_match_score", 0.8)), turn())
-    assert found == Graded(whole=Skipped("no invocation of the case has a final_response to compare with"))
+    found = graded(ResponseMatch(case(expects()), MetricCriterion("response_match_score", 0.8)), turn())
+    assert found == GraderResult(
+        whole=Skipped("no invocation of the case has a final_response to compare with")
+    )
 
 
 GRADERS = [ToolTrajectory, ToolTrajectoryF1, ResponseMatch]
@@ -301,9 +305,9 @@ GRADERS = [ToolTrajectory, ToolTrajectoryF1, ResponseMatch]
 def test_simulated_conversations_are_skipped(make: Any) -> None:
     """A simulated conversation has no reference, so that nothing is compared."""
     simulated = EvalCase("c", conversation_scenario=ConversationScenario("Hi", "Ask."))
-    grader = make(simulated, Criterion("the metric", 1.0))
+    grader = make(simulated, MetricCriterion("the metric", 1.0))
     assert grader.name == "the metric"
-    assert graded(grader, turn()) == Graded(
+    assert graded(grader, turn()) == GraderResult(
         whole=Skipped("a simulated conversation has no reference to compare with")
     )
 
@@ -312,8 +316,8 @@ def test_simulated_conversations_are_skipped(make: Any) -> None:
 def test_unfinished_conversations_have_no_score(make: Any) -> None:
     """A conversation that ended in its first turn scores nothing; one that ended later scores what it has."""
     expected = case(expects(text="a"), expects(text="b"))
-    criterion = Criterion("m", 1.0)
-    assert graded(make(expected, criterion)) == Graded(
+    criterion = MetricCriterion("m", 1.0)
+    assert graded(make(expected, criterion)) == GraderResult(
         whole=Skipped("no turn of the conversation was finished")
     )
     assert graded(make(expected, criterion), turn(0)).turns.keys() == {0}
@@ -334,8 +338,8 @@ def test_words_are_those_of_the_normal_form(text: str) -> None:
 # What a turn cost
 
 
-def amounts(metric: str, *turns: Turn) -> Graded:
-    return graded(make_grader(case(expects()), Criterion(metric, 0.0), {}), *turns)
+def amounts(metric: str, *turns: Turn) -> GraderResult:
+    return graded(make_grader(case(expects()), MetricCriterion(metric, 0.0), {}), *turns)
 
 
 def test_what_turns_cost() -> None:
@@ -350,7 +354,7 @@ def test_what_turns_cost() -> None:
     assert scores(amounts("invocation_duration_v1", *turns)) == {0: 0.1205, 1: 2.5}
     assert amounts("token_usage_v1", turns[0]).turns[0] == Score(15.0, "tokens: 15")
     unreported = amounts("token_usage_v1", turns[1])
-    assert unreported == Graded(whole=Skipped("the agent reports no tokens"))
+    assert unreported == GraderResult(whole=Skipped("the agent reports no tokens"))
     assert scores(amounts("inference_call_count_v1", *turns)) == {0: 3.0}
     unknown = amounts("inference_call_count_v1", turns[1])
-    assert unknown == Graded(whole=Skipped("the agent does not tell how often it asks its model"))
+    assert unknown == GraderResult(whole=Skipped("the agent does not tell how often it asks its model"))

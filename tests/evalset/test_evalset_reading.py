@@ -25,7 +25,7 @@ from agentest.adk.formats.eval_set import (
     tool_calls,
 )
 from agentest.adk.formats.reader import (
-    Form,
+    FileFormat,
     FoundSets,
     ReadSet,
     find_eval_sets,
@@ -105,7 +105,7 @@ def test_a_written_set_is_read(tmp_path: Path, eval_set: EvalSet) -> None:
     path.write_bytes(eval_set_json(eval_set))
     read = read_eval_set(path)
     assert repr(read.eval_set) == repr(eval_set)
-    assert read.form is Form.EVAL_SET
+    assert read.form is FileFormat.EVAL_SET
     assert list(read.lines) == [case.eval_id for case in eval_set.eval_cases]
 
 
@@ -150,7 +150,7 @@ def test_cases_without_a_set(written: Written, many: bool) -> None:
     read = read_eval_set(written([case] if many else case))
     assert read.eval_set.eval_set_id == "post"
     assert only_case(read).eval_id == "parcel"
-    assert read.form is Form.EVAL_SET
+    assert read.form is FileFormat.EVAL_SET
 
 
 def test_unknown_keys_where_they_are_allowed(written: Written) -> None:
@@ -421,7 +421,7 @@ def test_legacy_cases(written: Written) -> None:
     ]
     read = read_eval_set(written(cases))
     one, two = read.eval_set.eval_cases
-    assert read.form is Form.LEGACY
+    assert read.form is FileFormat.LEGACY
     assert read.eval_set.eval_set_id == "post"
     assert one.conversation is not None
     assert [text_of(turn.user_content) for turn in one.conversation] == ["Where is parcel 7?", "Thanks."]
@@ -499,7 +499,7 @@ def test_the_data_form(written: Written) -> None:
     ]
     read = read_eval_set(written(data_set(data=cases, description="About the desk.")))
     a, b, c = read.eval_set.eval_cases
-    assert read.form is Form.DATA
+    assert read.form is FileFormat.DATA
     assert (read.eval_set.eval_set_id, read.eval_set.description) == ("desk", "About the desk.")
     assert calls_of(a) == [[("x", {"n": 1}), ("y", None), ("x", {"n": 1})]]
     assert b.conversation is not None
@@ -593,7 +593,7 @@ def test_scenarios(written: Written) -> None:
     led = [{"starting_prompt": f"Hello {n}", "conversation_plan": "Ask."} for n in range(2)]
     read = read_eval_set(written({"scenarios": led}), SESSION)
     first, second = read.eval_set.eval_cases
-    assert read.form is Form.SCENARIOS
+    assert read.form is FileFormat.SCENARIOS
     assert (first.eval_id, second.eval_id) == ("scenario-1", "scenario-2")
     assert second.conversation_scenario is not None
     assert second.conversation_scenario.starting_prompt == "Hello 1"
@@ -720,7 +720,7 @@ def test_migrating(written: Written, tmp_path: Path, document: object) -> None:
     old, new = written(document), tmp_path / "sets" / "new.evalset.json"
     notes = migrate(old, new, written(SESSION, "session.json"))
     read = read_eval_set(new)
-    assert read.form is Form.EVAL_SET
+    assert read.form is FileFormat.EVAL_SET
     assert read.warnings == ()
     assert read.eval_set == read_eval_set(old, SESSION).eval_set
     assert notes[0] == f"{new}: 1 case from {old}"

@@ -11,7 +11,7 @@ from evalset_documents import case, eval_set, invocation
 from agentest.adk.cases import CaseSet
 from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EVAL_SET
-from agentest.adk.formats.reader import Form, ReadSet
+from agentest.adk.formats.reader import FileFormat, ReadSet
 from agentest.adk.metrics.grader import AgentFacts
 from agentest.adk.plan import eval_plan
 from agentest.config.config import Config
@@ -32,7 +32,7 @@ APP = {
 def facts(root: Path, agent: dict[str, Any], app: Any = None, **mocks: Any) -> AgentFacts:
     """What the judge of a case is told, with the word `secret` taken out."""
     document = eval_set("s", case("c", invocation("x", "y", **({"app_details": app} if app else {}))))
-    read = ReadSet(EVAL_SET.validate_python(document), root / "a.test.json", Form.EVAL_SET, {})
+    read = ReadSet(EVAL_SET.validate_python(document), root / "a.test.json", FileFormat.EVAL_SET, {})
     chosen = CaseSet(read, parse_criteria({"hallucinations_v1": 0.5}, "c"), parse_tools({"tools": mocks}))
     config = Config.model_validate({"agent": {"endpoint": "http://h", **agent}})
     plan = eval_plan([chosen], config, None, 1, root, lambda text: text.replace("secret", "…"))

@@ -19,7 +19,7 @@ from agentest.config.agents.adk import AdkAgent
 from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.messages import Attachment, UserText
-from agentest.domain.transcript import Attached, Blame, Conversation
+from agentest.domain.transcript import AttachedFile, Blame, Conversation
 from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import CannotSend
 from agentest.support.http.address_guard import AddressGuard
@@ -78,7 +78,7 @@ async def test_files_reach_a_chat_completions_agent() -> None:
         "What is it?\n[attached: lamp.png, image/png, 4 bytes]\n[attached: audio/mpeg, 3 bytes]\n"
         "[attached: application/pdf, 2 bytes]\n[attached: image/jpeg, https://example.org/lamp.jpg]"
     )
-    assert turns[0].attachments[0] == Attached("image/png", "lamp.png", 4)
+    assert turns[0].attachments[0] == AttachedFile("image/png", "lamp.png", 4)
     assert turns[1].attachments == ()
 
 

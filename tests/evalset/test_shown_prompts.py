@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import EvalCase, Invocation, content
 from agentest.adk.metrics.example_prompts import JUDGED_NAMES
 from agentest.adk.metrics.graders import make_grader
-from agentest.cli.prompts import prompts
+from agentest.cli.prompts import prompt_text
 from agentest.support.errors import UsageError
 
 
 @pytest.mark.parametrize("metric", JUDGED_NAMES)
 def test_every_judged_metric_shows_what_is_asked(metric: str) -> None:
     """The prompt begins with the judge's part and has the conversation and the question."""
-    shown = prompts(metric)
+    shown = prompt_text(metric)
     assert shown.startswith(f"# {metric}, system\nYou judge")
     assert f"# {metric}, user\n" in shown
     assert "Where is my order?" in shown
@@ -24,11 +24,11 @@ def test_every_judged_metric_shows_what_is_asked(metric: str) -> None:
 
 def test_names_of_metrics() -> None:
     """Either spelling is known, all are named, and the nearest is named for a wrong one."""
-    assert prompts("safetyV1") == prompts("safety_v1")
-    assert prompts("goalCompletion") == prompts("goal_completion")
-    assert all(metric in prompts(None) for metric in JUDGED_NAMES)
+    assert prompt_text("safetyV1") == prompt_text("safety_v1")
+    assert prompt_text("goalCompletion") == prompt_text("goal_completion")
+    assert all(metric in prompt_text(None) for metric in JUDGED_NAMES)
     with pytest.raises(UsageError, match="did you mean `hallucinations_v1`"):
-        prompts("hallucination_v1")
+        prompt_text("hallucination_v1")
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_names_of_metrics() -> None:
 def test_how_often_judges_are_asked_at_most(metric: str, samples: int | None, calls: int) -> None:
     """A metric of turns asks about each of the four, one of conversations once, each sample of its own."""
     case = EvalCase("one", (Invocation(content("x", "user")),))
-    grader = make_grader(case, Criterion(metric, 0.5, num_samples=samples), {})
+    grader = make_grader(case, MetricCriterion(metric, 0.5, num_samples=samples), {})
     assert grader.most_calls(4) == calls

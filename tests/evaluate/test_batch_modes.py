@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentest import Criterion, scenario
-from agentest.cli.prompts import prompts
+from agentest.cli.prompts import prompt_text
 from agentest.config.config import Config
 from agentest.config.models import Batch
 from agentest.domain.metrics import BUILTIN
@@ -484,7 +484,7 @@ def test_the_estimate_is_what_is_asked(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_whole_calls_are_shown(mode: str) -> None:
     """`show-prompts --mode` has every call about an example, and each text once."""
-    shown = prompts(None, mode)
+    shown = prompt_text(None, mode)
     number = shown.count("\n\n## system\n")
     assert number == {"turn": 3, "conversation": 1}.get(mode, number)
     assert f"# call {number} of {number}: the conversation, " in shown
@@ -493,9 +493,9 @@ def test_whole_calls_are_shown(mode: str) -> None:
         assert text in shown
     assert ("(as in call 1)" in shown) is (number > 1)
     with pytest.raises(UsageError, match="one of them"):
-        prompts("coherence", mode)
+        prompt_text("coherence", mode)
     alias = {"off": "false", "turn": "true"}.get(mode, mode)
-    assert prompts(None, alias) == shown
+    assert prompt_text(None, alias) == shown
 
 
 @pytest.mark.parametrize(
@@ -508,10 +508,10 @@ def test_whole_calls_are_shown(mode: str) -> None:
 )
 def test_what_is_no_metric_is_shown(name: str, texts: tuple[str, ...]) -> None:
     """`show-prompts --metric` has the question of criteria and that about users, and the list says so."""
-    shown = prompts(name)
+    shown = prompt_text(name)
     assert all(text in shown for text in texts)
     assert "{{" not in shown
-    assert "# besides, each by --metric NAME\ncriteria, user.check\n" in prompts(None)
+    assert "# besides, each by --metric NAME\ncriteria, user.check\n" in prompt_text(None)
 
 
 def test_what_the_whole_prompt_of_a_conversation_shows() -> None:

@@ -21,7 +21,7 @@ from agentest import scenario
 from agentest.domain.reasons import check_status
 from agentest.domain.results import CheckResult, Status
 from agentest.domain.transcript import Turn
-from agentest.judging.reply_checks import check_reply, checked_first_token, checked_reply
+from agentest.judging.reply_checks import check_first_token, check_reply, run_reply_checks
 from agentest.scenarios.expectations import Expect, parse_expect
 from agentest.support.errors import ScenarioError
 from agentest.testing import ScriptedAgent, run_scenarios
@@ -70,13 +70,13 @@ def test_the_first_token_of_a_reply(took: float | None, holds: bool | None) -> N
     nothing, is not known: errored, with what would help."""
     expect = parse_expect({"maxFirstTokenMs": [100, 1000]})
     turn = Turn(0, "hi", "Hello.", latency_ms=5000.0, first_token_ms=took)
-    first, second = checked_first_token(expect, turn, "bot", "set streaming: true")
+    first, second = check_first_token(expect, turn, "bot", "set streaming: true")
     assert check_status(first) is {True: Status.PASSED, False: Status.FAILED, None: Status.ERRORED}[holds]
     assert check_status(second) is (Status.ERRORED if holds is None else Status.PASSED)
     told = f"expected the first token within 100 ms; it took {took} ms"
     unknown = "time to the first token of agent 'bot' is not known: set streaming: true"
     assert first.reason == (unknown if holds is None else told)
-    quiet, _ = checked_first_token(expect, replace(turn, agent_message=""), "bot", "")
+    quiet, _ = check_first_token(expect, replace(turn, agent_message=""), "bot", "")
     assert (quiet.error is None) is (holds is not None)
 
 
@@ -289,7 +289,7 @@ def test_a_schema_that_takes_too_long() -> None:
     """Checks that do not come to their end are untold, and the quick ones are told all the same."""
     expect = parse_expect({"contains": "[", "json_schema": {"uniqueItems": True}})
     objects = json.dumps([{"number": number} for number in range(3_000)])
-    quick, slow = anyio.run(checked_reply, expect, Turn(0, "hi", objects), 0.05)
+    quick, slow = anyio.run(run_reply_checks, expect, Turn(0, "hi", objects), 0.05)
     assert (quick.passed, quick.error) == (True, None)
     assert slow.error == "the checks gave no answer within 0.05 s"
 

@@ -17,7 +17,7 @@ from agentest import ConversationMetric, QualitativeMetric, QuantitativeMetric, 
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Status, Unscored
 from agentest.judging.custom_metrics import ConversationInput, Metric, TurnInput, evaluate_metric
 from agentest.models.admission import LocalGate
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import Limiter
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel
@@ -33,7 +33,7 @@ def evaluated(metric: Metric, model: ScriptedModel | None = None, given: Any = T
     async def go() -> MetricResult:
         port = (
             StructuredModel(
-                LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4)), patience=Patience(retries=0))
+                LiveModel(model, Ledger(), LocalGate("m", Limiter(4)), patience=RetryPolicy(retries=0))
             )
             if model
             else None

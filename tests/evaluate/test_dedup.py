@@ -23,10 +23,16 @@ from agentest.domain.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.judging.error_grouping import MOST_FAILURES, Group, deduplicate, group_by_label, settle
+from agentest.judging.error_grouping import (
+    MOST_FAILURES,
+    GroupAnswer,
+    corrected_groups,
+    group_by_label,
+    group_failures,
+)
 from agentest.judging.evaluation import labelled_failures
 from agentest.models.admission import LocalGate
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel
@@ -37,7 +43,7 @@ ids = st.sampled_from([f"c-{c}-F{n}" for c in (1, 2) for n in range(1, 5)])
 severities = st.sampled_from(["low", "medium", "high", "critical"])
 groups = st.lists(
     st.builds(
-        Group,
+        GroupAnswer,
         label=st.text(max_size=5),
         severity=severities,
         occurrences=st.lists(ids),
@@ -54,21 +60,21 @@ def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> D
     async def go() -> Deduplication:
         port = (
             StructuredModel(
-                LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4)), patience=Patience(retries=0))
+                LiveModel(model, Ledger(), LocalGate("m", Limiter(4)), patience=RetryPolicy(retries=0))
             )
             if model
             else None
         )
-        return await deduplicate(failures, Scenario("s", "", 0, goal="a goal"), port, "s @ agent")
+        return await group_failures(failures, Scenario("s", "", 0, goal="a goal"), port, "s @ agent")
 
     return anyio.run(go)
 
 
 @settings(max_examples=150, deadline=None)
 @given(groups, st.sets(ids, min_size=1))
-def test_occurrences_always_add_up(given_groups: list[Group], failing: set[str]) -> None:
+def test_occurrences_always_add_up(given_groups: list[GroupAnswer], failing: set[str]) -> None:
     """Whatever groups a model gives, each failure is in exactly one and nothing else is in any."""
-    settled = settle(given_groups, [failure(id) for id in sorted(failing)])
+    settled = corrected_groups(given_groups, [failure(id) for id in sorted(failing)])
     kept = [id for group in settled for id in group.occurrences]
     assert sorted(kept) == sorted(failing)
     assert all(group.occurrences for group in settled)

@@ -10,7 +10,7 @@ from builders import conversation, conversation_result, labelled_failure, tool_c
 from project import Project
 
 from agentest.domain.results import ConversationResult, ErrorExample, LabelledFailure
-from agentest.judging.error_grouping import group_by_label, with_examples
+from agentest.judging.error_grouping import add_examples, group_by_label
 from agentest.support.redaction import Redactor
 from agentest.testing import ScriptedAgent
 from agentest.testing import tool_call as called
@@ -23,7 +23,7 @@ def talk(id: str, *failures: LabelledFailure, turns: int = 2, **more: Any) -> Co
 
 def examples(*talks: ConversationResult, secrets: tuple[str, ...] = ()) -> tuple[ErrorExample, ...]:
     found = group_by_label([failure for talk in talks for failure in talk.failures])
-    (group,) = with_examples(found, talks, Redactor(secrets)).groups
+    (group,) = add_examples(found, talks, Redactor(secrets)).groups
     return group.examples
 
 

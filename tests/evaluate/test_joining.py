@@ -12,9 +12,9 @@ import pytest
 
 from agentest.domain.results import CauseJoin, ErrorGroup, Severity
 from agentest.domain.root_causes import JudgedCause, judged_causes, root_causes_of
-from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS, Joining, worth_joining
+from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS, CauseJoiner, can_join
 from agentest.models.admission import LocalGate
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatRequest, Ledger
 from agentest.models.structured_output import StructuredModel
@@ -47,16 +47,16 @@ def by_first_letter(request: ChatRequest) -> dict[str, Any]:
 
 def joined(
     groups: Sequence[str] | Sequence[JudgedCause], answer: Callable[[ChatRequest], Any]
-) -> tuple[Joining, ScriptedModel, ModelError | None]:
+) -> tuple[CauseJoiner, ScriptedModel, ModelError | None]:
     model = ScriptedModel(answer=answer)
     problem: ModelError | None = None
 
-    async def go() -> Joining:
+    async def go() -> CauseJoiner:
         nonlocal problem
-        live = LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4)), patience=Patience(retries=0))
+        live = LiveModel(model, Ledger(), LocalGate("m", Limiter(4)), patience=RetryPolicy(retries=0))
         names = [each for each in groups if isinstance(each, str)]
         judged = causes(*names) if names else [each for each in groups if isinstance(each, JudgedCause)]
-        joining = Joining(judged, StructuredModel(live), "the run")
+        joining = CauseJoiner(judged, StructuredModel(live), "the run")
         try:
             await joining.run()
         except ModelError as error:
@@ -224,7 +224,7 @@ def test_640_labels_of_two_bugs_are_two_causes() -> None:
 def test_only_groups_of_different_scenarios_are_worth_a_call() -> None:
     """The groups of one scenario have been told apart already; equal labels are one."""
     one = builders.scenario_result("s", errors=[builders.error_group("a"), builders.error_group("b")])
-    assert not worth_joining(judged_causes([one]))
-    assert not worth_joining(causes("Same label", "same label!"))
-    assert not worth_joining([])
-    assert worth_joining(causes("a", "b"))
+    assert not can_join(judged_causes([one]))
+    assert not can_join(causes("Same label", "same label!"))
+    assert not can_join([])
+    assert can_join(causes("a", "b"))

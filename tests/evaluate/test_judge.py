@@ -29,7 +29,7 @@ from agentest.judging.answers import ANSWERS, CriterionAnswer, criterion_result,
 from agentest.judging.judge import Judge
 from agentest.judging.questions import metric_question
 from agentest.models.admission import LocalGate
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import Limiter
 from agentest.models.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.models.structured_output import StructuredModel, Unreadable, answer_schema, read
@@ -43,7 +43,7 @@ DOWN = object()
 
 
 def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
-    answers = LiveAnswers(model, Ledger(), LocalGate("m", Limiter(8)), patience=Patience(retries=0))
+    answers = LiveModel(model, Ledger(), LocalGate("m", Limiter(8)), patience=RetryPolicy(retries=0))
     return judged(Judge(StructuredModel(answers), samples), metric)
 
 

@@ -11,7 +11,7 @@ import pytest
 from agentest import Scenario, ScriptedTurn, scenario
 from agentest.domain.confidence import intervals
 from agentest.domain.metrics import TRAJECTORY_METRICS
-from agentest.domain.reasons import counted_trajectories
+from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     ConversationResult,
     Deduplication,
@@ -171,10 +171,10 @@ def test_without_a_threshold_nothing_changes() -> None:
 def test_what_only_counts_is_still_told() -> None:
     """A mismatch that is no reason is there for reports, with the turn and the name of its trajectory."""
     named = replace(MISSING, name="writes")
-    (counted,) = counted_trajectories(credited(named))
+    (counted,) = threshold_counted_trajectories(credited(named))
     assert (counted.turn_index, counted.subject, counted.result) == (None, "trajectory 'writes'", named)
-    assert counted_trajectories(result(named)) == ()
-    assert counted_trajectories(credited(HELD)) == ()
+    assert threshold_counted_trajectories(result(named)) == ()
+    assert threshold_counted_trajectories(credited(HELD)) == ()
 
 
 def test_averages_have_intervals_on_the_scale_from_0_to_1() -> None:

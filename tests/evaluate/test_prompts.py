@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from agentest import scenario
 from agentest.domain.metrics import BUILTIN, NO_FAILURE, Kind
 from agentest.domain.results import LabelledFailure
-from agentest.domain.transcript import Attached, Remark, ToolCall, Turn, with_mentions
+from agentest.domain.transcript import AttachedFile, Remark, ToolCall, Turn, with_mentions
 from agentest.judging.answers import ANSWERS, CriterionAnswer
-from agentest.judging.background import Background
+from agentest.judging.background import JudgeBackground
 from agentest.judging.error_grouping import dedup_messages
 from agentest.judging.judge_input import block, conversation_context, turn_context
-from agentest.judging.questions import judge_messages, own_words, question, shown_prompts
+from agentest.judging.questions import judge_messages, own_question_text, prompts_text, question
 from agentest.models.port import joined
 from agentest.models.structured_output import answer_schema
 from agentest.scenarios.model import Scenario
@@ -49,9 +49,9 @@ texts = (
 )
 
 
-def background(text: str) -> Background:
+def background(text: str) -> JudgeBackground:
     """A background that says the text wherever somebody else's words can stand."""
-    return Background(
+    return JudgeBackground(
         goal=text,
         profile=text,
         knowledge=(text, text),
@@ -70,7 +70,7 @@ def turns(text: str) -> tuple[Turn, ...]:
         ToolCall(text, text, text, True, 0, invalid_arguments=text, error=text),
         ToolCall(text, {text: {1, 2}}, text, True, 0),
     )
-    said = with_mentions(text, [Attached(text, text, None, text)])
+    said = with_mentions(text, [AttachedFile(text, text, None, text)])
     state = {text: text}
     return tuple(
         Turn(n, said, text, calls, remarks=(Remark(text, text),), author=text, state_after=state | {"n": n})
@@ -273,7 +273,7 @@ def test_labels_have_a_precedence(name: str, worst_first: list[str]) -> None:
 @pytest.mark.parametrize("name", BUILTIN)
 def test_what_questions_share_can_be_said_once(name: str) -> None:
     """A question alone has its own words and the terms that they use; its own words have no term in them."""
-    alone, own, terms = question(name), own_words(name), BUILTIN[name].terms
+    alone, own, terms = question(name), own_question_text(name), BUILTIN[name].terms
     assert all(term in alone and term not in own for term in terms)
     assert alone.startswith(own.split("\n- ")[0])
     assert [line for line in own.split("\n") if line not in alone] == []
@@ -322,11 +322,11 @@ def test_calls_that_are_not_json_are_still_shown(args: Any, result: Any) -> None
     loop["self"] = loop
     for made in (args, loop):
         held = Turn(0, "u", "a", (ToolCall("look", made, result, False, 0),))
-        assert 'tool: "look"\narguments: ' in turn_context(Background(), [held])
+        assert 'tool: "look"\narguments: ' in turn_context(JudgeBackground(), [held])
 
 
 def test_prompts_can_be_shown_without_a_model() -> None:
     """`show-prompts` has every metric, or the one asked for, with the system prompt."""
-    everything = shown_prompts()
+    everything = prompts_text()
     assert all(f"# {name}\n" in everything for name in BUILTIN)
-    assert "# helpfulness" not in shown_prompts("coherence")
+    assert "# helpfulness" not in prompts_text("coherence")

@@ -10,18 +10,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from agentest.adk.metrics.hallucinations import sentence_labels
-from agentest.adk.metrics.multi_turn import Goals
+from agentest.adk.metrics.multi_turn import JudgedGoals
 from agentest.adk.metrics.rubrics import rubric_answers
 from agentest.adk.metrics.safety import PolicyAnswer
 from agentest.judging.answers import ANSWERS, CriterionAnswer
-from agentest.judging.error_grouping import Groups
+from agentest.judging.error_grouping import GroupsAnswer
 from agentest.models.structured_output import answer_schema
 
 _MADE = (
     *ANSWERS.values(),
     CriterionAnswer,
-    Groups,
-    Goals,
+    GroupsAnswer,
+    JudgedGoals,
     PolicyAnswer,
     sentence_labels(2),
     rubric_answers(2),
@@ -54,7 +54,15 @@ def test_what_a_model_is_told_of_an_answers_form() -> None:
     shape or of a choice is no part of a prompt."""
     shapes = {*_MADE, *_shapes()}
     names = {shape.__name__ for shape in shapes}
-    assert {"GoalAnswer", "CriterionAnswer", "Goals", "PolicyAnswer", "Labels", "Answers", "Groups"} <= names
+    assert {
+        "GoalAnswer",
+        "CriterionAnswer",
+        "JudgedGoals",
+        "PolicyAnswer",
+        "Labels",
+        "Answers",
+        "GroupsAnswer",
+    } <= names
     for shape in shapes:
         schema = answer_schema(shape)
         assert not _said(schema), shape

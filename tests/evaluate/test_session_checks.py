@@ -10,7 +10,7 @@ import pytest
 
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import Remark, StateChange, Turn
-from agentest.judging.session_checks import checked_session, checked_state, compared_keys
+from agentest.judging.session_checks import check_session, check_session_state, compare_state_keys
 from agentest.report.phrases import state_rows
 from agentest.scenarios.expectations import parse_expect
 from agentest.scenarios.matchers.display import beginning, shown
@@ -29,7 +29,7 @@ def turn(**more: Any) -> Turn:
 
 
 def checks(expect: dict[str, Any], of: Turn) -> list[CheckResult]:
-    found = anyio.run(checked_session, parse_expect(expect), of, "pipe")
+    found = anyio.run(check_session, parse_expect(expect), of, "pipe")
     return list(found)
 
 
@@ -133,7 +133,7 @@ def test_a_state_that_nobody_tells_of() -> None:
     assert not unseen.passed
     assert "the session state of agent 'pipe' cannot be seen" in str(unseen.error)
     of = turn(state_error="the server is gone")
-    (unread,) = anyio.run(checked_state, "final_session_state", {"a": 1}, of, "pipe")
+    (unread,) = anyio.run(check_session_state, "final_session_state", {"a": 1}, of, "pipe")
     assert (unread.check, unread.passed, unread.error) == ("final_session_state", False, "the server is gone")
 
 
@@ -228,7 +228,7 @@ def test_a_large_state_is_not_written_out() -> None:
     state = {"rows": {str(row): [Counted(1), (), {}] for row in range(5_000)}}
     other = {"rows": {**state["rows"], "0": [1]}}
     for expected in (state, other):
-        (result,) = anyio.run(compared_keys, "final_state", expected, state)
+        (result,) = anyio.run(compare_state_keys, "final_state", expected, state)
         assert "rows" in result.summary
         assert written < 1_000
     rows: list[Any] = [{}, (), {"a": [1, {"b": text("x")}]}, "c", [], [[]]]

@@ -21,7 +21,7 @@ from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.trajectory.trajectory import match_trajectory, matched_trajectory
+from agentest.trajectory.trajectory import match_trajectory, match_trajectory_in_time
 
 names = st.sampled_from("ab")
 args = st.dictionaries(st.sampled_from("xy"), st.sampled_from([1, 2, True, [1], [2]]), max_size=2)
@@ -325,7 +325,7 @@ def test_functions_that_hang() -> None:
     released = threading.Event()
     spec = parse_trajectory({"expected": [call("a", q=lambda _: released.wait(600))]})
     try:
-        result = anyio.run(partial(matched_trajectory, timeout_s=0.05), spec, [made("a", q=1)], 1)
+        result = anyio.run(partial(match_trajectory_in_time, timeout_s=0.05), spec, [made("a", q=1)], 1)
     finally:
         released.set()
     assert result is not None
@@ -350,7 +350,7 @@ def test_functions_have_a_thread() -> None:
         return True
 
     spec = parse_trajectory({"expected": [call("a", p=[predicate], q={"m": Matcher()})]})
-    result = anyio.run(matched_trajectory, spec, [made("a", p=[1], q={"m": 2})], 1)
+    result = anyio.run(match_trajectory_in_time, spec, [made("a", p=[1], q={"m": 2})], 1)
     assert result is not None
     assert result.matched
     assert len(seen) == 2

@@ -17,9 +17,9 @@ from dirty_equals import IsStr
 
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import Conversation
-from agentest.judging.conversation_checks import checked_whole
-from agentest.judging.says_checks import checked_in_turn
-from agentest.mocks.state import beginning, end_state
+from agentest.judging.conversation_checks import check_conversation
+from agentest.judging.says_checks import check_turn_sayings
+from agentest.mocks.state import copy_initial_state, end_state
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.expectations import parse_expect
 from agentest.scenarios.matchers.numbers import approx, number
@@ -36,7 +36,7 @@ def conversation(*replies: str, **more: Any) -> Conversation:
 
 def checks(of: Conversation | None = None, timeout_s: float = 60.0, **options: Any) -> list[CheckResult]:
     made = scenario("s", goal="g", **options)
-    return list(anyio.run(checked_whole, made, of or conversation(), timeout_s))
+    return list(anyio.run(check_conversation, made, of or conversation(), timeout_s))
 
 
 def said(**expect: Any) -> CheckResult:
@@ -195,9 +195,9 @@ def test_in_a_turns_expect() -> None:
             "never_says": ["Hello", lambda turn: turn.turn_index != 1],
         }
     )
-    found = anyio.run(checked_in_turn, expect.sayings, conversation().turns[:2])
+    found = anyio.run(check_turn_sayings, expect.sayings, conversation().turns[:2])
     assert [each.passed for each in found] == [True] * 4
-    (failed,) = anyio.run(checked_in_turn, parse_expect({"says": "x"}).sayings, conversation().turns[:1])
+    (failed,) = anyio.run(check_turn_sayings, parse_expect({"says": "x"}).sayings, conversation().turns[:1])
     assert (failed.passed, failed.turn_index) == (False, None)
     assert failed.reason.endswith("the reply was 'Hello! What can I do?'")
 
@@ -385,7 +385,7 @@ def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
     orders = {str(n): {"status": "open", "text": "x" * 300} for n in range(3000)}
     whole: dict[str, Any] = {"orders": orders, "n": 1, "free": {1, 2}, "old": {"a": 1}}
     begun = parse_state(whole) if parsed else whole
-    state = beginning(begun)
+    state = copy_initial_state(begun)
     state["orders"]["17"]["status"] = "refunded"
     del state["orders"]["18"]
     state["old"] = {"a": 1, "b": (1, 2)}
@@ -408,7 +408,7 @@ def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
 def test_a_large_state_that_contains_itself() -> None:
     """What has no form is told in words, however large: nothing is lost by its size."""
     begun = parse_state({"pad": ["x" * 90 + str(n) for n in range(9000)], "n": [1]})
-    state = beginning(begun)
+    state = copy_initial_state(begun)
     state["self"] = state
     end = end_state(state, begun)
     assert end.live["n"] == [1]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.support.http.bodies import PIECE_BYTES, PackedWrongly, unpacker
+from agentest.support.http.bodies import PIECE_BYTES, DecompressionError, decompressor_for
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -20,7 +20,7 @@ def raw_deflate(data: bytes) -> bytes:
 
 
 def unpacked(encoding: str, *pieces: bytes) -> list[bytes]:
-    unpack = unpacker(encoding)
+    unpack = decompressor_for(encoding)
     assert unpack
     parts = [part for piece in pieces for part in unpack.feed(piece)]
     unpack.end()
@@ -59,14 +59,14 @@ def test_a_body_that_was_cut(runs: list[tuple[bytes, int]], way: str, drawn: st.
     """A body that ends anywhere before its end was cut, however much of it came out."""
     packed = WAYS[way](b"".join(run * length for run, length in runs))
     end = drawn.draw(st.integers(1, len(packed) - 1))
-    with pytest.raises(PackedWrongly, match="was cut"):
+    with pytest.raises(DecompressionError, match="was cut"):
         unpacked(way, packed[:end])
 
 
 @given(st.sampled_from(sorted(WAYS)), st.lists(st.binary(max_size=30), max_size=4))
 def test_any_bytes(way: str, pieces: list[bytes]) -> None:
     """Any bytes are unpacked or refused, with an error of one kind."""
-    with suppress(PackedWrongly):
+    with suppress(DecompressionError):
         unpacked(way, *pieces)
 
 
@@ -74,7 +74,7 @@ def test_no_more_is_unpacked_than_is_asked_for() -> None:
     """A body of gigabytes gives its first pieces without having been unpacked any further."""
     packing = zlib.compressobj(wbits=31)
     bomb = b"".join(packing.compress(bytes(2**20)) for _ in range(64)) + packing.flush()
-    unpack = unpacker("gzip")
+    unpack = decompressor_for("gzip")
     assert unpack
     assert [len(part) for part in islice(unpack.feed(bomb), 3)] == [PIECE_BYTES] * 3
 
@@ -82,13 +82,13 @@ def test_no_more_is_unpacked_than_is_asked_for() -> None:
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_what_follows_the_end(way: str) -> None:
     """What follows the end of the data is not passed over."""
-    with pytest.raises(PackedWrongly, match=r"is not gzip|goes on after the end of its deflate data"):
+    with pytest.raises(DecompressionError, match=r"is not gzip|goes on after the end of its deflate data"):
         unpacked(way, WAYS[way](b"{}"), b"more of it")
 
 
 def test_members_without_end() -> None:
     """Members that hold nothing, one after another, are not unpacked for ever."""
-    with pytest.raises(PackedWrongly, match="goes on after the end"):
+    with pytest.raises(DecompressionError, match="goes on after the end"):
         unpacked("gzip", gzip.compress(b"") * 20_000)
 
 
@@ -100,13 +100,13 @@ def test_an_empty_body() -> None:
 @pytest.mark.parametrize("encoding", ["", "identity", " Identity , "])
 def test_nothing_is_packed(encoding: str) -> None:
     """Without a coding, or with the one that changes nothing, there is nothing to unpack."""
-    assert unpacker(encoding) is None
+    assert decompressor_for(encoding) is None
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip,deflate", "nonsense", "br, identity"])
 def test_codings_that_are_not_taken(encoding: str) -> None:
     """Another coding, or more than one, is refused by name."""
     with pytest.raises(
-        PackedWrongly, match=f"has the content-encoding '{encoding}'; the request allows gzip"
+        DecompressionError, match=f"has the content-encoding '{encoding}'; the request allows gzip"
     ):
-        unpacker(encoding)
+        decompressor_for(encoding)

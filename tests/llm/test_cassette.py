@@ -20,9 +20,9 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.cassette import Cassettes, recorded_models, recorded_named_models
 from agentest.models.cassette_file import cassette_path, digest
-from agentest.models.port import Answered, Answers, CallKey, Ledger, Question
+from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
 from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Recorder, Replay
-from agentest.support.dates import shown_moment
+from agentest.support.dates import format_moment
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.redaction import Redactor
 
@@ -66,12 +66,12 @@ class Live:
     """A model that gives the prepared answers in turn; every question costs the same."""
 
     ledger: Ledger
-    prepared: Sequence[str | Answered | ModelError] = ()
+    prepared: Sequence[str | ModelAnswer | ModelError] = ()
     name: str = "openai/m"
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.5})
     asked: list[Question] = field(default_factory=list)
 
-    async def answer(self, question: Question) -> Answered:
+    async def answer(self, question: Question) -> ModelAnswer:
         await checkpoint()
         said = self.prepared[len(self.asked)] if self.prepared else f"answer {len(self.asked)}"
         self.asked.append(question)
@@ -80,7 +80,7 @@ class Live:
         self.ledger.add(question.key, ModelUsage(1, Usage(50, 4, 32), 1, 0.125))
         if isinstance(said, ModelError):
             raise said
-        return said if isinstance(said, Answered) else Answered(said, model="m-2026-01-01")
+        return said if isinstance(said, ModelAnswer) else ModelAnswer(said, model="m-2026-01-01")
 
 
 @dataclass
@@ -110,12 +110,12 @@ class Tape:
     def record(
         self,
         questions: Sequence[Question],
-        *prepared: str | Answered | ModelError,
+        *prepared: str | ModelAnswer | ModelError,
         name: str = "openai/m",
         models: Mapping[str, str] | None = None,
         finished: bool = True,
         closed: bool = True,
-    ) -> list[Answered | str]:
+    ) -> list[ModelAnswer | str]:
         cassettes, ledger = self.cassettes(Mode.RECORD, models), MeasuringLedger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
         said = ask(Recorder(self.live, cassettes, ledger), questions)
@@ -129,7 +129,7 @@ class Tape:
         *,
         name: str = "openai/m",
         parameters: Mapping[str, Any] | None = None,
-    ) -> list[Answered | str]:
+    ) -> list[ModelAnswer | str]:
         cassettes, self.ledger = self.cassettes(Mode.REPLAY), Ledger()
         replay = Replay(cassettes, self.ledger, name, parameters or {"temperature": 0.5})
         try:
@@ -140,11 +140,11 @@ class Tape:
     def fill(
         self,
         questions: Sequence[Question],
-        *prepared: str | Answered | ModelError,
+        *prepared: str | ModelAnswer | ModelError,
         name: str = "openai/m",
         models: Mapping[str, str] | None = None,
         finished: bool = True,
-    ) -> list[Answered | str]:
+    ) -> list[ModelAnswer | str]:
         cassettes, ledger = self.cassettes(Mode.FILL, models), MeasuringLedger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
         recorder = Recorder(self.live, cassettes, ledger)
@@ -170,24 +170,24 @@ class Tape:
         self.path.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-def ask(answers: Answers, questions: Sequence[Question]) -> list[Answered | str]:
+def ask(answers: AnswerSource, questions: Sequence[Question]) -> list[ModelAnswer | str]:
     """One question after the other; that there was no answer is its message."""
 
-    async def all_of_them() -> list[Answered | str]:
+    async def all_of_them() -> list[ModelAnswer | str]:
         return [await one(answers, each) for each in questions]
 
     return anyio.run(all_of_them)
 
 
-async def one(answers: Answers, question: Question) -> Answered | str:
+async def one(answers: AnswerSource, question: Question) -> ModelAnswer | str:
     try:
         return await answers.answer(question)
     except ModelUnavailable as error:
         return str(error)
 
 
-def texts(said: Sequence[Answered | str]) -> list[str]:
-    return [each.text if isinstance(each, Answered) else each for each in said]
+def texts(said: Sequence[ModelAnswer | str]) -> list[str]:
+    return [each.text if isinstance(each, ModelAnswer) else each for each in said]
 
 
 @pytest.fixture
@@ -201,13 +201,17 @@ def tape(tmp_path: Path) -> Tape:
 def test_a_replay_is_the_run(tape: Tape) -> None:
     """A replay gives the recorded answers, who gave them, refusals and errors, and counts alike."""
     questions = [question(metric=metric) for metric in ("a", "b", "c")]
-    prepared = ['{"value": 3}', Answered("", "I will not.", "m-2"), ModelUnavailable("model openai/m: 500")]
+    prepared = [
+        '{"value": 3}',
+        ModelAnswer("", "I will not.", "m-2"),
+        ModelUnavailable("model openai/m: 500"),
+    ]
     said = tape.record(questions, *prepared)
     used = tape.ledger.of(SCOPE)
     assert tape.replay(questions) == said
     assert said == [
-        Answered('{"value": 3}', "", "m-2026-01-01", USED),
-        Answered("", "I will not.", "m-2", USED),
+        ModelAnswer('{"value": 3}', "", "m-2026-01-01", USED),
+        ModelAnswer("", "I will not.", "m-2", USED),
         "model openai/m: 500",
     ]
     assert tape.ledger.of(SCOPE) == used
@@ -219,9 +223,9 @@ def test_an_unknown_price_stays_unknown(tape: Tape) -> None:
     ledger, cassettes = MeasuringLedger(), tape.cassettes(Mode.RECORD)
 
     class Unpriced(Live):
-        async def answer(self, question: Question) -> Answered:
+        async def answer(self, question: Question) -> ModelAnswer:
             self.ledger.add(question.key, ModelUsage(1, cost=None))
-            return Answered("x")
+            return ModelAnswer("x")
 
     ask(Recorder(Unpriced(ledger), cassettes, ledger), [question()])
     cassettes.close()
@@ -261,8 +265,8 @@ def test_the_order_of_arrival_does_not_matter(orders: tuple[list[Question], list
     """The same answers make the same bytes, in whatever order they came; each is found in any order."""
 
     class Constant(Live):
-        async def answer(self, question: Question) -> Answered:
-            return Answered(f"{question.key} {question.repair}")
+        async def answer(self, question: Question) -> ModelAnswer:
+            return ModelAnswer(f"{question.key} {question.repair}")
 
     written: list[dict[str, bytes]] = []
     for order in orders:
@@ -281,14 +285,14 @@ def test_questions_asked_at_once(tape: Tape) -> None:
     questions = [question(f"{n}", conversation=n) for n in range(1, 21)]
 
     class Uneven(Live):
-        async def answer(self, question: Question) -> Answered:
+        async def answer(self, question: Question) -> ModelAnswer:
             number = question.key.conversation
             for _ in range(20 - number):
                 self.ledger.add(question.key, ModelUsage(1))
                 await checkpoint()
             if number % 3 == 0:
                 raise ModelUnavailable(f"no {number}")
-            return Answered(f"{number}")
+            return ModelAnswer(f"{number}")
 
     cassettes, ledger = tape.cassettes(Mode.RECORD), MeasuringLedger()
     recorder = Recorder(Uneven(ledger), cassettes, ledger)
@@ -779,8 +783,8 @@ def test_a_forged_checksum_does_not_help(tape: Tape) -> None:
 
 def test_a_model_with_a_strange_name(tape: Tape) -> None:
     """What a model calls itself cannot break a recording."""
-    said = tape.record([question()], Answered("x", model="m\ud83d"))
-    assert tape.replay([question()]) == said == [Answered("x", "", "m?", USED)]
+    said = tape.record([question()], ModelAnswer("x", model="m\ud83d"))
+    assert tape.replay([question()]) == said == [ModelAnswer("x", "", "m?", USED)]
 
 
 def test_a_question_with_another_conversation_before_it(tape: Tape) -> None:
@@ -796,7 +800,7 @@ def test_a_recording_of_another_day(tmp_path: Path) -> None:
     days = ("2026-11-16T12:00:00+00:00", "2027-01-02T23:59:00+05:30")
     cassettes = Cassettes(tmp_path, Mode.RECORD, Redactor())
     hashes = {
-        cassettes.asked(question(f"{text} It is {shown_moment(day)}."), "m", {}).hash
+        cassettes.asked(question(f"{text} It is {format_moment(day)}."), "m", {}).hash
         for day in days
         for text in ("How was it?", "And then?")
     }

@@ -14,7 +14,7 @@ from fake_time import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.models.limits import Limiter, Place, estimate_tokens, hold_from_headers
+from agentest.models.limits import Limiter, RequestSlot, estimate_tokens, hold_from_headers
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
@@ -33,7 +33,11 @@ class Requests:
         self.most = 0
 
     async def make(
-        self, name: int = 0, tokens: int = 0, lasts: float = 0.0, then: Callable[[Place], None] | None = None
+        self,
+        name: int = 0,
+        tokens: int = 0,
+        lasts: float = 0.0,
+        then: Callable[[RequestSlot], None] | None = None,
     ) -> None:
         async with self.limiter.place(tokens) as place:
             self.order.append(name)
@@ -51,11 +55,11 @@ class Requests:
         return [pytest.approx(at) for at, _ in self.starts]
 
 
-def ok(place: Place) -> None:
+def ok(place: RequestSlot) -> None:
     place.succeeded(0)
 
 
-def too_many(place: Place) -> None:
+def too_many(place: RequestSlot) -> None:
     place.throttled()
 
 
@@ -260,7 +264,7 @@ def test_places_stay_between_one_and_the_maximum(outcomes: list[tuple[float, boo
         limiter = Limiter(most)
         requests = Requests(limiter)
 
-        def report(place: Place, good: bool) -> None:
+        def report(place: RequestSlot, good: bool) -> None:
             before = limiter.places
             place.succeeded(1) if good else place.throttled()
             assert 1 <= limiter.places <= most

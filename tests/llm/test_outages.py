@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from agentest.models.admission import LocalGate
 from agentest.models.budget import Budget, BudgetExhausted
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.circuit import Circuit
 from agentest.models.limits import Limiter
 from agentest.models.port import (
@@ -92,13 +92,13 @@ class Run:
         return self
 
     async def _run(self, conversations: int, calls: int) -> None:
-        answers = LiveAnswers(
+        answers = LiveModel(
             self.model,
             Ledger(),
             LocalGate(
                 "m", Limiter(self.places), Circuit("m", self.deadline_s, self.notes.append), self.budget
             ),
-            patience=Patience(self.timeout_s, self.deadline_s, self.retries),
+            patience=RetryPolicy(self.timeout_s, self.deadline_s, self.retries),
         )
         left = iter(range(conversations))
 
@@ -426,7 +426,7 @@ def test_whoever_is_cancelled_while_waiting(
         return next((error for begin, end, error in spans if begin <= now < end), None)
 
     model = Model(fault)
-    answers = LiveAnswers(model, Ledger(), LocalGate("m", Limiter(4), Circuit("m", 600)))
+    answers = LiveModel(model, Ledger(), LocalGate("m", Limiter(4), Circuit("m", 600)))
     answered = 0
 
     async def ask(number: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from agentest.config.config import Config
 from agentest.models.providers import ModelSpec, litellm_name, resolve
 from agentest.runner.plan import Options
-from agentest.runner.prepare import Request, prepare
+from agentest.runner.prepare import RunRequest, prepare
 from agentest.support.errors import ConfigError
 
 KEYS = {
@@ -379,9 +379,9 @@ def test_precedence(
     (tmp_path / "agentest.config.yaml").write_text(json.dumps(settings))
     (tmp_path / "a.sim.py").write_text("from agentest import scenario\nscenario('a', goal='b')\n")
     environ = {**KEYS, **({} if variable is None else {"AGENTEST_MODEL": variable})}
-    prepared = prepare(Request(tmp_path, options=Options(model=flag)), environ)
+    prepared = prepare(RunRequest(tmp_path, options=Options(model=flag)), environ)
     assert [spec and spec.name for spec in (prepared.user, prepared.judge)] == [name, name]
-    offline = prepare(Request(tmp_path, options=Options(model=flag, offline=True)), environ)
+    offline = prepare(RunRequest(tmp_path, options=Options(model=flag, offline=True)), environ)
     assert (offline.user, offline.judge) == (None, None)
 
 

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.admission import LocalGate
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import Limiter
 from agentest.models.openai_adapter import OpenAIChatModel
-from agentest.models.port import Answered, CallKey, Ledger, Question
+from agentest.models.port import CallKey, Ledger, ModelAnswer, Question
 from agentest.models.providers import ModelSpec
 from agentest.models.structured_output import StructuredModel, answer_schema
 from agentest.support.errors import InvalidAnswer, ModelUnavailable
@@ -73,11 +73,11 @@ class Asking:
         spec = ModelSpec("openai/m", "m", self.server.base_url, **self.parameters)
         async with open_client() as client:
             model = StructuredModel(
-                LiveAnswers(
+                LiveModel(
                     OpenAIChatModel(spec, client),
                     self.ledger,
                     LocalGate("m", limiter),
-                    patience=Patience(timeout_s=self.timeout_s, retries=self.retries, sleep=sleep),
+                    patience=RetryPolicy(timeout_s=self.timeout_s, retries=self.retries, sleep=sleep),
                 )
             )
             return await use(model)
@@ -137,9 +137,11 @@ def test_half_a_surrogate_pair() -> None:
         name = "model"
         parameters: dict[str, Any] = {}  # noqa: RUF012 - a protocol's attribute
 
-        async def answer(self, question: Question) -> Answered:
+        async def answer(self, question: Question) -> ModelAnswer:
             asked.append(question)
-            return Answered('{"reason": "\ud800"}' if len(asked) == 1 else '{"reason": "fine", "value": 3}')
+            return ModelAnswer(
+                '{"reason": "\ud800"}' if len(asked) == 1 else '{"reason": "fine", "value": 3}'
+            )
 
     messages = [{"role": "user", "content": "a\ud83db \ud83d\ude00"}]
     assert anyio.run(StructuredModel(Answering()).ask, messages, Rating, KEY).value == 3
@@ -314,11 +316,11 @@ def test_a_model_that_does_not_answer() -> None:
             """Not waited for."""
 
         model = StructuredModel(
-            LiveAnswers(
+            LiveModel(
                 silent,
                 ledger,
                 LocalGate("m", Limiter(1)),
-                patience=Patience(timeout_s=0.01, retries=2, sleep=sleep),
+                patience=RetryPolicy(timeout_s=0.01, retries=2, sleep=sleep),
             )
         )
         with pytest.raises(ModelUnavailable, match=r"no answer within 0\.01 s \(tried 3 times\)"):
@@ -421,7 +423,7 @@ def test_places_bound_what_is_under_way() -> None:
 
     async def use() -> int:
         counting = Counting()
-        model = StructuredModel(LiveAnswers(counting, Ledger(), LocalGate("m", Limiter(3))))
+        model = StructuredModel(LiveModel(counting, Ledger(), LocalGate("m", Limiter(3))))
 
         async def ask() -> None:
             with pytest.raises(ModelUnavailable):
@@ -461,7 +463,7 @@ def test_a_call_that_is_cancelled_is_counted() -> None:
                 started.set()
                 await anyio.sleep_forever()
 
-        model = StructuredModel(LiveAnswers(Silent(), ledger, LocalGate("m", Limiter(1))))
+        model = StructuredModel(LiveModel(Silent(), ledger, LocalGate("m", Limiter(1))))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(model.ask, ASKED, Rating, KEY)
             await started.wait()

@@ -17,7 +17,7 @@ from project import clean_environment, free_port, interrupt, wait_until
 from agentest.agents import chat_completions
 from agentest.pytest_plugin import background_run, session
 from agentest.report import json as json_report
-from agentest.store.runs.folder import kept_runs
+from agentest.store.runs.folder import list_stored_runs
 from agentest.store.runs.verdicts import latest_verdicts
 from agentest.testing import ScriptedAgent
 
@@ -121,7 +121,7 @@ def test_a_run_is_kept(project: pytest.Pytester, agent: ScriptedAgent) -> None:
     assert "::error file=all.sim.py,line=8,title=fails failed::" in text.partition("short test summary")[0]
     assert "Not passed" in (project.path / "said.txt").read_text()
     folder = project.path / ".agentest"
-    (whole,) = kept_runs(folder)
+    (whole,) = list_stored_runs(folder)
     files = {"journal.jsonl", "results.json", "junit.xml", "report.html", "run.json"}
     assert {file.name for file in whole.path.iterdir()} == files
     assert (folder / "junit.xml").read_bytes() == (whole.path / "junit.xml").read_bytes()
@@ -129,7 +129,7 @@ def test_a_run_is_kept(project: pytest.Pytester, agent: ScriptedAgent) -> None:
     assert [each["name"] for each in results["scenarios"]][:4] == ["greets", "fails", "errs", "skips"]
     assert (whole.record.kind, whole.record.partial) == ("run", False)  # type: ignore[union-attr]
     project.runpytest(*FLAGS, "-k", "greets or fails")
-    part = kept_runs(folder)[-1].record
+    part = list_stored_runs(folder)[-1].record
     assert part
     assert part.ended
     assert (part.partial, part.ended.passed, part.ended.failed) == (True, 1, 1)
@@ -322,7 +322,7 @@ def test_workers_of_xdist_hand_all_scenarios_to_one(
     text = result.stdout.str()
     rows = [row for row in text.splitlines() if row.startswith("[gw") and ".sim.py" in row]
     assert len({row.partition("]")[0] for row in rows}) == 1
-    (kept,) = kept_runs(project.path / ".agentest")
+    (kept,) = list_stored_runs(project.path / ".agentest")
     assert kept.record
     assert kept.record.scenarios == 6
     assert "        ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'" in text
@@ -532,7 +532,7 @@ def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester, few_plugin
     status, _, _ = interrupt(process)
     assert status == pytest.ExitCode.INTERRUPTED
     assert "1 passed" in shown.read_text()
-    (kept,) = kept_runs(project.path / ".agentest")
+    (kept,) = list_stored_runs(project.path / ".agentest")
     assert kept.record
     assert kept.record.ended
     assert (kept.record.ended.interrupted, kept.record.ended.passed) == (True, 1)

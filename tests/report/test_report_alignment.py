@@ -22,9 +22,9 @@ from agentest.domain.results import (
     TrajectoryScore,
 )
 from agentest.report import github
-from agentest.report.alignments import MOST_ROWS, side_by_side
+from agentest.report.alignments import MOST_ROWS, alignment_table
 from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import Look, Printer
+from agentest.report.console.text import DisplayOptions, Printer
 from agentest.report.github_annotations import annotation_lines
 from agentest.report.junit import CaseTexts
 from agentest.report.transcripts import Transcripts
@@ -84,7 +84,7 @@ def shown(result: ScenarioResult, width: int = 80, *, terminal: bool = True, ver
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
     printer = Printer(console)
-    printer.write(scenario_lines(result, Look(verbose=verbose)))
+    printer.write(scenario_lines(result, DisplayOptions(verbose=verbose)))
     return out.getvalue()
 
 
@@ -143,21 +143,21 @@ def test_rows_with_something_wrong_are_kept_first() -> None:
     """At most fifteen rows are shown, in their order; the rest is counted, and how many of it are wrong."""
     right = [row("x", 0, RowStatus.MATCHED)] * 20
     some = replace(WRITES, alignment=(*right, row(None, 1, RowStatus.EXTRA), *right), alignment_more=3)
-    table = side_by_side(some, CALLS)
+    table = alignment_table(some, CALLS)
     assert table is not None
     assert len(table.rows) == MOST_ROWS
     assert table.rows[-1].status is RowStatus.EXTRA
     assert table.more == "… 29 more rows, with nothing wrong"
     many = replace(WRITES, alignment=tuple([row(None, 1, RowStatus.EXTRA)] * 20))
-    table = side_by_side(many, CALLS)
+    table = alignment_table(many, CALLS)
     assert table is not None
     assert table.more == "… 5 more rows, 5 of them wrong"
-    assert side_by_side(replace(WRITES, alignment=()), CALLS) is None
+    assert alignment_table(replace(WRITES, alignment=()), CALLS) is None
 
 
 def test_a_call_that_is_not_there_is_none() -> None:
     """A row of a call that nobody stored is shown as not made, and ends no report."""
-    table = side_by_side(replace(WRITES, alignment=(row("x", 9, RowStatus.MATCHED),)), CALLS)
+    table = alignment_table(replace(WRITES, alignment=(row("x", 9, RowStatus.MATCHED),)), CALLS)
     assert table is not None
     assert table.rows[0].made == "(not made)"
 

@@ -57,7 +57,7 @@ from agentest.domain.transcript import (
 from agentest.domain.verdict import averages, decide, skipped_metrics, with_failing_groups
 from agentest.report.console.reporter import ConsoleReporter, make_console_reporter
 from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import Look, Printer
+from agentest.report.console.text import DisplayOptions, Printer
 from agentest.support.terminal import clean
 from agentest.support.text import shortened
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
@@ -186,7 +186,7 @@ def tell(
 
 
 def shown(result: ScenarioResult, *, verbose: bool = False) -> str:
-    return "\n".join(each.plain for each in scenario_lines(result, Look(verbose=verbose)))
+    return "\n".join(each.plain for each in scenario_lines(result, DisplayOptions(verbose=verbose)))
 
 
 def test_a_small_passing_run() -> None:
@@ -428,7 +428,7 @@ def test_ascii_output() -> None:
     """ASCII has words for symbols, and escapes for what it cannot say."""
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     printer = Printer(Console(file=file, width=80))
-    look = Look(printer.glyphs)
+    look = DisplayOptions(printer.glyphs)
     held = [conversation("slot-1", turn(reply="日"), trajectory=TOO_FEW), conversation("slot-2")]
     result = scenario(*held, thresholds={"pass_rate": 1})
     rows = [row.plain for each in scenario_lines(result, look) for row in printer.rows(each)]
@@ -572,7 +572,7 @@ def test_a_threshold_missed_is_said_and_coloured() -> None:
     """An average below its threshold is the reason of the failure, and red in the list of averages."""
     held = conversation(metrics={"helpfulness": Score(2, ""), "coherence": Score(5, "")})
     result = scenario(held, thresholds={"helpfulness": 4, "coherence": 4})
-    (found,) = [each for each in scenario_lines(result, Look()) if "coherence" in each.plain]
+    (found,) = [each for each in scenario_lines(result, DisplayOptions()) if "coherence" in each.plain]
     assert found.plain == "    helpfulness 2.00 (≥ 4)  coherence 5.00 (≥ 4)"
     assert ("2.00", "red") in found.parts
     assert ("5.00", "green") in found.parts

@@ -24,7 +24,7 @@ from agentest.domain.repeat import Repeat
 from agentest.domain.results import ConversationResult, RunResult
 from agentest.domain.transcript import Blame
 from agentest.report.console.reporter import ConsoleReporter
-from agentest.report.figures import limits, percent
+from agentest.report.figures import detection_limits, percent
 from agentest.report.github import summary
 from agentest.report.transcripts import Transcripts
 
@@ -110,14 +110,14 @@ def talks(count: int) -> list[ConversationResult]:
 def test_what_sizes_can_tell(sizes: tuple[int, ...], expected: str | None) -> None:
     """The sentence is worked out of the conversations that there are; the least of them decides."""
     result = run_result(*(scenario_result(str(n), talks(size)) for n, size in enumerate(sizes)))
-    assert limits(result) == expected
+    assert detection_limits(result) == expected
 
 
 def test_what_repeated_scenarios_can_tell() -> None:
     """The most conversations count: three that were enough to decide are not what the run can tell."""
     found = [replace(scenario_result(str(n), talks(n)), repeat=Repeat(max=20)) for n in (3, 20)]
     told = "20 conversations a scenario can tell a pass rate of 90% from 68%, not from 70%: that takes"
-    assert (limits(run_result(*found)) or "").startswith(f"Up to {told}")
+    assert (detection_limits(run_result(*found)) or "").startswith(f"Up to {told}")
 
 
 def compared() -> RunResult:

@@ -47,7 +47,7 @@ from agentest.report.github import (
 )
 from agentest.report.github_annotations import annotation, annotation_lines, repository_path
 from agentest.report.transcripts import Transcripts
-from agentest.support.terminal import clean, in_command
+from agentest.support.terminal import clean, clean_for_command
 
 PLENTY = SUMMARY_LIMIT
 texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs"])) | st.sampled_from(
@@ -249,8 +249,8 @@ def test_annotations_stay_one_line(file: str, title: str, message: str) -> None:
     assert command
     assert command.name == "warning"
     got = (command.properties.get("file", ""), command.properties.get("title", ""))
-    assert [text.rstrip() for text in got] == [in_command(text).rstrip() for text in (file, title)]
-    assert command.data == in_command(message)
+    assert [text.rstrip() for text in got] == [clean_for_command(text).rstrip() for text in (file, title)]
+    assert command.data == clean_for_command(message)
 
 
 def test_path_from_the_repository_root(tmp_path: Path) -> None:

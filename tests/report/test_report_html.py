@@ -16,11 +16,11 @@ import report_file
 import stored
 from report_file import ReportFile
 
-from agentest.domain.events import RunFinished, WantedReport
+from agentest.domain.events import ReportRequest, RunFinished
 from agentest.domain.results import CaseId, RunResult, ScenarioResult, Severity, Status
 from agentest.domain.transcript import Blame
 from agentest.report.html import HtmlReporter
-from agentest.report.registry import Setting, make_reporters
+from agentest.report.registry import ReporterContext, make_reporters
 from agentest.store.conversations import conversation_json
 from agentest.store.runs.record import RunKind, RunRecord, with_end, write_record
 from agentest.support.json_text import encoded
@@ -215,7 +215,7 @@ def test_what_only_the_record_knows_is_there(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         write_record(folder, with_end(record, result) if number < 2 else record)
     last = records[-1]
-    setting = Setting(
+    setting = ReporterContext(
         root=tmp_path,
         folder=tmp_path / "runs" / last.id,
         environ={},
@@ -224,7 +224,7 @@ def test_what_only_the_record_knows_is_there(tmp_path: Path) -> None:
     )
     span = {"scenario": "s", "agent": "booking", "conversationId": "c1", "name": "chat"}
     (setting.folder / "spans.jsonl").write_text(json.dumps(span) + "\n", encoding="utf-8")
-    reporter = make_reporters([WantedReport("html")], setting)[0]
+    reporter = make_reporters([ReportRequest("html")], setting)[0]
     reporter.on_event(RunFinished(result))
     report = report_file.read_report(setting.folder / "report.html")
     assert report.overview["run"]["commit"] == "abc"

@@ -21,7 +21,7 @@ from agentest.domain.events import (
 from agentest.domain.results import ModelUsage, Status
 from agentest.report.console.reporter import ConsoleReporter, live_lines
 from agentest.report.console.text import Printer
-from agentest.report.progress import Progress, PulseReporter
+from agentest.report.progress import Progress, ProgressLogReporter
 from agentest.support.text import about
 
 
@@ -60,7 +60,7 @@ def half_way() -> list[tuple[float, Event]]:
 def lines_of(events: list[tuple[float, Event]], expected_s: float | None = None) -> list[str]:
     said: list[str] = []
     now = [0.0]
-    pulse = PulseReporter(said.append, expected_s=expected_s, clock=lambda: now[0])
+    pulse = ProgressLogReporter(said.append, expected_s=expected_s, clock=lambda: now[0])
     for now[0], event in events:
         pulse.on_event(event)
     return said

@@ -19,12 +19,12 @@ from agentest.calibration.label_file import read_labels
 from agentest.calibration.labels import content_id
 from agentest.config.file import load
 from agentest.conversation.user_prompts import user_prompt
-from agentest.judging.background import KnownAgent, background_of
+from agentest.judging.background import AgentBackground, background_of
 from agentest.judging.judge_input import turn_context
 from agentest.judging.questions import SYSTEM
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.model import Scenario
-from agentest.support.dates import shown_date, without_moments
+from agentest.support.dates import format_date, mask_moments
 from agentest.support.errors import ConfigError
 from agentest.support.importing import Imports
 from agentest.support.json_text import json_document
@@ -118,7 +118,7 @@ def test_without_a_date_it_is_today() -> None:
     assert {request["when"] for request in agent.requests} <= {before, after}
     for text in (*texts(model, "user"), *texts(model, "judge")):
         assert before in text or after in text
-        assert without_moments(text) != text
+        assert mask_moments(text) != text
 
 
 def test_a_persona_may_name_the_date() -> None:
@@ -130,9 +130,9 @@ def test_a_persona_may_name_the_date() -> None:
 
 def test_a_configured_date_is_part_of_a_recorded_question() -> None:
     """A recording answers on any other day, but for no other configured date."""
-    assert without_moments(shown_date(NOON)) == shown_date(NOON)
-    assert without_moments(shown_date(None, NOON)) == without_moments(
-        shown_date(None, "2026-01-01T08:00:00+01:00")
+    assert mask_moments(format_date(NOON)) == format_date(NOON)
+    assert mask_moments(format_date(None, NOON)) == mask_moments(
+        format_date(None, "2026-01-01T08:00:00+01:00")
     )
 
 
@@ -149,7 +149,7 @@ def test_instructions_outrank_the_date() -> None:
     assert sorted(ranked, key=facts.index) == ranked
     assert "state the current date or time, go by that" in facts
     assert "long past by the shown date is no fault" in " ".join(facts.split())
-    known = background_of(scenario("s", goal="Book.", date=MAY), KnownAgent(), [turn()])
+    known = background_of(scenario("s", goal="Book.", date=MAY), AgentBackground(), [turn()])
     assert f"{MAY} (Wednesday)" in turn_context(known, [turn()])
 
 

@@ -11,7 +11,7 @@ from project import Project
 from agentest import scenario
 from agentest.config.config import Config
 from agentest.domain.results import RunResult
-from agentest.runner.tools import about_agent
+from agentest.runner.tools import agent_traits
 from agentest.scenarios.model import Scenario
 from agentest.testing import ScriptedAgent, arun_scenarios
 
@@ -106,5 +106,5 @@ def test_whose_line_it_is() -> None:
         }
     )
     known = [agents.agent, *agents.compare, *agents.agents.values()]
-    lines = [about_agent(agent.name, agent).line for agent in known]
+    lines = [agent_traits(agent.name, agent).line for agent in known]
     assert lines == ["http://h/v1", "http://h/v1", None, "d", "e"]

@@ -14,7 +14,7 @@ from agentest.adk.metrics.prompts import user_messages
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, CriterionOutcome, CriterionResult, LabelledFailure
 from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
-from agentest.judging.background import Background
+from agentest.judging.background import JudgeBackground
 from agentest.judging.error_grouping import dedup_messages
 from agentest.judging.judge_input import conversation_context, turn_context
 from agentest.judging.questions import criterion_question, joint_messages, metric_question
@@ -53,9 +53,9 @@ def turns(text: str, number: int = 2, **more: Any) -> tuple[Turn, ...]:
     return tuple(Turn(n, text, text, **{"tool_calls": calls, **of_all, **more}) for n in range(number))
 
 
-def background(text: str) -> Background:
+def background(text: str) -> JudgeBackground:
     tools = "\n".join(tool_lines([KnownTool(name=text, description=text), KnownTool(name="other")]))
-    return Background(goal=text, profile=text, instructions=text, expected_outcome=text, tools=tools)
+    return JudgeBackground(goal=text, profile=text, instructions=text, expected_outcome=text, tools=tools)
 
 
 def held(text: str, number: int = 2) -> ConversationResult:

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, interrupt, wait_until
 
-from agentest.store.runs.folder import kept_runs
-from agentest.support.locking import LOCK, Taken, is_locked, locked
+from agentest.store.runs.folder import list_stored_runs
+from agentest.support.locking import LOCK, FolderLocked, is_locked, locked
 from agentest.testing import ScriptedAgent
 
 
 def test_a_lock_is_held_once(tmp_path: Path) -> None:
     """A folder that is locked cannot be locked again until it is let go; afterwards nothing is left in it."""
     with locked(tmp_path, "2026-01-02T03:04:05"):
-        with pytest.raises(Taken) as raised, locked(tmp_path, "later"):
+        with pytest.raises(FolderLocked) as raised, locked(tmp_path, "later"):
             pass
         assert f"{tmp_path}: process {os.getpid()}, started at 2026-01-02T03:04:05" in str(raised.value)
     with locked(tmp_path, "again"):
@@ -36,7 +36,7 @@ def test_who_has_it_may_not_be_known(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK).write_bytes(content)
     with locked(tmp_path, "now"):
         (tmp_path / LOCK).write_bytes(content)
-        with pytest.raises(Taken, match="another run writes to"), locked(tmp_path, "later"):
+        with pytest.raises(FolderLocked, match="another run writes to"), locked(tmp_path, "later"):
             pass
 
 
@@ -120,7 +120,7 @@ def test_two_runs_at_once(project: Project, arguments: tuple[str, ...]) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         second = "judged.json" if arguments[0] == "judge" else "results.json"
         assert [s["name"] for s in json.loads((folder / second).read_text())["scenarios"]] == ["quick"]
-        first, other = sorted(kept_runs(folder), key=lambda run: not run.under_way)
+        first, other = sorted(list_stored_runs(folder), key=lambda run: not run.under_way)
         assert (first.under_way, other.under_way) == (True, False)
         code, out, err = interrupt(process)
     assert code == 130, out + err

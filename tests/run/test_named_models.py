@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from agentest.config.config import Config
-from agentest.config.models import ModelWish, Sampling
+from agentest.config.models import RequestedModel, Sampling
 from agentest.models.providers import ModelSpec, resolve
-from agentest.runner.judge_models import Configured, named_models
+from agentest.runner.judge_models import ConfiguredModels, named_models
 from agentest.support.errors import ConfigError
 
 COLD = Sampling(temperature=0.0)
 
 
-def wish(model: str | None, sampling: Sampling = COLD, **more: Any) -> ModelWish:
-    return ModelWish(
+def wish(model: str | None, sampling: Sampling = COLD, **more: Any) -> RequestedModel:
+    return RequestedModel(
         **{"role": "judge", "file": "c.json", "key": "criteria.safety_v1", **more},
         model=model,
         sampling=sampling,
@@ -26,23 +26,23 @@ def wish(model: str | None, sampling: Sampling = COLD, **more: Any) -> ModelWish
 
 def configured(
     environ: Mapping[str, str] | None = None, recorded: str = "", *, replay: bool = False, **keys: Any
-) -> Configured:
+) -> ConfiguredModels:
     """A configuration's models, with whatever keys the environment holds."""
     config, environ = Config.model_validate({"agent": {"endpoint": "http://h"}, **keys}), environ or {}
     roles = (resolve(config, role, environ) for role in (config.user, config.judge))
-    return Configured(config, environ, *roles, recorded=[recorded], replay=replay)
+    return ConfiguredModels(config, environ, *roles, recorded=[recorded], replay=replay)
 
 
 LOCAL = {"model": "ollama/llama3.2"}
 KEYS = {"OPENAI_API_KEY": "sk-openai", "GOOGLE_API_KEY": "key-of-gemini"}
 
 
-def asked(of: ModelWish, among: Configured) -> ModelSpec | None:
+def asked(of: RequestedModel, among: ConfiguredModels) -> ModelSpec | None:
     """Who is asked in place of the configured model."""
     return named_models([of], among)[0].get(of)
 
 
-def noted(of: ModelWish, among: Configured) -> str:
+def noted(of: RequestedModel, among: ConfiguredModels) -> str:
     specs, notes = named_models([of], among)
     assert not any(spec.name == of.model for spec in specs.values())
     [note] = notes

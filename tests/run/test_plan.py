@@ -17,7 +17,7 @@ from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import ScenarioResult, Status
 from agentest.runner.plan import Options, Plan, Unit, make_plan, slugify
 from agentest.runner.thresholds import load_custom_metrics
-from agentest.scenarios.discovery import BrokenFile, Discovered
+from agentest.scenarios.discovery import BrokenFile, DiscoveredScenarios
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 
@@ -66,7 +66,9 @@ def plan(
     **config: Any,
 ) -> Plan:
     checked = Config.model_validate({"agent": {"endpoint": "http://h"}, **config})
-    return make_plan(checked, Discovered(tuple(scenarios), tuple(broken)), options or Options(), ROOT)
+    return make_plan(
+        checked, DiscoveredScenarios(tuple(scenarios), tuple(broken)), options or Options(), ROOT
+    )
 
 
 def unit(scenario: Scenario, options: Options | None = None, **config: Any) -> Unit:

@@ -10,7 +10,7 @@ import pytest
 
 from agentest.runner.environment import check_reach, unreachable
 from agentest.runner.plan import Options
-from agentest.runner.prepare import Prepared, Request, prepare
+from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.support.errors import ConfigError
 
 NODES = ["10.0.0.7"]
@@ -32,7 +32,7 @@ def prepared(
         "\n".join(f"{k}: {json.dumps(v)}" for k, v in text.items())
     )
     (tmp_path / "a.sim.py").write_text('from agentest import scenario\nscenario("s", turns=["hi"])\n')
-    return prepare(Request(tmp_path, options=Options()), environ or {})
+    return prepare(RunRequest(tmp_path, options=Options()), environ or {})
 
 
 @pytest.mark.parametrize("url", LOCAL.values(), ids=LOCAL)

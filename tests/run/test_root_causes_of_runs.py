@@ -17,7 +17,7 @@ from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import Usage
 from agentest.judging.cause_joining import MOST_GROUPS
 from agentest.models.admission import LocalGate
-from agentest.models.caller import LiveAnswers
+from agentest.models.caller import LiveModel
 from agentest.models.limits import Limiter
 from agentest.models.port import ChatReply, ChatRequest, Ledger
 from agentest.models.structured_output import StructuredModel
@@ -186,7 +186,7 @@ def test_a_run_says_where_groups_were_too_many_to_compare() -> None:
     notes: list[str] = []
     ledger = Ledger()
     model = Grouping(str, lambda ids: {"causes": [{"title": "t", "groups": [id]} for id in ids]})
-    live = LiveAnswers(model, ledger, LocalGate("m", Limiter(4)))
+    live = LiveModel(model, ledger, LocalGate("m", Limiter(4)))
     connections = SimpleNamespace(models=SimpleNamespace(judge=StructuredModel(live)), ledger=ledger)
 
     async def join(scenarios: list[ScenarioResult], reason: str | None = None) -> JoinedCauses:

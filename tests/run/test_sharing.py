@@ -5,7 +5,7 @@ from dataclasses import replace
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, TurnEvaluation
 from agentest.domain.transcript import Conversation, ToolCall, Turn, Usage
-from agentest.runner.conversation_run import Sharing
+from agentest.runner.conversation_run import PartSharing
 
 
 def call(**more: object) -> ToolCall:
@@ -22,7 +22,7 @@ def result(
 
 
 def test_results_are_the_same_and_have_their_parts_in_common() -> None:
-    sharing = Sharing()
+    sharing = PartSharing()
     given = [result(call()), result(call())]
     one, other = map(sharing.shared, given)
     assert [one, other] == given
@@ -32,7 +32,7 @@ def test_results_are_the_same_and_have_their_parts_in_common() -> None:
 
 
 def test_what_differs_stays_apart() -> None:
-    sharing = Sharing()
+    sharing = PartSharing()
     sharing.shared(result(call()))
     for differs in (
         call(args=""),
@@ -48,7 +48,7 @@ def test_what_differs_stays_apart() -> None:
 
 
 def test_usage_and_times_of_judges_are_kept() -> None:
-    sharing = Sharing()
+    sharing = PartSharing()
     sharing.shared(result())
     kept = sharing.shared(result(usage=Usage(3, 4), judged_ms=12.0))
     assert kept.conversation.turns[0].usage == Usage(3, 4)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from stored import read_json
 
 from agentest import scenario
-from agentest.config.agent_types import AGENT_TYPES, sight_of
+from agentest.config.agent_types import AGENT_TYPES, visibility_of_agent
 from agentest.config.config import Config
 from agentest.domain.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
 from agentest.domain.tool_visibility import SeenBy, Sight
@@ -87,7 +87,7 @@ def test_the_type_says_how_calls_are_seen() -> None:
             "compare": [{"name": "b", "toolVisibility": "unseen"}],
         }
         config = Config.model_validate(given)
-        assert [sight_of(agent) for agent in (config.agent, *config.compare)] == [
+        assert [visibility_of_agent(agent) for agent in (config.agent, *config.compare)] == [
             config.agent.natural_sight,
             Sight.UNSEEN,
         ]

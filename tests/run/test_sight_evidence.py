@@ -18,7 +18,7 @@ from agentest.agents.port import AgentReply
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
-from agentest.config.visibility_advice import ways_to_mock, ways_to_see
+from agentest.config.visibility_advice import advice_for_unseen_calls, ways_to_mock
 from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.messages import Message, UserText
@@ -194,18 +194,20 @@ def agent(**settings: Any) -> Any:
 
 def test_ways_are_those_that_there_are() -> None:
     """What is said of unseen calls names the agent's own settings first, then types that exist."""
-    chat = ways_to_see("bot", agent(tool_visibility="unseen"))
+    chat = advice_for_unseen_calls("bot", agent(tool_visibility="unseen"))
     assert chat.startswith(
         "calls of agent 'bot' cannot be seen (tool_visibility: unseen). To see them, set tool_visibility: "
         "returned, if it does hand its calls to the caller; or have it send its traces here (traces: true); "
         "otherwise remove what judges calls"
     )
     adk = agent(type="adk", app_name="a", tool_visibility="unseen")
-    assert "leave out tool_visibility: unseen, as its type tells of them; or " in ways_to_see("b", adk)
+    assert "leave out tool_visibility: unseen, as its type tells of them; or " in advice_for_unseen_calls(
+        "b", adk
+    )
     itself, handler = [way for way in ways_to_mock(adk) if "custom" in way]
     assert itself.startswith("name the agent object itself")
     assert handler == "let a handler (type: custom) make its calls by ctx.resolve_tool"
-    for said in (chat, ways_to_see("b", adk), *ways_to_mock(adk)):
+    for said in (chat, advice_for_unseen_calls("b", adk), *ways_to_mock(adk)):
         types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
         assert set(types) <= {*AGENT_TYPES}
 
@@ -221,7 +223,7 @@ class Blind(HttpAgent):
         return Sight.REPORTED if self.path else Sight.UNSEEN
 
     @property
-    def ways_to_see(self) -> tuple[str, ...]:
+    def advice_for_unseen_calls(self) -> tuple[str, ...]:
         return ("set `path` to where its answers tell of them",)
 
 
@@ -233,8 +235,9 @@ def test_what_hands_no_calls_cannot_be_said_to() -> None:
         Blind.model_validate(settings)
     assert "hands no call to the caller; write `unseen` (the default); or set `path` to" in str(caught.value)
     blind = Blind.model_validate({"endpoint": "http://h"})
-    assert "To see them, set `path` to where its answers tell of them; or have it send" in ways_to_see(
-        "b", blind
+    assert (
+        "To see them, set `path` to where its answers tell of them; or have it send"
+        in advice_for_unseen_calls("b", blind)
     )
 
 

@@ -13,23 +13,23 @@ import tool_agents
 from project import Project, free_port
 
 from agentest.domain.end_reason import Ending
-from agentest.mocks.answering import Given
-from agentest.runner.prepare import Request
+from agentest.mocks.answering import ManualAnswer
+from agentest.runner.prepare import RunRequest
 from agentest.runner.talk import (
     FREE,
     STOPPED,
-    CallSeen,
-    Choice,
-    Desk,
-    Happening,
-    Held,
-    NotNow,
+    ActionNotPossible,
+    CallInbox,
+    CallState,
+    MessageSent,
+    PersonConversation,
+    PersonUser,
     Replied,
-    Spoke,
-    Talking,
-    Visitor,
+    TalkChoice,
+    TalkEvent,
+    TalkResult,
     choices,
-    chosen_talk,
+    prepare_talk,
 )
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent, tool_call
@@ -41,14 +41,14 @@ RAISES = "def raises():\n    raise RuntimeError('closed')\n"
 class Talked:
     """A conversation under way, with what was told of it."""
 
-    def __init__(self, root: Path, choice: Choice) -> None:
-        self.chosen = chosen_talk(Request(root), choice)
-        self.told: list[Happening] = []
-        self.calls: list[CallSeen] = []
+    def __init__(self, root: Path, choice: TalkChoice) -> None:
+        self.chosen = prepare_talk(RunRequest(root), choice)
+        self.told: list[TalkEvent] = []
+        self.calls: list[CallState] = []
         self.changed = asyncio.Event()
-        self.visitor = Visitor(self._listen)
-        self.desk = Desk(self._call)
-        self.talking = Talking(
+        self.visitor = PersonUser(self._listen)
+        self.desk = CallInbox(self._call)
+        self.talking = PersonConversation(
             self.chosen.prepared,
             self.chosen.unit,
             "c1",
@@ -60,11 +60,11 @@ class Talked:
     def _listen(self) -> None:
         self.changed.set()
 
-    def _tell(self, what: Happening) -> None:
+    def _tell(self, what: TalkEvent) -> None:
         self.told.append(what)
         self.changed.set()
 
-    def _call(self, call: CallSeen) -> None:
+    def _call(self, call: CallState) -> None:
         self.calls.append(call)
         self.changed.set()
 
@@ -78,7 +78,7 @@ class Talked:
         await self.until(lambda: self.visitor.awaited)
         self.visitor.say(text)
 
-    async def waiting(self) -> CallSeen:
+    async def waiting(self) -> CallState:
         await self.until(lambda: bool(self.calls) and self.calls[-1].waiting)
         return self.calls[-1]
 
@@ -89,10 +89,12 @@ class Talked:
         return [(s.call.name, s.call.result, s.call.error, s.by_hand) for s in last.values()]
 
 
-def talked(root: Path, choice: Choice, person: Callable[[Talked], Awaitable[None]]) -> tuple[Talked, Held]:
+def talked(
+    root: Path, choice: TalkChoice, person: Callable[[Talked], Awaitable[None]]
+) -> tuple[Talked, TalkResult]:
     """A conversation with this person, and what came of it."""
 
-    async def go() -> tuple[Talked, Held]:
+    async def go() -> tuple[Talked, TalkResult]:
         held = Talked(root, choice)
         with anyio.fail_after(30):
             task = asyncio.create_task(held.talking.run())
@@ -102,7 +104,7 @@ def talked(root: Path, choice: Choice, person: Callable[[Talked], Awaitable[None
     return anyio.run(go)
 
 
-BOOKS = Choice(file="a.sim.py", scenario="books")
+BOOKS = TalkChoice(file="a.sim.py", scenario="books")
 
 
 def set_up(project: Project, endpoint: str, scenario: str = SCENARIO) -> None:
@@ -122,7 +124,7 @@ def test_what_happens_is_told_as_it_happens(project: Project) -> None:
     with ScriptedAgent([tool_call("find", day="friday"), "One is free."]) as agent:
         set_up(project, agent.endpoint)
         held, came = talked(project.root, BOOKS, person)
-    assert [type(each).__name__ for each in held.told] == ["Ready", "Spoke", "Replied"]
+    assert [type(each).__name__ for each in held.told] == ["Ready", "MessageSent", "Replied"]
     assert [seen.answered for seen in held.calls] == [False, True]
     assert held.results == [("find", {"n": 1}, None, False)]
     assert came.conversation is not None
@@ -141,12 +143,12 @@ def test_an_answer_is_changed_by_hand(project: Project) -> None:
         assert first.proposed is not None
         assert first.proposed.result == {"n": 1}
         assert not first.answered
-        held.desk.give(first.number, Given(result={"n": 100000000000000000001}))
+        held.desk.give(first.number, ManualAnswer(result={"n": 100000000000000000001}))
         await held.until(lambda: len({seen.number for seen in held.calls}) == 2 and held.calls[-1].waiting)
-        held.desk.give(1, Given(error="closed for today"))
+        held.desk.give(1, ManualAnswer(error="closed for today"))
         await held.until(lambda: len({seen.number for seen in held.calls}) == 3 and held.calls[-1].waiting)
         held.desk.give(2, None)
-        with pytest.raises(NotNow):
+        with pytest.raises(ActionNotPossible):
             held.desk.give(2, None)
         await held.until(lambda: held.visitor.awaited)
         held.visitor.leave()
@@ -175,16 +177,16 @@ def test_what_nothing_mocks_is_answered_by_hand(project: Project) -> None:
         await held.said("Hello")
         call = await held.waiting()
         assert call.proposed is None
-        with pytest.raises(NotNow, match="nothing mocks"):
+        with pytest.raises(ActionNotPossible, match="nothing mocks"):
             held.desk.give(call.number, None)
         held.desk.hold(calls=False)  # there is nothing that it could go on with
-        held.desk.give(call.number, Given(result="a text"))
+        held.desk.give(call.number, ManualAnswer(result="a text"))
         await held.until(lambda: held.visitor.awaited)
         held.visitor.leave()
 
     with ScriptedAgent([tool_call("any", x=1), "Done."]) as agent:
         project.config(agent.endpoint)
-        held, came = talked(project.root, Choice(), person)
+        held, came = talked(project.root, TalkChoice(), person)
         assert agent.requests[-1]["messages"][-1]["content"] == "a text"
     assert held.chosen.unit.scenario.name == FREE
     assert came.conversation is not None
@@ -217,7 +219,7 @@ def test_it_is_stopped_in_the_middle_of_a_turn(project: Project) -> None:
         held.desk.hold(calls=True)
         held.visitor.say("Find one")
         await held.waiting()
-        with pytest.raises(NotNow, match="at work"):
+        with pytest.raises(ActionNotPossible, match="at work"):
             held.visitor.say("Hurry")
         assert not held.visitor.leave()
         held.talking.stop()
@@ -246,7 +248,7 @@ def test_an_agent_that_dies_ends_it(project: Project) -> None:
         held, came = talked(project.root, BOOKS, person)
     assert came.conversation is not None
     assert came.conversation.failure is not None
-    assert isinstance(held.told[-1], Spoke)
+    assert isinstance(held.told[-1], MessageSent)
 
     async def nobody(held: Talked) -> None:
         del held
@@ -274,12 +276,12 @@ def test_calls_of_handlers_and_of_threads_come_here_too(project: Project) -> Non
         held.desk.hold(calls=True)
         await held.said("Hello")
         call = await held.waiting()
-        held.desk.give(call.number, Given(result={"n": 7}))
+        held.desk.give(call.number, ManualAnswer(result={"n": 7}))
         await held.until(lambda: held.visitor.awaited)
         held.visitor.leave()
 
     for agent, calls in ((None, ["find"]), ("plain", ["own", "find"])):
-        held, came = talked(project.root, Choice(file="a.sim.py", scenario="books", agent=agent), person)
+        held, came = talked(project.root, TalkChoice(file="a.sim.py", scenario="books", agent=agent), person)
         assert came.conversation is not None
         assert came.conversation.turns[0].agent_message == "got {'n': 7}"
         assert [name for name, *_ in held.results] == calls
@@ -299,7 +301,7 @@ def test_calls_at_mock_servers_are_answered_by_hand(project: Project) -> None:
     async def person(held: Talked) -> None:
         held.desk.hold(calls=True)
         await held.said("stock tea; cancel tea")
-        for answer in (Given(result={"n": 70}), None):
+        for answer in (ManualAnswer(result={"n": 70}), None):
             call = await held.waiting()
             held.desk.give(call.number, answer)
             await held.until(
@@ -322,7 +324,7 @@ def test_what_there_is_to_choose(project: Project) -> None:
     project.scenario('scenario("one", goal="g")\nscenario("two", goal="g", skip="later")')
     project.write("b.sim.py", "from agentest import scenario\n\nscenario(\n")
     project.write("outside.py", "raise SystemExit('never imported')")
-    found = choices(Request(project.root))
+    found = choices(RunRequest(project.root))
     assert [each.name for each in found.scenarios] == ["one", "two"]
     assert found.agents == ("agent", "other")
     assert found.broken[0].startswith("b.sim.py:3: ")
@@ -334,7 +336,7 @@ def test_what_there_is_to_choose(project: Project) -> None:
     }
     for name, (file, why) in refused.items():
         with pytest.raises(UsageError, match=why):
-            chosen_talk(Request(project.root), Choice(file=file, scenario=name))
+            prepare_talk(RunRequest(project.root), TalkChoice(file=file, scenario=name))
 
 
 def test_several_agents_are_chosen_from(project: Project) -> None:
@@ -342,7 +344,7 @@ def test_several_agents_are_chosen_from(project: Project) -> None:
     project.config("http://127.0.0.1:9/", compare=[{"name": "new", "endpoint": "http://127.0.0.1:9/new"}])
     project.scenario('scenario("one", goal="g")')
     with pytest.raises(UsageError, match="choose agent, new"):
-        chosen_talk(Request(project.root), Choice(file="a.sim.py", scenario="one"))
-    chosen = chosen_talk(Request(project.root), Choice(file="a.sim.py", scenario="one", agent="new"))
+        prepare_talk(RunRequest(project.root), TalkChoice(file="a.sim.py", scenario="one"))
+    chosen = prepare_talk(RunRequest(project.root), TalkChoice(file="a.sim.py", scenario="one", agent="new"))
     assert chosen.unit.agent == "new"
     assert "no request to the agent is open" in chosen.about_calls

@@ -21,10 +21,10 @@ from agentest.models.port import ChatRequest
 from agentest.runner.tools import (
     MOST_CHARS,
     KnownTool,
-    about_agent,
+    agent_traits,
     known_tools,
-    read_beside,
-    served_beside,
+    mock_server_tools_of,
+    read_mock_server_tools,
     tool_lines,
 )
 from agentest.scenarios.model import Scenario
@@ -97,7 +97,7 @@ def tools_of(options: dict[str, Any], root: Path = Path(), **of_scenario: Any) -
     """The lines of which judges are told, by the settings of an agent and a scenario."""
     agent = Config.model_validate({"agent": {"endpoint": "http://h", **options}}).agent
     held = made(**of_scenario)
-    about = about_agent("agent", agent, served_beside(agent.mock_servers, [held], root))
+    about = agent_traits("agent", agent, mock_server_tools_of(agent.mock_servers, [held], root))
     return known_tools(about.tools, held.tools, held.named_tools).text.split("\n")
 
 
@@ -177,8 +177,8 @@ def test_files_of_mock_servers_that_are_gone(tmp_path: Path) -> None:
     ):
         assert tools_of(server, tmp_path) == [""]
         settings = Config.model_validate({"agent": {"endpoint": "http://h", **server}}).agent
-        about = about_agent("shop", settings, served_beside(settings.mock_servers, [], tmp_path))
-        [note] = read_beside({"shop": about.tools})
+        about = agent_traits("shop", settings, mock_server_tools_of(settings.mock_servers, [], tmp_path))
+        [note] = read_mock_server_tools({"shop": about.tools})
         assert note.startswith("judges are not told which tools the mock servers of agent 'shop' serve: ")
         assert "name the tools in the agent's `tools`" in note
     assert tools_of({"mcp_mock": {"port": 20001, "upstream": "x", "tools": "not-yet.json"}}) == [""]
@@ -246,7 +246,7 @@ def test_instructions_that_requests_bring(type: str) -> None:
         given = {"type": type, "endpoint": "http://h", "body": body}
         sent = Config.model_validate({"agent": given}).agent
         own = Config.model_validate({"agent": {**given, "instructions": "Own."}}).agent
-        assert [about_agent("a", each).instructions for each in (sent, own)] == [told, "Own."]
+        assert [agent_traits("a", each).instructions for each in (sent, own)] == [told, "Own."]
 
 
 def test_all_judges_are_shown_the_instructions(agent: ScriptedAgent) -> None:

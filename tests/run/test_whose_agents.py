@@ -19,7 +19,7 @@ from agentest.runner.agents import (
     with_ports,
 )
 from agentest.runner.plan import Options
-from agentest.runner.prepare import Prepared, Request, prepare
+from agentest.runner.prepare import Prepared, RunRequest, prepare
 
 OWN = {"command": "x {port}", "ready": "tcp://h:{port}"}
 AGENTS: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ def run_of(folder: Path, engine: str | None = None) -> Prepared:
     )
     text = "\n".join(f"scenario({name!r}, turns=['hi'], agent={name!r})" for name in AGENTS)
     (folder / "a.sim.py").write_text(f"from agentest import scenario\n{text}\n")
-    return prepare(Request(folder, options=Options(engine=engine)), {})
+    return prepare(RunRequest(folder, options=Options(engine=engine)), {})
 
 
 @pytest.mark.parametrize("engine", ["workers", "ray"])

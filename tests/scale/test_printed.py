@@ -10,20 +10,20 @@ import anyio
 import fake_time
 import pytest
 
-from agentest.agents.server_output import Printed
+from agentest.agents.server_output import RecentOutput
 from agentest.domain.transcript import ServerOutput
 from agentest.workers.channel import packed
-from agentest.workers.forwarding import LinesPrinted, PrintedDesk, PrintedHere
+from agentest.workers.forwarding import ForwardedOutput, OutputForwarder, OutputLines
 
 
 class Wire:
     """Two servers, the desk that follows them, and a worker's memory of them."""
 
     def __init__(self) -> None:
-        self.api, self.other = Printed("api"), Printed("other")
-        self.here = {name: Printed(name) for name in ("api", "other")}
-        self._worker = PrintedHere(self.here.values())
-        self.desk = PrintedDesk((self.api, self.other), self.send)
+        self.api, self.other = RecentOutput("api"), RecentOutput("other")
+        self.here = {name: RecentOutput(name) for name in ("api", "other")}
+        self._worker = ForwardedOutput(self.here.values())
+        self.desk = OutputForwarder((self.api, self.other), self.send)
         self.sent: list[object] = []
         self.second_told = anyio.Event()
         """What both servers printed in the moment after the first lines."""
@@ -90,7 +90,7 @@ def test_much_is_not_sent(lines: int) -> None:
             await anyio.sleep(0.002)
 
     wire = run(steps)
-    told = [each.lines for each in wire.sent if isinstance(each, LinesPrinted)]
+    told = [each.lines for each in wire.sent if isinstance(each, OutputLines)]
     assert 2 <= len(told) <= 12
     assert all(len(each) <= 65_536 for each in told)
     if lines > 1:
@@ -107,8 +107,8 @@ def test_a_new_worker_hears_who_has_ended() -> None:
     async def steps(wire: Wire) -> None:
         wire.api.add("one")
         wire.api.end(3)
-        late = {name: Printed(name) for name in ("api", "other")}
-        wire.desk.welcome(PrintedHere(late.values()).receive)
+        late = {name: RecentOutput(name) for name in ("api", "other")}
+        wire.desk.welcome(ForwardedOutput(late.values()).receive)
         assert late["api"].since(0) == ServerOutput(server="api", lines=(), exit_status=3)
         assert late["other"].since(0) is None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from project import free_port
 
-from agentest.workers.ray.address import is_on_loopback_alone
+from agentest.workers.ray.address import is_loopback_only
 
 OWN = "127.0.0.2"
 """Stands for this machine's address in its network."""
@@ -28,16 +28,16 @@ def test_a_head_that_answers_on_loopback_alone(hosts: list[str], alone: bool, tm
     with ExitStack() as stack:
         port = free_port()
         listening(stack, port, *hosts)
-        assert is_on_loopback_alone(f"127.0.0.1:{port}", {}, OWN) == alone
-        assert is_on_loopback_alone(f"localhost:{port}", {}, OWN) == alone
-        assert not is_on_loopback_alone(f"{OWN}:{port}", {}, OWN)
-        assert not is_on_loopback_alone(f"ray://127.0.0.1:{port}", {}, OWN)
-        assert is_on_loopback_alone("auto", {"RAY_ADDRESS": f"127.0.0.1:{port}"}, OWN) == alone
+        assert is_loopback_only(f"127.0.0.1:{port}", {}, OWN) == alone
+        assert is_loopback_only(f"localhost:{port}", {}, OWN) == alone
+        assert not is_loopback_only(f"{OWN}:{port}", {}, OWN)
+        assert not is_loopback_only(f"ray://127.0.0.1:{port}", {}, OWN)
+        assert is_loopback_only("auto", {"RAY_ADDRESS": f"127.0.0.1:{port}"}, OWN) == alone
         latest = tmp_path / "ray" / "ray_current_cluster"
         latest.parent.mkdir()
         latest.write_text(f"127.0.0.1:{port}")
-        assert is_on_loopback_alone("auto", {"RAY_TMPDIR": str(tmp_path)}, OWN) == alone
+        assert is_loopback_only("auto", {"RAY_TMPDIR": str(tmp_path)}, OWN) == alone
 
 
 def test_there_is_no_latest_cluster(tmp_path: Path) -> None:
-    assert not is_on_loopback_alone("auto", {"RAY_TMPDIR": str(tmp_path)}, OWN)
+    assert not is_loopback_only("auto", {"RAY_TMPDIR": str(tmp_path)}, OWN)

@@ -9,9 +9,9 @@ from pathlib import Path
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.runner.plan import Plan
-from agentest.runner.prepare import Prepared, Request
+from agentest.runner.prepare import Prepared, RunRequest
 from agentest.workers.ray.engine import needed_variables
-from agentest.workers.ray.files import Files, files_of
+from agentest.workers.ray.files import ProjectFiles, files_of
 
 PRINTING = """
 import os, subprocess, threading
@@ -32,10 +32,10 @@ for thread in threading.enumerate():
 def prepared_below(root: Path, output_dir: str = ".agentest") -> Prepared:
     config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}, "outputDir": output_dir})
     loaded = LoadedConfig(config, root / "agentest.config.yaml")
-    return Prepared(Request(root), loaded, Plan((), {}, False), ())
+    return Prepared(RunRequest(root), loaded, Plan((), {}, False), ())
 
 
-def files_below(root: Path, output_dir: str = ".agentest") -> Files:
+def files_below(root: Path, output_dir: str = ".agentest") -> ProjectFiles:
     return files_of(prepared_below(root, output_dir))
 
 

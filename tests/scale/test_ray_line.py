@@ -14,7 +14,16 @@ import anyio.lowlevel
 import pytest
 from project import wait_until
 
-from agentest.workers.ray.channel import Batch, Called, Caller, HasDied, Inbox, Outbox, OutOfReach, Patience
+from agentest.workers.ray.channel import (
+    Batch,
+    Inbox,
+    Outbox,
+    ReachLimits,
+    RunEnd,
+    WorkerEnd,
+    WorkerEnded,
+    WorkerUnreachable,
+)
 
 
 def test_a_batch_is_the_same_until_it_is_acknowledged() -> None:
@@ -62,7 +71,7 @@ def test_a_batch_that_comes_twice_counts_once() -> None:
 class _Wire:
     """Calls to a worker's end in this process. Some fail before they are made, of some the answer is lost."""
 
-    def __init__(self, called: Called, seed: int = 0, faults: float = 0.0) -> None:
+    def __init__(self, called: WorkerEnd, seed: int = 0, faults: float = 0.0) -> None:
         self._called = called
         self._random = random.Random(seed)
         self._faults = faults
@@ -78,33 +87,33 @@ class _Wire:
     async def _made(self, call: Any) -> Any:
         chance = self._random.random()
         if self.died:
-            raise HasDied(self.died)
+            raise WorkerEnded(self.died)
         if chance < self._faults / 2:
-            raise OutOfReach("it cannot be reached")
+            raise WorkerUnreachable("it cannot be reached")
         result = await asyncio.to_thread(call)
         if chance < self._faults:
-            raise OutOfReach("the answer is lost")
+            raise WorkerUnreachable("the answer is lost")
         return result
 
     def kill(self) -> None:
         self.killed += 1
 
 
-_QUICK = Patience(pause_s=0.001)
+_QUICK = ReachLimits(pause_s=0.001)
 
 
 class _Ends:
     """Both ends of a line, and what each has received."""
 
-    def __init__(self, seed: int = 0, faults: float = 0.0, patience: Patience = _QUICK) -> None:
+    def __init__(self, seed: int = 0, faults: float = 0.0, patience: ReachLimits = _QUICK) -> None:
         self.broken: list[Exception] = []
         self.here: list[Any] = []
         self.there: list[Any] = []
         self.disconnected = anyio.Event()
-        self.worker = Called(self.broken.append)
+        self.worker = WorkerEnd(self.broken.append)
         self.worker.listen(self.there.append)
         self.wire = _Wire(self.worker, seed, faults)
-        self.run = Caller(self.wire, self.here.append, self.disconnected.set, patience)
+        self.run = RunEnd(self.wire, self.here.append, self.disconnected.set, patience)
 
 
 async def _until(condition: Any) -> None:
@@ -181,7 +190,7 @@ def test_a_worker_that_dies_disconnects_once_and_closing_ends() -> None:
 
 def test_a_worker_that_stays_out_of_reach_is_given_up() -> None:
     async def go() -> None:
-        ends = _Ends(faults=2.0, patience=Patience(pause_s=0.001, out_of_reach_s=0.05))
+        ends = _Ends(faults=2.0, patience=ReachLimits(pause_s=0.001, out_of_reach_s=0.05))
         with anyio.fail_after(10):
             assert "was out of reach" in await ends.run.death()
         await ends.run.close()
@@ -208,7 +217,7 @@ class _Mute:
 def test_a_worker_that_answers_no_call_is_given_up_and_ended() -> None:
     async def go() -> None:
         mute, disconnected = _Mute(), anyio.Event()
-        run = Caller(mute, print, disconnected.set, Patience(pause_s=0.001, out_of_reach_s=0.05))
+        run = RunEnd(mute, print, disconnected.set, ReachLimits(pause_s=0.001, out_of_reach_s=0.05))
         run.send("a conversation")
         with anyio.fail_after(10):
             await disconnected.wait()
@@ -224,10 +233,10 @@ def test_a_worker_that_waits_for_its_place_is_not_called() -> None:
 
     async def go() -> None:
         begun, got = asyncio.Event(), list[Any]()
-        called = Called(print)
+        called = WorkerEnd(print)
         called.listen(got.append)
         wire = _Wire(called)
-        run = Caller(wire, print, print, Patience(pause_s=0.001, out_of_reach_s=0.05), begun)
+        run = RunEnd(wire, print, print, ReachLimits(pause_s=0.001, out_of_reach_s=0.05), begun)
         run.send("early")
         wire.died = "is not there yet"
         await anyio.wait_all_tasks_blocked()
@@ -243,8 +252,8 @@ def test_a_worker_that_waits_for_its_place_is_not_called() -> None:
 def test_what_comes_before_anybody_listens_is_kept() -> None:
     async def go() -> None:
         got: list[Any] = []
-        called = Called(print)
-        run = Caller(_Wire(called), print, print)
+        called = WorkerEnd(print)
+        run = RunEnd(_Wire(called), print, print)
         run.send("early")
         await run.close()
         await anyio.lowlevel.checkpoint()
@@ -260,7 +269,7 @@ def test_who_handles_a_message_may_use_the_event_loop() -> None:
     async def go() -> None:
         told: list[Exception] = []
         scopes: list[anyio.CancelScope] = []
-        called = Called(told.append)
+        called = WorkerEnd(told.append)
         called.listen(lambda message: scopes.append(anyio.CancelScope()))
         box = Outbox()
         box.add(pickle.dumps(["a question"]))
@@ -273,7 +282,7 @@ def test_who_handles_a_message_may_use_the_event_loop() -> None:
 
 def test_a_later_question_takes_the_place_of_an_earlier_one() -> None:
     async def go() -> None:
-        called = Called(print)
+        called = WorkerEnd(print)
         earlier = asyncio.create_task(asyncio.to_thread(called.take, 0))
         await anyio.sleep(0.02)
         later = asyncio.create_task(asyncio.to_thread(called.take, 0))
@@ -294,10 +303,10 @@ def test_a_message_that_cannot_be_handled_is_told() -> None:
         def refuse(message: Any) -> None:
             raise LookupError(message)
 
-        called = Called(told.append)
+        called = WorkerEnd(told.append)
         called.listen(refuse)
         wire = _Wire(called)
-        run = Caller(wire, print, print)
+        run = RunEnd(wire, print, print)
         run.send("what")
         await _until(lambda: told)
         assert isinstance(told[0], LookupError)
@@ -322,7 +331,7 @@ def test_what_a_worker_sends_and_nobody_can_read_ends_it() -> None:
 
     async def go() -> None:
         nonsense = Nonsense()
-        run = Caller(nonsense, print, lambda: None)
+        run = RunEnd(nonsense, print, lambda: None)
         with anyio.fail_after(10):
             assert "sent what cannot be handled" in await run.death()
         assert nonsense.killed

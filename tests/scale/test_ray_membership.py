@@ -8,7 +8,7 @@ import threading
 import anyio
 from project import free_port
 
-from agentest.workers.ray.address import TAKEN_FOR_DEAD, watched_membership
+from agentest.workers.ray.address import TAKEN_FOR_DEAD, watch_membership
 
 
 async def lost_head() -> None:
@@ -26,7 +26,7 @@ async def lost_head() -> None:
     port = free_port()
     head = await asyncio.start_server(asks, "127.0.0.1", port)
     with anyio.fail_after(20):
-        async with watched_membership(
+        async with watch_membership(
             f"127.0.0.1:{port}", lambda: False, on_lost, every_s=0.01, lost_after_s=1
         ):
             await asked.wait()
@@ -47,7 +47,7 @@ async def dead_node() -> None:
 
     head = f"127.0.0.1:{free_port()}"
     with anyio.fail_after(20):
-        async with watched_membership(head, lambda: next(looks), on_lost, every_s=0.01, lost_after_s=60):
+        async with watch_membership(head, lambda: next(looks), on_lost, every_s=0.01, lost_after_s=60):
             await lost.wait()
     assert told == [TAKEN_FOR_DEAD]
 
@@ -61,7 +61,7 @@ async def silent_cluster() -> None:
 
     told: list[str] = []
     with anyio.fail_after(20):
-        async with watched_membership("127.0.0.1:1", never, told.append, every_s=0.01, lost_after_s=60):
+        async with watch_membership("127.0.0.1:1", never, told.append, every_s=0.01, lost_after_s=60):
             await anyio.to_thread.run_sync(asked.wait)
     answers.set()
     assert not told
@@ -69,7 +69,7 @@ async def silent_cluster() -> None:
 
 async def short_run() -> None:
     told: list[str] = []
-    async with watched_membership(f"ray://127.0.0.1:{free_port()}", lambda: False, told.append):
+    async with watch_membership(f"ray://127.0.0.1:{free_port()}", lambda: False, told.append):
         pass
     assert not told
 

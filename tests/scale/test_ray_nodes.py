@@ -12,7 +12,7 @@ import pytest
 
 from agentest.support.errors import UsageError
 from agentest.version import __version__
-from agentest.workers.ray.cluster import Room, awaited_nodes, checked, cpus_of, is_dead, room
+from agentest.workers.ray.cluster import ClusterCapacity, checked, cpus_of, is_dead, room, wait_for_nodes
 
 HEAD = {"NodeID": "h", "Alive": True, "Resources": {}}
 OURS = {"version": __version__, "network": "here"}
@@ -56,7 +56,7 @@ class FakeRay:
 
 
 def awaited(ray: FakeRay, said: list[str], **limits: float) -> list[str]:
-    found = awaited_nodes(ray, said.append, **{"every_s": 0.0, "others_within_s": 0.0, **limits})
+    found = wait_for_nodes(ray, said.append, **{"every_s": 0.0, "others_within_s": 0.0, **limits})
     assert not ray.waits
     return [each["NodeID"] for each in found]
 
@@ -92,7 +92,7 @@ def test_a_termination_meanwhile_is_an_interrupt() -> None:
         ray.looked = lambda: os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
-        awaited_nodes(ray, say, every_s=0.0, within_s=60)
+        wait_for_nodes(ray, say, every_s=0.0, within_s=60)
     assert not ray.waits
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -123,13 +123,15 @@ def test_nodes_without_agentest_or_with_another_version() -> None:
 def test_a_cluster_that_does_not_answer() -> None:
     ray = SimpleNamespace(nodes=lambda: 1 / 0)
     with pytest.raises(UsageError, match="the cluster does not tell what it has: division by zero"):
-        awaited_nodes(ray)
+        wait_for_nodes(ray)
 
 
 def test_why_workers_wait() -> None:
     """As it is now, and not as it was when the run began."""
-    assert room(FakeRay([HEAD, node("1"), node("2", 1.0)], free=1.0)) == Room(cpus=3, nodes=2, free=1)
-    assert Room(3, 2, 1).why_waiting(2) == "waiting for Ray to start 2 workers"
+    assert room(FakeRay([HEAD, node("1"), node("2", 1.0)], free=1.0)) == ClusterCapacity(
+        cpus=3, nodes=2, free=1
+    )
+    assert ClusterCapacity(3, 2, 1).why_waiting(2) == "waiting for Ray to start 2 workers"
     why = room(FakeRay([node("1", 1.0), node("2", alive=False)])).why_waiting(1)
     assert why.startswith("waiting for 1 worker to begin. ")
     assert "has 1 on 1 node, none of them free" in why

@@ -10,9 +10,9 @@ import pytest
 from project import Project, free_port
 
 from agentest.support.errors import UsageError
-from agentest.workers.ray.actors import how_it_died, why_it_never_ran
-from agentest.workers.ray.cluster import check_installed, not_joined
-from agentest.workers.ray.files import Files
+from agentest.workers.ray.actors import describe_death, describe_failed_start
+from agentest.workers.ray.cluster import check_installed, describe_join_failure
+from agentest.workers.ray.files import ProjectFiles
 
 BROKEN = "from opentelemetry_is_missing import metrics\n"
 OF_TOKEN = "RPC error: InvalidAuthToken: Authentication token is missing or incorrect. Note: RAY_AUTH_MODE"
@@ -26,7 +26,7 @@ def caused(problem: Exception, cause: str) -> Exception:
 
 
 def said(problem: BaseException, root: Path = Path("/project")) -> str:
-    return not_joined(problem, Files(root))
+    return describe_join_failure(problem, ProjectFiles(root))
 
 
 def test_a_cluster_that_asks_for_a_token() -> None:
@@ -141,7 +141,11 @@ def test_a_scenario_outside_of_what_travels(project: Project) -> None:
 
 def test_an_owner_that_the_cluster_cannot_reach() -> None:
     told = "The actor is dead because all references to the actor were removed including lineage ref count."
-    assert "ray://HOST:10001" in why_it_never_ran(told)
-    assert "RAY_AUTH_MODE=disabled" in why_it_never_ran(told)
+    assert "ray://HOST:10001" in describe_failed_start(told)
+    assert "RAY_AUTH_MODE=disabled" in describe_failed_start(told)
     other = "The actor died: the worker process has died."
-    assert why_it_never_ran(other) == how_it_died(other) == "has died: its process was killed, or has crashed"
+    assert (
+        describe_failed_start(other)
+        == describe_death(other)
+        == "has died: its process was killed, or has crashed"
+    )

@@ -18,12 +18,12 @@ from pydantic import BaseModel
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.cassette import Cassettes
-from agentest.models.port import Answered, Answers, CallKey, Ledger, Question
+from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
 from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Recorder, Replay, Tape
 from agentest.support.errors import ModelUnavailable
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import packed
-from agentest.workers.forwarding import PagesTape, RecordingDesk, SendingLedger, UsageDesk
+from agentest.workers.forwarding import PageTape, RecordingCollector, SendingLedger, UsageCollector
 
 SCOPE = "'books a slot' @ 'default'"
 SECRET = "hunter2-hunter2"
@@ -45,14 +45,14 @@ class Live:
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.5})
     asked: list[CallKey] = field(default_factory=list)
 
-    async def answer(self, question: Question) -> Answered:
+    async def answer(self, question: Question) -> ModelAnswer:
         await anyio.lowlevel.checkpoint()
         self.asked.append(question.key)
         self.ledger.add(question.key, ModelUsage(1, Usage(10, len(question.messages)), 0, 0.25))
         said = question.messages[-1]["content"]
         if said.endswith("?"):
             raise ModelUnavailable(f"no idea: {said}")
-        return Answered(f"{said}, says \ud800 with {SECRET}", model="m-1")
+        return ModelAnswer(f"{said}, says \ud800 with {SECRET}", model="m-1")
 
 
 @dataclass
@@ -73,14 +73,14 @@ class Run:
             models={"user": "openai/m", "judge": "openai/m"},
             on_failure=self.failures.append,
         )
-        self.desk = RecordingDesk(self.cassettes)
-        self.usage = UsageDesk(self.ledger)
+        self.desk = RecordingCollector(self.cassettes)
+        self.usage = UsageCollector(self.ledger)
         self.live = Live(self.ledger)
 
     def worker(self) -> Worker:
         return Worker(self)
 
-    def answers(self, tape: Tape | None = None, ledger: MeasuringLedger | None = None) -> Answers:
+    def answers(self, tape: Tape | None = None, ledger: MeasuringLedger | None = None) -> AnswerSource:
         tape, ledger = tape or self.cassettes, ledger or self.ledger
         recorder = Recorder(Live(ledger, asked=self.live.asked), tape, ledger)
         if self.mode is Mode.RECORD:
@@ -100,7 +100,7 @@ class Worker:
         self._run = run
         self._alive = True
         self.failures: list[CassetteError] = []
-        self.tape = PagesTape(
+        self.tape = PageTape(
             run.mode,
             Redactor([SECRET]),
             lambda message: self._send(run.desk.receive, message),
@@ -141,7 +141,7 @@ def questions(number: int, *said: str) -> list[Question]:
     return [*of_user, judged, judged]
 
 
-def asked(answers: Answers, every: Sequence[Question]) -> list[str]:
+def asked(answers: AnswerSource, every: Sequence[Question]) -> list[str]:
     """What each came to."""
 
     async def go() -> list[str]:

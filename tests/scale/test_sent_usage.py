@@ -8,7 +8,7 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.port import CallKey, Ledger
 from agentest.workers.channel import packed
-from agentest.workers.forwarding import SendingLedger, UsageDesk
+from agentest.workers.forwarding import SendingLedger, UsageCollector
 
 SCOPE = "'books a slot' @ 'default'"
 FIRST, SECOND = CallKey("user", SCOPE, 1, 0), CallKey("judge", SCOPE, 2, 0)
@@ -16,9 +16,9 @@ LIVE = ModelUsage(1, Usage(10, 5), 1, 0.5)
 RECORDED = ModelUsage(2, Usage(20, 7), 0, None)
 
 
-def connected(ledger: Ledger) -> tuple[SendingLedger, UsageDesk]:
+def connected(ledger: Ledger) -> tuple[SendingLedger, UsageCollector]:
     """A worker's ledger, and the desk that receives what it sends."""
-    desk = UsageDesk(ledger)
+    desk = UsageCollector(ledger)
     return SendingLedger(lambda message: desk.receive(pickle.loads(packed(message)))), desk
 
 

@@ -13,11 +13,19 @@ from anyio.lowlevel import checkpoint
 from project import Project, interrupt, wait_until
 from stock_agent import StockAgent
 
-from agentest.mock_servers.port import Addresses, How, Identity, RealAnswer, ServedAnswer, ServedCall, Stay
+from agentest.mock_servers.port import (
+    ActivePeriod,
+    Addresses,
+    CallOutcome,
+    Identity,
+    RealAnswer,
+    ServedAnswer,
+    ServedCall,
+)
 from agentest.mock_servers.registry import Group, Names, Registry, names_of
 from agentest.support.trace_context import new_key
 from agentest.workers.channel import Link
-from agentest.workers.mock_proxy import Guests, HostedConversations
+from agentest.workers.mock_proxy import MockProxy, ProxiedConversations
 
 
 class Conversation:
@@ -36,14 +44,14 @@ class Conversation:
         self.calls.append(call.problem or call.arguments)
         match call.tool:
             case "real":
-                return ServedAnswer(how=How.REAL, number=7)
+                return ServedAnswer(how=CallOutcome.REAL, number=7)
             case "hang":
                 await self._hang()
             case "break":
                 raise LookupError("a mistake of ours")
             case "deep":
-                return ServedAnswer(how=How.ANSWERED, result=deep())
-        return ServedAnswer(how=How.ANSWERED, result={"of": self.who.conversation_id})
+                return ServedAnswer(how=CallOutcome.ANSWERED, result=deep())
+        return ServedAnswer(how=CallOutcome.ANSWERED, result={"of": self.who.conversation_id})
 
     async def _hang(self) -> None:
         try:
@@ -101,16 +109,16 @@ async def scaled(*, exclusive: bool = False) -> Any:
     ours, theirs = socket.socketpair()
     scale = Scale(exclusive=exclusive)
     async with anyio.create_task_group() as tasks:
-        hosted = HostedConversations(lambda message: there.send(message))
+        hosted = ProxiedConversations(lambda message: there.send(message))
         there = await Link.over(theirs, hosted.receive, lambda: None)
-        guests: Guests
+        guests: MockProxy
 
         def on_disconnect() -> None:
             guests.close()
             scale.gone.set()
 
         here = await Link.over(ours, lambda message: guests.receive(message), on_disconnect)
-        guests = Guests(scale.registry, here.send, tasks)
+        guests = MockProxy(scale.registry, here.send, tasks)
         async with hosted.answering():
             yield scale, hosted, there
         await there.close()
@@ -118,7 +126,7 @@ async def scaled(*, exclusive: bool = False) -> Any:
         tasks.cancel_scope.cancel()
 
 
-def scaling(use: Callable[[Scale, HostedConversations, Link], Awaitable[None]], **settings: Any) -> None:
+def scaling(use: Callable[[Scale, ProxiedConversations, Link], Awaitable[None]], **settings: Any) -> None:
     async def go() -> None:
         async with scaled(**settings) as (scale, hosted, there):
             await use(scale, hosted, there)
@@ -136,7 +144,7 @@ def test_calls_and_answers() -> None:
     """A conversation of a worker gets its addresses, its calls, and what real tools answered; after its end
     its calls are refused."""
 
-    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("c1")
         async with hosted.under_way(one.who, one, one.waiting) as stay:
             assert stay.addresses.mcp == f"http://127.0.0.1:1/mcp/{one.who.key}"
@@ -147,9 +155,9 @@ def test_calls_and_answers() -> None:
                 return RealAnswer(result={"n": 1}, raw="as it came")
 
             answer = await scale.call(one, "real", real=real)
-            assert (answer.how, answer.result, answer.real) == (How.ANSWERED, {"n": 1}, "as it came")
+            assert (answer.how, answer.result, answer.real) == (CallOutcome.ANSWERED, {"n": 1}, "as it came")
             assert one.real == [(7, {"n": 1}, False)]
-        assert (await scale.call(one)).how is How.REFUSED
+        assert (await scale.call(one)).how is CallOutcome.REFUSED
         assert sum(scale.registry.unclaimed.values()) == 1
         assert one.outside == []
 
@@ -159,12 +167,12 @@ def test_calls_and_answers() -> None:
 def test_a_call_that_may_be_of_a_workers_conversation() -> None:
     """The worker knows that it was refused before whoever called is told so."""
 
-    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("one")
         async with hosted.under_way(one.who, one):
             call = ServedCall(tool="t", arguments={})
             answer = await scale.registry.answer(scale.group, names_of({}, "f" * 24), call)
-            assert answer.how is How.REFUSED
+            assert answer.how is CallOutcome.REFUSED
             assert "names 'ffff" in one.doubts[0]
 
     scaling(use)
@@ -173,14 +181,14 @@ def test_a_call_that_may_be_of_a_workers_conversation() -> None:
 def test_what_cannot_be_sent_or_answered() -> None:
     """Arguments and answers that are nested too deeply, and a mistake of ours, are answers, too."""
 
-    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("c1")
         async with hosted.under_way(one.who, one):
             assert (await scale.call(one, arguments={"a": deep()})).result == {"of": "c1"}
             assert one.calls == ["the arguments are nested too deeply"]
             for tool, message in (("deep", "nested too deeply"), ("break", "LookupError: a mistake of ours")):
                 answer = await scale.call(one, tool)
-                assert answer.how is How.FAILED
+                assert answer.how is CallOutcome.FAILED
                 assert message in answer.message
 
     scaling(use)
@@ -189,7 +197,7 @@ def test_what_cannot_be_sent_or_answered() -> None:
 def test_waiting_outside_and_leaving_before_the_beginning() -> None:
     """Who must wait does so outside of its place; one that is cancelled meanwhile keeps nobody waiting."""
 
-    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         first, second, third = (Conversation(f"c{n}") for n in range(3))
         begun = anyio.Event()
         given_up = anyio.CancelScope()
@@ -220,7 +228,7 @@ def test_waiting_outside_and_leaving_before_the_beginning() -> None:
 def test_a_caller_that_goes_away() -> None:
     """A mock whose caller has gone is cancelled in its worker."""
 
-    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("c1")
         async with hosted.under_way(one.who, one), anyio.create_task_group() as tasks:
             tasks.start_soon(scale.call, one, "hang")
@@ -234,7 +242,7 @@ def test_a_caller_that_goes_away() -> None:
 def test_a_worker_that_dies() -> None:
     """Its calls are refused, those under way too, and what waited for its conversations begins."""
 
-    async def use(scale: Scale, hosted: HostedConversations, there: Link) -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, there: Link) -> None:
         one, waits = Conversation("c1"), Conversation("c2")
         answers: list[ServedAnswer] = []
         begun = anyio.Event()
@@ -255,8 +263,8 @@ def test_a_worker_that_dies() -> None:
             await there.close()
             await scale.gone.wait()
             await begun.wait()
-        assert answers[0].how is How.REFUSED
-        assert (await scale.call(one)).how is How.REFUSED
+        assert answers[0].how is CallOutcome.REFUSED
+        assert (await scale.call(one)).how is CallOutcome.REFUSED
         assert scale.registry.unclaimed == {}
 
     scaling(use, exclusive=True)
@@ -265,14 +273,14 @@ def test_a_worker_that_dies() -> None:
 def test_a_conversation_that_is_stopped() -> None:
     """The calls that come when a run has been stopped, of agents that nobody has told, are no error."""
 
-    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("c1")
         with anyio.CancelScope() as scope:
             async with hosted.under_way(one.who, one):
                 scope.cancel()
                 await checkpoint()
         await settled()
-        assert (await scale.call(one)).how is How.REFUSED
+        assert (await scale.call(one)).how is CallOutcome.REFUSED
         assert scale.registry.unclaimed == {}
 
     scaling(use)
@@ -281,7 +289,7 @@ def test_a_conversation_that_is_stopped() -> None:
 def test_a_call_in_the_moment_of_the_end() -> None:
     """A call that is on its way when its conversation ends is refused, and told."""
 
-    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+    async def use(scale: Scale, hosted: ProxiedConversations, _: Link) -> None:
         one = Conversation("c1")
         answers: list[ServedAnswer] = []
 
@@ -289,10 +297,10 @@ def test_a_call_in_the_moment_of_the_end() -> None:
             answers.append(await scale.call(one))
 
         async with anyio.create_task_group() as tasks, hosted.under_way(one.who, one) as stay:
-            assert isinstance(stay, Stay)
+            assert isinstance(stay, ActivePeriod)
             tasks.start_soon(call)
             await checkpoint()
-        assert answers[0].how is How.REFUSED
+        assert answers[0].how is CallOutcome.REFUSED
         assert [each.why for each in scale.registry.unclaimed] == [
             "it is of conversation c1 of agent 'shop', which has ended"
         ]

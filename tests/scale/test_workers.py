@@ -17,17 +17,17 @@ from builders import conversation, conversation_result, failing_conversation, to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.cli.engines import within_limits
+from agentest.cli.engines import limit_concurrency
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
-from agentest.config.models import ModelWish
+from agentest.config.models import RequestedModel
 from agentest.domain.results import Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.models.providers import ModelSpec
-from agentest.runner.environment import RESERVE, fitted, make_room
+from agentest.runner.environment import RESERVE, limited_to_connections, make_room
 from agentest.runner.plan import Options, Plan, Unit
-from agentest.runner.prepare import Prepared, Request
+from agentest.runner.prepare import Prepared, RunRequest
 from agentest.scenarios.model import Scenario
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Link, packed
@@ -50,8 +50,8 @@ def prepared(units: int = 8, concurrency: int = 20, **models: Any) -> Prepared:
     plan = Plan(made, {}, False, units=made)
     loaded = LoadedConfig(config, HERE, Redactor())
     roles = {role: specs.pop(role, None) for role in ("user", "judge")}
-    named = {ModelWish("judge", name): spec for name, spec in specs.items()}
-    return Prepared(Request(HERE), loaded, plan, (), **roles, named=named)
+    named = {RequestedModel("judge", name): spec for name, spec in specs.items()}
+    return Prepared(RunRequest(HERE), loaded, plan, (), **roles, named=named)
 
 
 @pytest.mark.parametrize(
@@ -192,13 +192,13 @@ def allowing(allowed: int) -> Callable[[int], int]:
 def test_enough_file_descriptors_change_nothing() -> None:
     """A run that may have all connections it needs is left as it is."""
     run = prepared(user={}, judge={})
-    assert fitted(run, allow=allowing(10_000)) == run
+    assert limited_to_connections(run, allow=allowing(10_000)) == run
 
 
 def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
     """Fewer conversations and calls at once, within what is allowed, with all numbers in one note."""
     run = prepared(units=100, concurrency=100, user={}, judge={"max_concurrency": 50})
-    fit = fitted(run, allow=allowing(RESERVE + 110))
+    fit = limited_to_connections(run, allow=allowing(RESERVE + 110))
     assert fit.request.options.concurrency == 24
     assert fit.user
     assert fit.judge
@@ -214,9 +214,9 @@ def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
 def test_workers_of_ray_have_limits_of_their_own() -> None:
     """This process has no connections then; each worker allows itself as many as its node lets it have."""
     run = prepared(units=100, concurrency=100, user={})
-    assert within_limits(run, 1, allowing(RESERVE + 110)).request.options.concurrency == 27
+    assert limit_concurrency(run, 1, allowing(RESERVE + 110)).request.options.concurrency == 27
     on_ray = replace(run, request=replace(run.request, options=replace(run.request.options, engine="ray")))
-    assert within_limits(on_ray, 1, allowing(RESERVE + 110)) == on_ray
+    assert limit_concurrency(on_ray, 1, allowing(RESERVE + 110)) == on_ray
     asked: list[int] = []
 
     def allow(needed: int) -> int:
@@ -232,7 +232,7 @@ def test_programs_need_more_file_descriptors() -> None:
     config = Config.model_validate({"agent": {"type": "command", "command": ["bot"]}, "concurrency": 100})
     run = prepared(units=100, concurrency=100)
     run = replace(run, plan=replace(run.plan, agents={"agent": config.agent}))
-    fit = fitted(run, allow=allowing(RESERVE + 71))
+    fit = limited_to_connections(run, allow=allowing(RESERVE + 71))
     assert fit.request.options.concurrency == 10
     assert "100 conversations at once need 732 file descriptors" in fit.notes[0]
 
@@ -241,7 +241,7 @@ def test_programs_need_more_file_descriptors() -> None:
 def test_what_is_lowered_fits(concurrency: int, allowed: int, processes: int, most: int) -> None:
     """In every process, all that may be under way fits into what is allowed, down to one of each."""
     run = prepared(units=100, concurrency=concurrency, user={"max_concurrency": most or None})
-    fit = fitted(run, processes, allowing(allowed))
+    fit = limited_to_connections(run, processes, allowing(allowed))
     if fit.notes:
         assert fit.user
         # A share may be rounded up, and there is always one of each.
@@ -263,15 +263,15 @@ def test_workers_may_have_more_than_an_even_share() -> None:
         asked.append(wanted)
         return RESERVE + 25
 
-    assert fitted(run, 4, allow) == run
+    assert limited_to_connections(run, 4, allow) == run
     assert asked == [RESERVE + 100]
-    assert fitted(run, 3, allow).request.options.concurrency == 75
+    assert limited_to_connections(run, 3, allow).request.options.concurrency == 75
 
 
 def test_only_what_there_is_needs_connections() -> None:
     """Three scenarios need no hundred connections, and a replay none to models; a named judge has its own."""
     run = prepared(units=3, concurrency=1000, user={}, alike={})
-    other = replace(run, named={ModelWish("judge", "other"): ModelSpec("other", "other")})
+    other = replace(run, named={RequestedModel("judge", "other"): ModelSpec("other", "other")})
     replay = replace(run, request=replace(run.request, options=Options(tape="replay")))
     asked: list[int] = []
 
@@ -279,7 +279,7 @@ def test_only_what_there_is_needs_connections() -> None:
         asked.append(needed)
         return needed
 
-    fitted(run, allow=allow)
-    fitted(replay, allow=allow)
-    fitted(other, allow=allow)
+    limited_to_connections(run, allow=allow)
+    limited_to_connections(replay, allow=allow)
+    limited_to_connections(other, allow=allow)
     assert asked == [RESERVE + 9 + 27, RESERVE + 9, RESERVE + 9 + 27 + 27]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.scenarios.check_source import flaw_of
+from agentest.scenarios.check_source import find_check_flaw
 from agentest.support.errors import ScenarioError
 
 WANTED = "Done."
@@ -67,7 +67,7 @@ def test_an_assertion_of_a_tuple(tmp_path: Path) -> None:
     found: dict[str, Any] = {}
     with warnings.catch_warnings(action="ignore"):  # Python warns of it, too
         exec(compile(file.read_text(), file, "exec"), found)
-    assert flaw_of(found["check"]) == (
+    assert find_check_flaw(found["check"]) == (
         "the assertion in line 2 always holds: it is a tuple; leave out the parentheses"
     )
 
@@ -135,4 +135,4 @@ def calling(verify: Callable[..., Any]) -> Callable[..., Any]:
 )
 def test_a_check_that_may_fail(check: Callable[..., Any]) -> None:
     """Nothing is found where the source does not tell, or somebody else may fail it."""
-    assert flaw_of(check) is None
+    assert find_check_flaw(check) is None

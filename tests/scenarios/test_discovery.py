@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentest.config.config import Config
 from agentest.config.file import NAMES
-from agentest.scenarios.discovery import Discovered, discover, find_files, matches, search
+from agentest.scenarios.discovery import DiscoveredScenarios, discover, find_files, is_scenario_file, search
 from agentest.support.files import shown_path
 from agentest.support.importing import Imports, forget_modules, import_object
 from agentest.support.redaction import Redactor
@@ -45,12 +45,12 @@ def scenarios(*names: str) -> str:
     return "from agentest import scenario\n" + "".join(f"scenario({name!r}, goal='g')\n" for name in names)
 
 
-def found_in(root: Path, files: dict[str, str]) -> Discovered:
+def found_in(root: Path, files: dict[str, str]) -> DiscoveredScenarios:
     write(root, files)
     return discover(root, INCLUDE, [])
 
 
-def names(found: Discovered) -> list[str]:
+def names(found: DiscoveredScenarios) -> list[str]:
     """The scenarios that can run."""
     return [scenario.name for scenario in found.scenarios if not scenario.refused]
 
@@ -86,7 +86,7 @@ def test_include(tree: Path, pattern: str) -> None:
     found = [path.relative_to(tree).as_posix() for path in find_files(tree, [pattern], [])]
     if expected is not None:
         assert sorted(found) == sorted({e for e in expected if e.endswith(".py") and (tree / e).is_file()})
-    assert all(matches(tree / path, tree, [pattern], []) for path in found)
+    assert all(is_scenario_file(tree / path, tree, [pattern], []) for path in found)
 
 
 @given(st.lists(patterns, max_size=3), st.lists(patterns, max_size=3))
@@ -96,7 +96,7 @@ def test_exclude(tree: Path, include: list[str], exclude: list[str]) -> None:
     unwanted = {path for pattern in exclude for path in find_files(tree, [pattern], [])}
     assert set(find_files(tree, include, exclude)) == wanted - unwanted
     everything = find_files(tree, ["**"], [])
-    assert {p for p in everything if matches(p, tree, include, exclude)} == wanted - unwanted
+    assert {p for p in everything if is_scenario_file(p, tree, include, exclude)} == wanted - unwanted
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,9 @@ def test_a_folder_with_a_configuration_of_its_own(tmp_path: Path, name: str) -> 
     assert searched.left_out == (tmp_path / "b",)
     assert search(tmp_path, INCLUDE, ["b/**"]).left_out == ()
     assert len(search(tmp_path, ["b/**/*.sim.py"], []).files) == 2  # asked for by name
-    found = {path for path in files if matches(tmp_path / path, tmp_path, INCLUDE, [], tmp_path / name)}
+    found = {
+        path for path in files if is_scenario_file(tmp_path / path, tmp_path, INCLUDE, [], tmp_path / name)
+    }
     assert found == {"a.sim.py", "f/g.sim.py"}
 
 

@@ -28,7 +28,7 @@ from agentest import (
 )
 from agentest.scenarios.matchers.comparison import equal, may_be_absent
 from agentest.scenarios.matchers.display import shown
-from agentest.scenarios.parser import from_data, word_from_data
+from agentest.scenarios.parser import matcher_from_data, replace_forms
 from agentest.scenarios.serialization import as_data
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories, parse_trajectory
@@ -60,20 +60,20 @@ WORDS: list[tuple[Any, Any]] = [
 def test_each_word_has_a_form(data: Any, word: Any) -> None:
     """A form is read as its word, is shown as it, and is written again as it was; YAML holds it, too."""
     for source in (data, yaml.safe_load(yaml.safe_dump(data)), json.loads(json.dumps(data))):
-        read = from_data(source)
+        read = replace_forms(source)
         assert read == word
         assert word == read
         assert shown(read) == shown(word)
-    assert as_data(word) == as_data(from_data(data)) == data
+    assert as_data(word) == as_data(replace_forms(data)) == data
     if not may_be_absent(word):
-        assert word_from_data(data) == word
+        assert matcher_from_data(data) == word
 
 
 @pytest.mark.parametrize("data", [data for data, _ in WORDS], ids=str)
 def test_a_dict_of_a_form_also_stands_for_itself(data: Any) -> None:
     """An argument that really is such a dict is equal to it, so that no case breaks that was meant so."""
-    assert equal(from_data(data), data)
-    assert equal(from_data({"deep": [1, {"x": data}]}), {"deep": [1, {"x": data}]})
+    assert equal(replace_forms(data), data)
+    assert equal(replace_forms({"deep": [1, {"x": data}]}), {"deep": [1, {"x": data}]})
 
 
 @pytest.mark.parametrize(
@@ -97,21 +97,21 @@ def test_a_dict_of_a_form_also_stands_for_itself(data: Any) -> None:
 )
 def test_what_is_no_form_is_itself_alone(data: Any) -> None:
     """A dict that is not quite the form of a word is left as it is."""
-    assert from_data(data) is data
+    assert replace_forms(data) is data
     assert as_data(data) == data
 
 
 def test_words_of_keys_stand_for_values_of_keys_alone() -> None:
     """In a list, `{optional: 5}` can only be meant as it is; at a key it may be missing."""
-    assert from_data([{"optional": 5}]) == [{"optional": 5}]
-    assert not equal(from_data([{"optional": 5}]), [5])
-    assert equal(from_data({"x": {"optional": 5}}), {})
-    assert from_data({"optional": 5}, of_key=False) == {"optional": 5}
+    assert replace_forms([{"optional": 5}]) == [{"optional": 5}]
+    assert not equal(replace_forms([{"optional": 5}]), [5])
+    assert equal(replace_forms({"x": {"optional": 5}}), {})
+    assert replace_forms({"optional": 5}, of_key=False) == {"optional": 5}
 
 
 def test_names_of_the_users_own_are_no_words() -> None:
     """The arguments of a call and the keys of a state may be called like words."""
-    assert from_data({"text": "hi"}, is_word=False) == {"text": "hi"}
+    assert replace_forms({"text": "hi"}, is_word=False) == {"text": "hi"}
     made = parse_trajectory({"expected": [{"name": "say", "args": {"text": "hi"}}]})
     assert made.expected == (call("say", text="hi"),)
 
@@ -125,8 +125,8 @@ def test_words_in_keywords_are_no_forms() -> None:
 
 def test_both_spellings() -> None:
     """Forms are read in camelCase as everything is."""
-    assert from_data({"oneOf": [1]}) == one_of(1)
-    assert from_data({"text": "A", "ignoreCase": True}) == text("A", ignore_case=True)
+    assert replace_forms({"oneOf": [1]}) == one_of(1)
+    assert replace_forms({"text": "A", "ignoreCase": True}) == text("A", ignore_case=True)
     data = {"expected": [{"anyOf": ["a", "b"]}], "neverAfter": ["a", "b"], "matchMode": "in_order"}
     assert parse_trajectory(data) == parse_trajectory(
         {"match_mode": "in_order", "expected": [any_of("a", "b"), never_after("a", "b")]}
@@ -135,9 +135,9 @@ def test_both_spellings() -> None:
 
 def test_what_is_said_can_only_be_a_word() -> None:
     """Where a dict makes no sense, a form that is wrong is an error, and no dict."""
-    assert word_from_data({"one_of": [{"text": "a"}, 5]}) == one_of(text("a"), 5)
+    assert matcher_from_data({"one_of": [{"text": "a"}, 5]}) == one_of(text("a"), 5)
     with pytest.raises(ValueError, match="expects a text"):
-        word_from_data({"text": 5})
+        matcher_from_data({"text": 5})
 
 
 def test_a_whole_trajectory_in_yaml() -> None:
@@ -287,4 +287,4 @@ def test_what_is_written_is_read_back(options: dict[str, Any]) -> None:
 def test_a_state_is_read_back(state: dict[str, Any]) -> None:
     """So is any expected state, whose own keys may be called like words."""
     data = json.loads(json.dumps({name: as_data(value) for name, value in state.items()}))
-    assert from_data(data, is_word=False) == state
+    assert replace_forms(data, is_word=False) == state

@@ -16,7 +16,7 @@ from agentest import call, scenario, sequence
 from agentest.domain.metrics import BUILTIN
 from agentest.mocks.binding import BoundFunction, MockSequence
 from agentest.scenarios.calls import ExpectedCall
-from agentest.scenarios.definition import collecting
+from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.discovery import discover
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.errors import ScenarioError
@@ -324,7 +324,7 @@ def test_the_place_of_an_error(tmp_path: Path) -> None:
 def test_no_registry_of_the_process() -> None:
     """A scenario that is made outside of a discovery is just a value; nothing remembers it."""
     scenario("outside", goal="g")
-    with collecting() as found:
+    with collect_scenarios() as found:
         inside = scenario("inside", goal="g")
     scenario("after", goal="g")
     assert found == [inside]
@@ -332,9 +332,9 @@ def test_no_registry_of_the_process() -> None:
 
 def test_collections_inside_each_other() -> None:
     """A collection inside another one keeps its scenarios to itself."""
-    with collecting() as outer:
+    with collect_scenarios() as outer:
         first = scenario("first", goal="g")
-        with collecting() as inner:
+        with collect_scenarios() as inner:
             second = scenario("second", goal="g")
         third = scenario("third", goal="g")
     assert (outer, inner) == ([first, third], [second])
@@ -342,7 +342,7 @@ def test_collections_inside_each_other() -> None:
 
 def test_a_wrong_scenario_is_registered_as_refused() -> None:
     """A refused scenario raises nothing where scenarios are collected, and is in the collection."""
-    with collecting() as found:
+    with collect_scenarios() as found:
         returned = scenario("s", goal=5)  # type: ignore[arg-type]
     assert found == [returned]
     assert "goal: expected a text, found 5" in str(returned.refused)
@@ -355,7 +355,7 @@ def test_collections_at_the_same_time() -> None:
     found: dict[str, list[str]] = {}
 
     def collect(name: str) -> None:
-        with collecting() as scenarios:
+        with collect_scenarios() as scenarios:
             together.wait(10)
             scenario(name, goal="g")
             together.wait(10)
@@ -369,7 +369,7 @@ def test_collections_at_the_same_time() -> None:
     assert found == {str(n): [str(n)] for n in range(4)}
 
     async def task(name: str) -> list[str]:
-        with collecting() as scenarios:
+        with collect_scenarios() as scenarios:
             await asyncio.sleep(0)
             scenario(name, goal="g")
             await asyncio.sleep(0)

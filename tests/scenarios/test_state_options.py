@@ -19,7 +19,7 @@ from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import absent, one_of, optional, text
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ScenarioError
-from agentest.support.functions import taken_by
+from agentest.support.functions import accepted_values
 
 
 def made(**options: Any) -> Scenario:
@@ -193,7 +193,7 @@ WANTED = 5
 )
 def test_what_a_function_takes(function: Any, positions: list[str], names: list[str]) -> None:
     """A function is given what its parameters name, the rest in order; what it has captured it keeps."""
-    taken = taken_by(function, ("conversation", "state"))
+    taken = accepted_values(function, ("conversation", "state"))
     assert ([*taken.by_position], [*taken.by_name]) == (positions, names)
 
 

@@ -13,7 +13,7 @@ from builders import conversation_result, events, run_result, scenario_result
 from agentest.domain.results import ModelUsage, RunResult
 from agentest.report.json import JsonReporter
 from agentest.store.journal import Journal
-from agentest.store.last_run import earlier_of_kind, earlier_run
+from agentest.store.last_run import find_earlier_run, read_earlier_run
 from agentest.store.runs.record import RunKind, RunRecord, read_record, with_end, write_record
 
 
@@ -41,9 +41,9 @@ def kept(folder: Path, result: RunResult) -> tuple[Path, Path]:
 def test_results_and_journal_tell_the_same(tmp_path: Path, comparison: bool) -> None:
     """By scenario and agent: conversations, seconds of talk and of judging, and the cost in all roles."""
     results, journal = kept(tmp_path, some_run(comparison=comparison))
-    found = earlier_run(results)
+    found = read_earlier_run(results)
     assert found is not None
-    assert found == earlier_run(journal)
+    assert found == read_earlier_run(journal)
     assert {agent for _, agent in found.took} == ({"booking", "other"} if comparison else {"booking"})
     took = found.took["a", "booking"]
     assert (took.conversations, took.cost) == (2, pytest.approx(0.03))
@@ -53,20 +53,20 @@ def test_results_and_journal_tell_the_same(tmp_path: Path, comparison: bool) -> 
 def test_a_price_that_is_not_known_is_no_cost(tmp_path: Path) -> None:
     """One role without a price makes the whole scenario's cost unknown."""
     run = run_result(scenario_result("a", usage={"user": ModelUsage(2, cost=None)}))
-    found = earlier_run(kept(tmp_path, run)[0])
+    found = read_earlier_run(kept(tmp_path, run)[0])
     assert found is not None
     assert found.took["a", "booking"].cost is None
 
 
 def test_what_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
     """No file, no JSON, something else's JSON, a killed run of which nothing finished: no estimate."""
-    assert earlier_run(tmp_path / "none.json") is None
+    assert read_earlier_run(tmp_path / "none.json") is None
     killed = '{"type": "run", "startedAt": "", "models": {}}\n{"ty'
     for n, text in enumerate(("", "{", "[]", '{"a": 1}', killed)):
         for suffix in ("json", "jsonl"):
             path = tmp_path / f"{n}.{suffix}"
             path.write_text(text)
-            assert earlier_run(path) is None
+            assert read_earlier_run(path) is None
 
 
 def record(took: int, models: Mapping[str, str | None], *names: str) -> RunRecord:
@@ -83,8 +83,8 @@ def test_a_record_tells_what_the_journal_does(tmp_path: Path) -> None:
     write_record(tmp_path, with_end(record(1, {}), some_run()))
     read = read_record(tmp_path)
     assert read is not None
-    by_record = earlier_of_kind([read], {("a", "booking")}, offline=True)
-    by_journal = earlier_run(kept(tmp_path, some_run())[0])
+    by_record = find_earlier_run([read], {("a", "booking")}, offline=True)
+    by_journal = read_earlier_run(kept(tmp_path, some_run())[0])
     assert by_record is not None
     assert by_journal is not None
     assert by_record.took == by_journal.took
@@ -98,11 +98,11 @@ def test_the_latest_run_with_the_same_scenarios_forecasts() -> None:
     both = {("a", "booking"), ("b", "booking")}
 
     def chosen(places: set[tuple[str, str]], *, offline: bool) -> str | None:
-        found = earlier_of_kind(runs, places, offline=offline)
+        found = find_earlier_run(runs, places, offline=offline)
         return found and found.started_at
 
     assert chosen(both, offline=False) == "3"
     assert chosen({("b", "booking")}, offline=False) == "2"
     assert chosen({("new", "booking")}, offline=False) == "2"
     assert chosen(both, offline=True) == "1"
-    assert earlier_of_kind([], both, offline=True) is None
+    assert find_earlier_run([], both, offline=True) is None

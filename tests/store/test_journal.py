@@ -40,7 +40,7 @@ from agentest.domain.results import CaseId, Reference, ReferenceCall, RunResult,
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
 from agentest.store.journal import Journal
-from agentest.store.log_file import LateFile
+from agentest.store.log_file import RetryingLineFile
 from agentest.store.reader import conversations_of, read_results
 from agentest.store.run_results import entries
 from agentest.support.errors import UsageError
@@ -214,7 +214,7 @@ class Disk:
 def test_lines_that_come_late(added: list[bytes], data: st.DataObject) -> None:
     """Whatever room there is at what time, the file begins as it will end, and every line can be read."""
     disk, said = Disk(0), list[str]()
-    file = LateFile(Path("journal"), said.append, disk)
+    file = RetryingLineFile(Path("journal"), said.append, disk)
     starts = []
     for count, line in enumerate(added, start=1):
         disk.room = data.draw(st.integers(0, 20))
@@ -269,7 +269,7 @@ def test_a_disk_that_stays_full(tmp_path: Path) -> None:
 def test_what_waits_is_bounded() -> None:
     """Beyond a bound nothing more is kept in memory, which is told; what waited is written later."""
     disk, said = Disk(0), list[str]()
-    file = LateFile(Path("journal"), said.append, disk, most_waiting=10)
+    file = RetryingLineFile(Path("journal"), said.append, disk, most_waiting=10)
     assert [file.add(b"12345\n"), file.add(b"67890\n"), file.add(b"1\n")] == [0, None, 6]
     assert (file.lost, len(said)) == (1, 2)
     assert "is lost" in said[1]

@@ -15,15 +15,22 @@ from agentest.store.runs.folder import (
     RESULTS,
     check_readable,
     complete_runs,
-    kept_runs,
     latest_run,
     latest_unfinished,
+    list_stored_runs,
     new_run_folder,
     prune,
     publish,
     run_file,
 )
-from agentest.store.runs.record import Ended, RunKind, RunRecord, read_record, with_end, write_record
+from agentest.store.runs.record import (
+    EndedRunNumbers,
+    RunKind,
+    RunRecord,
+    read_record,
+    with_end,
+    write_record,
+)
 from agentest.support.errors import UsageError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -40,7 +47,7 @@ def test_runs_are_listed_in_their_order(tmp_path: Path) -> None:
     """The oldest first, named by their time; other things in the folder are none."""
     paths = [keep(tmp_path, seconds) for seconds in (0, 1, 1, 60)]
     (tmp_path / "runs" / "mine").mkdir()
-    assert [run.path for run in kept_runs(tmp_path)] == sorted(paths)
+    assert [run.path for run in list_stored_runs(tmp_path)] == sorted(paths)
     assert paths[0].name.startswith("20260102-030405-678-")
     latest = latest_run(tmp_path)
     assert latest is not None
@@ -56,7 +63,7 @@ def test_a_clock_that_goes_back(tmp_path: Path) -> None:
     back = keep(tmp_path, 0)
     assert back.name.startswith("20260102-030505-679-")
     prune(tmp_path, 1)
-    assert [run.path for run in kept_runs(tmp_path)] == [back]
+    assert [run.path for run in list_stored_runs(tmp_path)] == [back]
 
 
 def test_a_run_that_a_budget_stopped_is_gone_on_with(tmp_path: Path) -> None:
@@ -101,7 +108,7 @@ def test_a_run_to_go_on_with(tmp_path: Path) -> None:
     for run in (first, second, third):
         record = read_record(run)
         assert record is not None
-        ended = Ended(
+        ended = EndedRunNumbers(
             status=Status.PASSED, interrupted=False, scenarios=1, passed=1, failed=0, errored=0, skipped=0,
             conversations=1, duration_ms=1.0, cost=None,
         )  # fmt: skip
@@ -114,8 +121,8 @@ def test_a_run_to_go_on_with(tmp_path: Path) -> None:
 def test_a_run_is_under_way_until_its_block_ends(tmp_path: Path) -> None:
     """Whoever looks sees it locked, and afterwards no lock is left in its folder."""
     with new_run_folder(tmp_path, NOW) as folder:
-        assert [run.under_way for run in kept_runs(tmp_path)] == [True]
-    assert [run.under_way for run in kept_runs(tmp_path)] == [False]
+        assert [run.under_way for run in list_stored_runs(tmp_path)] == [True]
+    assert [run.under_way for run in list_stored_runs(tmp_path)] == [False]
     assert list(folder.path.iterdir()) == []
 
 
@@ -156,7 +163,7 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "runs").symlink_to("runs")
     with pytest.raises(UsageError, match="runs cannot be read"):
         run_file("latest", tmp_path, tmp_path)
-    assert kept_runs(tmp_path) == []
+    assert list_stored_runs(tmp_path) == []
 
 
 def test_the_oldest_runs_go(tmp_path: Path) -> None:
@@ -164,9 +171,9 @@ def test_the_oldest_runs_go(tmp_path: Path) -> None:
     with new_run_folder(tmp_path, NOW) as oldest:
         later = [keep(tmp_path, seconds) for seconds in range(1, 6)]
         prune(tmp_path, 2)
-        assert [run.path for run in kept_runs(tmp_path)] == [oldest.path, *later[-2:]]
+        assert [run.path for run in list_stored_runs(tmp_path)] == [oldest.path, *later[-2:]]
     prune(tmp_path, 2)
-    assert [run.path for run in kept_runs(tmp_path)] == later[-2:]
+    assert [run.path for run in list_stored_runs(tmp_path)] == later[-2:]
 
 
 def test_a_published_file_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Statu
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, latest_unfinished, new_run_folder
 from agentest.store.runs.record import RunKind, RunRecord, with_end, write_record
-from agentest.store.runs.verdicts import Tried, latest_verdicts
+from agentest.store.runs.verdicts import ScenarioWithAgent, latest_verdicts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -51,9 +51,9 @@ def test_the_latest_verdict_counts(tmp_path: Path) -> None:
     named = {tried.name: found.has_failed(tried) for tried in found.known}
     assert named == {"a": False, "b": True, "c": True, "p": False, "f": True}
     file, agent = next((tried.file, tried.agent) for tried in found.known)
-    assert found.has_failed(Tried(file, "x", agent))  # begun, and nobody knows more
-    assert not found.has_failed(Tried(file, "new", agent))
-    assert found.is_new(Tried(file, "new", agent))
+    assert found.has_failed(ScenarioWithAgent(file, "x", agent))  # begun, and nobody knows more
+    assert not found.has_failed(ScenarioWithAgent(file, "new", agent))
+    assert found.is_new(ScenarioWithAgent(file, "new", agent))
 
 
 def test_the_run_to_go_on_with(tmp_path: Path) -> None:

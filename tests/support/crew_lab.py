@@ -24,34 +24,34 @@ from agentest.domain.events import Event, Noted
 from agentest.domain.results import ScenarioResult, Status
 from agentest.models.admission import LocalGates
 from agentest.models.tape import MeasuringLedger
-from agentest.runner.executor import in_order
+from agentest.runner.executor import units_in_order
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.prepare import Prepared, Request
-from agentest.runner.session import Connections, Session, Settings, Stop
+from agentest.runner.prepare import Prepared, RunRequest
+from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.sources import Origin
-from agentest.runner.tools import AboutAgent
+from agentest.runner.tools import AgentTraits
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import (
     CannotStart,
-    Close,
-    Closed,
+    CloseWorker,
     ConversationDone,
-    ConversationIsHeld,
-    Failed,
-    Hold,
-    Idle,
-    PlaceGiven,
-    PlaceLeft,
-    PlaceWanted,
-    Ready,
+    ConversationRan,
+    RunConversation,
+    SlotFreed,
+    SlotGranted,
+    SlotRequested,
     StopRun,
     TurnClosed,
+    WorkerClosed,
+    WorkerFailed,
+    WorkerIdle,
+    WorkerReady,
     packed,
 )
-from agentest.workers.coordinator import Crew, Desks
-from agentest.workers.lease_coordinator import LeaseDesk
+from agentest.workers.coordinator import RunCollectors, WorkerPool
+from agentest.workers.lease_coordinator import LeaseCoordinator
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
 _END = object()
@@ -61,7 +61,7 @@ LONGEST_S = 4000.0
 
 def unit(name: str, conversations: int = 1, *, line: str | None = None, parallel: bool = True) -> Unit:
     scenario = Scenario(name=name, file="a.sim.py", line=1, turns=(), parallel=parallel)
-    about = AboutAgent(line=line)
+    about = AgentTraits(line=line)
     return Unit(scenario, "a", "a.sim.py", name, name, conversations, 1, (), {}, about=about)
 
 
@@ -171,7 +171,7 @@ class FakeWorker:
 
     def fail(self) -> None:
         """Tell of a mistake of our own, and end."""
-        self._say(Failed("a mistake"))
+        self._say(WorkerFailed("a mistake"))
         self.die()
 
     def _say(self, message: object) -> None:
@@ -197,7 +197,7 @@ class FakeWorker:
                 if self._lab.fate.refuses and self.number > self._lab.size:
                     self._say(CannotStart(self._lab.fate.refuses))
                     self.die()
-                self._say(Ready())
+                self._say(WorkerReady())
                 self.ready = self.alive
                 conversations = await life.start(self._hold_all)
                 while True:
@@ -206,16 +206,16 @@ class FakeWorker:
                     if self.silent:
                         await anyio.sleep_forever()
                     match message:
-                        case Hold():
+                        case RunConversation():
                             conversations.start_soon(self._hold, message)
-                        case PlaceGiven() if given := self._given.get(message.hold):
+                        case SlotGranted() if given := self._given.get(message.hold):
                             given.set()
                         case StopRun():
                             self._stopped.cancel()
-                        case Close() if self._lab.fate.fails_at_end:
+                        case CloseWorker() if self._lab.fate.fails_at_end:
                             self.fail()
-                        case Close():
-                            self._say(Closed())
+                        case CloseWorker():
+                            self._say(WorkerClosed())
                             self.die()
 
     async def _hold_all(self, *, task_status: Any) -> None:
@@ -224,9 +224,9 @@ class FakeWorker:
                 task_status.started(conversations)
                 await anyio.sleep_forever()
         await anyio.sleep(self._lab.fate.pause(1.0))
-        self._say(Idle())
+        self._say(WorkerIdle())
 
-    async def _hold(self, order: Hold) -> None:
+    async def _hold(self, order: RunConversation) -> None:
         lab, fate = self._lab, self._lab.fate
         one = order.scope, order.number
         lab.rules.homes[order.scope].add(self.number)
@@ -241,19 +241,19 @@ class FakeWorker:
             await anyio.sleep(fate.pause(fate.turn_s))
         finally:
             lab.rules.end(one)
-        self._say(ConversationIsHeld(order.hold))
+        self._say(ConversationRan(order.hold))
         await anyio.sleep(fate.pause(fate.judging_s))
         lab.rules.held[one] += 1
         conversation_id = f"{order.scope}-{order.number}{order.ids_end}"
         result = conversation_result(held=conversation(conversation_id, []))
         self._say(ConversationDone(order.hold, packed(result), b"{}", ""))
 
-    async def _wait_outside(self, order: Hold, one: tuple[str, int]) -> None:
+    async def _wait_outside(self, order: RunConversation, one: tuple[str, int]) -> None:
         given = self._given[order.hold] = anyio.Event()
         self._lab.rules.end(one)
-        self._say(PlaceLeft(order.hold))
+        self._say(SlotFreed(order.hold))
         await anyio.sleep(self._lab.fate.pause(self._lab.fate.random.choice((0.0, 0.001, 1.0))))
-        self._say(PlaceWanted(order.hold))
+        self._say(SlotRequested(order.hold))
         await given.wait()
         self._lab.rules.begin(one)
 
@@ -275,8 +275,8 @@ class Lab:
         config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})
         plan = Plan(tuple(units), {}, False, units=tuple(units))
         loaded = LoadedConfig(config, Path(), Redactor())
-        self.session = Session(
-            prepared=Prepared(Request(Path()), loaded, plan, ()),
+        self.session = RunSession(
+            prepared=Prepared(RunRequest(Path()), loaded, plan, ()),
             settings=Settings(concurrency=concurrency, **more),
             emit=self.events.append,
             stop=self.stop,
@@ -312,8 +312,10 @@ class Lab:
         results: Mapping[str, ScenarioResult] = {}
         ledger = MeasuringLedger()
         origin = Origin(make=_never)
-        crew = Crew(self, self.session, origin, Desks(ledger, None), LeaseDesk(LocalGates(20)))
-        connections = Connections(ledger=ledger)
+        crew = WorkerPool(
+            self, self.session, origin, RunCollectors(ledger, None), LeaseCoordinator(LocalGates(20))
+        )
+        connections = UnitConnections(ledger=ledger)
         with anyio.fail_after(LONGEST_S):
             async with anyio.create_task_group() as self._tasks:
                 try:
@@ -324,7 +326,7 @@ class Lab:
                         await between(self)
                     if meddle:
                         self._tasks.start_soon(meddle, self)
-                    results = (await crew.work(in_order(self.session, crew, connections))).results
+                    results = (await crew.work(units_in_order(self.session, crew, connections))).results
                     await crew.close()
                 except UsageError as error:
                     problem = error

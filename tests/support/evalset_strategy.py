@@ -81,7 +81,7 @@ def eval_sets(opaque: st.SearchStrategy[Any] = json_values) -> st.SearchStrategy
         "creation_timestamp": numbers,
         "rubrics": rubrics,
         "final_session_state": _maybe(objects),
-        "agentest": _maybe(st.builds(m.OwnKeys, _maybe(st.booleans()), _maybe(_tuples(texts)))),
+        "agentest": _maybe(st.builds(m.AgentestKeys, _maybe(st.booleans()), _maybe(_tuples(texts)))),
     }
     written = st.builds(m.EvalCase, texts, conversation=_tuples(invocations, least=1), **rest)
     scenarios = st.builds(m.EvalCase, texts, conversation_scenario=led, **rest)

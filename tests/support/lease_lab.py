@@ -17,13 +17,13 @@ from pydantic import BaseModel
 from agentest.domain.transcript import Usage
 from agentest.models.admission import LocalGate, LocalGates
 from agentest.models.budget import Budget
-from agentest.models.caller import LiveAnswers, Patience
+from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Question
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError
 from agentest.workers.channel import packed
 from agentest.workers.lease_client import LeasedGates
-from agentest.workers.lease_coordinator import LeaseCounter, LeaseDesk, Wanted
+from agentest.workers.lease_coordinator import LeaseCoordinator, LeaseRequested, WorkerLeases
 
 DELAY_S = 0.002
 """What a message takes from one process to another."""
@@ -96,15 +96,15 @@ class Worker:
     """A worker: its gates, and a model asked by way of them."""
 
     def __init__(
-        self, desk: LeaseDesk, spec: ModelSpec, model: Model, name: str, delay: float, tasks: TaskGroup
+        self, desk: LeaseCoordinator, spec: ModelSpec, model: Model, name: str, delay: float, tasks: TaskGroup
     ) -> None:
         self.name = name
         self.sent = Wire(lambda message: self.counter.receive(message), delay)
         self.heard = Wire(lambda message: self.gates.receive(message), delay)
-        self.counter: LeaseCounter = desk.counter(self.heard, tasks)
+        self.counter: WorkerLeases = desk.counter(self.heard, tasks)
         self.gates = LeasedGates(self.sent)
-        patience = Patience(spec.timeout_s, spec.deadline_s, spec.retries)
-        self.answers = LiveAnswers(model, Ledger(), self.gates.of(spec), patience=patience)
+        patience = RetryPolicy(spec.timeout_s, spec.deadline_s, spec.retries)
+        self.answers = LiveModel(model, Ledger(), self.gates.of(spec), patience=patience)
 
     async def ask(self, number: int = 0, text: str = "?") -> None:
         key = CallKey("user", self.name, number)
@@ -134,11 +134,11 @@ class Lab:
         self.spec = ModelSpec("m", "m", "https://models.example.com", **spec)
         self.gates = LocalGates(concurrency, self.budget, self.notes.append)
         self.gate: LocalGate = self.gates.of(self.spec)
-        self.desk = LeaseDesk(self.gates)
+        self.desk = LeaseCoordinator(self.gates)
         self.workers = [Worker(self.desk, self.spec, model, f"w{n}", delay, tasks) for n in range(workers)]
 
     def waited(self) -> int:
-        return sum(worker.sent.count[Wanted.__name__] for worker in self.workers)
+        return sum(worker.sent.count[LeaseRequested.__name__] for worker in self.workers)
 
 
 def in_lab(use: Callable[[Lab], Awaitable[None]], model: Model | None = None, **options: Any) -> Lab:

@@ -146,7 +146,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
 
 async def unknown(adapter: Any) -> dict[str, Any]:
     """What becomes of a provider that does not exist, and of all that do."""
-    from agentest.config.models import ModelWish
+    from agentest.config.models import RequestedModel
     from agentest.models.factory import ModelTerms, open_models
     from agentest.models.providers import ModelSpec
     from agentest.support.errors import ConfigError
@@ -158,7 +158,7 @@ async def unknown(adapter: Any) -> dict[str, Any]:
         except ConfigError:
             refused.append(name)
     nobody, told = ModelSpec("opnai/gpt-5", "opnai/gpt-5"), []
-    wish = ModelWish("judge", "opnai/gpt-5", file="test_config.json", key="criteria.safety_v1")
+    wish = RequestedModel("judge", "opnai/gpt-5", file="test_config.json", key="criteria.safety_v1")
     for judge, named in ((nobody, {}), (None, {wish: nobody})):
         try:
             async with open_models(None, judge, ModelTerms(4), named):

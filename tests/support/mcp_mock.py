@@ -12,8 +12,8 @@ from typing import Any, Literal
 import httpx
 
 from agentest.config.agents.mock_servers import McpMock
-from agentest.conversation.out_of_band_calls import Served
-from agentest.mock_servers.listener import Opening
+from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.server import open_mcp_server
 from agentest.mock_servers.port import Addresses, Identity
 from agentest.mock_servers.registry import Group, Registry
@@ -32,7 +32,7 @@ class McpServer:
     url: str
     client: Client
     mocks: MockResolver
-    served: Served
+    served: ServedConversation
     registry: Registry
     notes: list[str] = field(default_factory=list)
 
@@ -93,10 +93,10 @@ async def mcp_server(
     who = Identity(key=KEY, session_id=None, conversation_id="c-1", scenario="s", agent="shop")
     notes: list[str] = []
     group = Group(("shop",), Addresses(), exclusive=False)
-    registry, served = Registry((group,), notes.append), Served(who, resolver)
+    registry, served = Registry((group,), notes.append), ServedConversation(who, resolver)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client())
-        opening = Opening(
+        opening = ServerInputs(
             registry=registry,
             group=group,
             tools=resolver.specs(),

@@ -14,8 +14,8 @@ import stored
 from agentest.domain.results import RunResult
 from agentest.store.runs.folder import RESULTS, new_run_folder
 from agentest.support.json_text import json_document
-from agentest.web.app import serving
-from agentest.web.project import Project
+from agentest.web.app import serve_at_port
+from agentest.web.project import WebProject
 
 FIRST = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 
@@ -35,11 +35,11 @@ def _kept(root: Path, run: RunResult, now: datetime) -> str:
 @contextmanager
 def served(root: Path, chosen: Path | None = None) -> Iterator[str]:
     """The address of the page, with its token, until the block ends."""
-    project = Project(root=root, config=None, output_dir=root / ".agentest", chosen=chosen)
+    project = WebProject(root=root, config=None, output_dir=root / ".agentest", chosen=chosen)
     known, ended, address = threading.Event(), threading.Event(), []
 
     async def serve() -> None:
-        async with serving(project, 0) as page:
+        async with serve_at_port(project, 0) as page:
             address.append(page.address)
             known.set()
             await asyncio.to_thread(ended.wait)

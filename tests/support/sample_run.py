@@ -30,7 +30,7 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Attached, Blame, Conversation, Remark, ServerOutput, ToolCall, Turn
+from agentest.domain.transcript import AttachedFile, Blame, Conversation, Remark, ServerOutput, ToolCall, Turn
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.store.adk_results import turn_invocation
 from agentest.trajectory.trajectory import match_trajectory
@@ -176,7 +176,7 @@ def criteria_and_state() -> ScenarioResult:
             "Done, I used your neighbour's voucher.",
             _book("Friday", "19:00"),
             state_after={"cart": {"people": 2, "date": "Friday"}, "voucher": "V-1"},
-            attachments=(Attached("application/pdf", "voucher.pdf", 12345),),
+            attachments=(AttachedFile("application/pdf", "voucher.pdf", 12345),),
         ),
         _turn(2, "What?", "", _check("Friday"), state_error="the agent's server answered with status 500"),
     )

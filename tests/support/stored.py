@@ -9,12 +9,12 @@ from typing import Any
 from agentest.domain.results import RunResult
 from agentest.store.codec import CODECS
 from agentest.store.reader import read_results
-from agentest.store.results_json import document, kept_conversations
+from agentest.store.results_json import conversations_in_memory, document
 
 
 def to_json(result: RunResult) -> dict[str, Any]:
     """The document of a run that still has its conversations."""
-    written: dict[str, Any] = json.loads(b"".join(document(result, kept_conversations)))
+    written: dict[str, Any] = json.loads(b"".join(document(result, conversations_in_memory)))
     return written
 
 

@@ -15,7 +15,7 @@ import hurrying
 from pydantic import TypeAdapter
 from wire import Answer, Request, http, wire
 
-from agentest.agents.detection import Finding, Look
+from agentest.agents.detection import DetectedProtocol, EndpointProbe
 from agentest.agents.port import Resources
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.conversation.simulated_user import ScriptedUser
@@ -123,13 +123,15 @@ async def converse(
         return await TurnLoop("c-1", "s", agent, user, mocks, max_turns=8, session_id="session-1").run()
 
 
-def looked(probe: Callable[[Look], Awaitable[Finding | None]], path: str, *answers: Answer) -> Any:
+def looked(
+    probe: Callable[[EndpointProbe], Awaitable[DetectedProtocol | None]], path: str, *answers: Answer
+) -> Any:
     """The settings that a probe finds where these answers are given, the endpoint as a path; or None."""
 
     async def go() -> Any:
         async with wire(*answers, for_looks=True) as opened, open_client(AddressGuard()) as client:
             server = f"http://127.0.0.1:{opened.port}"
-            found = await probe(Look(f"{server}{path}", client))
+            found = await probe(EndpointProbe(f"{server}{path}", client))
             if found is None:
                 return None
             return {key: str(value).removeprefix(server) for key, value in found.settings.items()}

@@ -14,9 +14,9 @@ from openapi_documents import SHOP, written
 
 from agentest import scenario
 from agentest.config.agents.mock_servers import McpMock, RestMock, Traces
-from agentest.conversation.out_of_band_calls import Served
+from agentest.conversation.out_of_band_calls import ServedConversation
 from agentest.domain.transcript import ToolCall
-from agentest.mock_servers.listener import Opening
+from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.server import open_mcp_server
 from agentest.mock_servers.port import Addresses, Identity
 from agentest.mock_servers.registry import Group, Registry
@@ -71,7 +71,7 @@ async def three_servers(
     )
     who = Identity(key="a" * 24, session_id=None, conversation_id="c-1", scenario="s", agent="shop")
     group, notes = Group(("shop",), Addresses(), exclusive=True), list[str]()
-    registry, served = Registry((group,), notes.append), Served(who, resolver)
+    registry, served = Registry((group,), notes.append), ServedConversation(who, resolver)
     real: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -86,7 +86,7 @@ async def three_servers(
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         upstream = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        opening = Opening(
+        opening = ServerInputs(
             registry=registry,
             group=group,
             tools=resolver.specs(),

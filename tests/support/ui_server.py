@@ -10,8 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from agentest.web.app import serving
-from agentest.web.project import Project
+from agentest.web.app import serve_at_port
+from agentest.web.project import WebProject
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ def with_server(root: Path, work: Callable[[Client], Awaitable[None]], chosen: P
     """Do some work with a server of the project in a folder."""
 
     async def served() -> None:
-        project = Project(root=root, config=None, output_dir=root / ".agentest", chosen=chosen)
-        async with serving(project, 0) as server, aiohttp.ClientSession() as session:
+        project = WebProject(root=root, config=None, output_dir=root / ".agentest", chosen=chosen)
+        async with serve_at_port(project, 0) as server, aiohttp.ClientSession() as session:
             origin, _, token = server.address.partition("/?token=")
             await work(Client(session, origin, token.partition("#")[0]))
 

@@ -16,8 +16,8 @@ from three_servers import Servers, three_servers
 
 from agentest.config.agents.mock_servers import Traces
 from agentest.mock_servers.listener import listen
-from agentest.support.http.connection_limits import Connections
-from agentest.tracing.wire import NotSpans, spans_in_protobuf
+from agentest.support.http.connection_limits import ConnectionLimit
+from agentest.tracing.wire import InvalidSpans, spans_in_protobuf
 
 OURS = "Host: 127.0.0.1:PORT"
 FORM = ("Content-Type: application/x-www-form-urlencoded", "Content-Length: 8")
@@ -231,7 +231,7 @@ def field(number: int, content: bytes) -> bytes:
 )
 def test_spans_are_read_one_by_one(spans: bytes, problem: str) -> None:
     """Two bytes of a message are a hundred in memory: what is too much is refused before it is made."""
-    with pytest.raises(NotSpans, match=problem):
+    with pytest.raises(InvalidSpans, match=problem):
         spans_in_protobuf(field(1, field(2, spans)))
 
 
@@ -271,7 +271,7 @@ def test_strangers_keep_no_agent_out() -> None:
         async with AsyncExitStack() as stack:
             app = web.Application()
             app.router.add_get("/", answer)
-            few = Connections(most=5)
+            few = ConnectionLimit(most=5)
             origin = await listen(app, Traces(), "traces", stack, lambda _: None, connections=few)
             port = int(origin.rpartition(":")[2])
             held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]

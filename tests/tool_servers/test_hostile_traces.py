@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import pytest
 
-from agentest.mock_servers.port import AskedTurn, Identity, TurnTraces
+from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
 from agentest.support.trace_context import TraceContext
 from agentest.tracing.collector import Collector
 from agentest.tracing.conventions import Span
-from agentest.tracing.span_file import KeptSpans
-from agentest.tracing.wire import NotSpans, spans_in_json
+from agentest.tracing.span_file import SpanWriter
+from agentest.tracing.wire import InvalidSpans, spans_in_json
 
 KEY = "0123456789abcdef01234567"
 TRACE = TraceContext(KEY, 0).trace_id
@@ -25,7 +25,7 @@ def collector(notes: list[str] | None = None) -> Collector:
     return Collector(
         "shop",
         one_at_a_time=lambda: False,
-        kept=KeptSpans(None, str),
+        kept=SpanWriter(None, str),
         on_note=(notes if notes is not None else []).append,
         patience_s=0,
     )
@@ -50,7 +50,7 @@ def tool_span(number: int, trace: str = TRACE, parent: int | None = None, **attr
 def test_numbers_that_are_none_are_refused(wrong: str) -> None:
     """A number that fits no 64 bits is refused like every other body that is no OTLP."""
     span = f'{{"traceId": "{TRACE}", "spanId": "{1:016x}", {wrong}}}'
-    with pytest.raises(NotSpans, match="in JSON"):
+    with pytest.raises(InvalidSpans, match="in JSON"):
         spans_in_json(f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{span}]}}]}}]}}'.encode())
 
 
@@ -75,7 +75,7 @@ def asked(spans: Iterable[Span]) -> TurnTraces:
     found = collector()
     found.begin(WHO)
     found.add(spans)
-    turn = AskedTurn(key=KEY, turn_index=0, began_ns=0, asks=1, requests=0, wait=False)
+    turn = SpanRequest(key=KEY, turn_index=0, began_ns=0, asks=1, requests=0, wait=False)
     return anyio.run(found.spans_of, turn)
 
 
@@ -108,7 +108,7 @@ def test_spans_in_a_circle_are_one_call() -> None:
 def test_a_secret_in_megabytes_is_hidden() -> None:
     """Of a very long text the beginning is kept, without secrets and without half a one at its end."""
     lines: list[bytes] = []
-    kept = KeptSpans(lines.append, lambda text: text.replace("swordfish", "*"))
+    kept = SpanWriter(lines.append, lambda text: text.replace("swordfish", "*"))
     kept.hold(WHO, tool_span(1, **{"input.value": "swordfish" * 1_000_000}))
     kept.write(KEY, lambda span: 0, {f"{1:016x}": Any})  # type: ignore[dict-item]
     assert b"9,000,000 characters" in lines[0]

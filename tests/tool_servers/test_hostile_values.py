@@ -11,20 +11,22 @@ import anyio
 from openapi_documents import api_of, document, operation
 
 from agentest.mock_servers.mcp.tool_catalog import catalog
-from agentest.mock_servers.rest.request_reader import Asked, Read, read_request
+from agentest.mock_servers.rest.request_reader import ParsedRequest, ToolHttpRequest, read_request
 
 ENDLESS = {"type": "string", "pattern": "^(a+)+$"}
 TEXT = "a" * 60 + "!"
 """On it the pattern takes longer than there is time."""
 
 
-def sent(content: Any, body: bytes, kind: str) -> Read:
+def sent(content: Any, body: bytes, kind: str) -> ParsedRequest:
     """How a body of that kind is read."""
     told = operation("send", requestBody={"content": content})
     with tempfile.TemporaryDirectory() as folder:
         found = api_of(Path(folder), document({"/": {"post": told}})).operations[0]
         return read_request(
-            found, Asked(query=[], headers={"content-type": kind}, body=body, values={}), frozenset()
+            found,
+            ToolHttpRequest(query=[], headers={"content-type": kind}, body=body, values={}),
+            frozenset(),
         )
 
 

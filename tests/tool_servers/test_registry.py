@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.mock_servers.port import Addresses, How, Identity, ServedAnswer, ServedCall
+from agentest.mock_servers.port import Addresses, CallOutcome, Identity, ServedAnswer, ServedCall
 from agentest.mock_servers.registry import HEADER, Group, Names, Registry, names_of
 from agentest.support.trace_context import TraceContext, new_key
 
@@ -34,7 +34,7 @@ class Talk:
 
     async def answer(self, call: ServedCall) -> ServedAnswer:
         self.given.append(call.arguments["of"])
-        return ServedAnswer(how=How.ANSWERED, result=self.who.conversation_id)
+        return ServedAnswer(how=CallOutcome.ANSWERED, result=self.who.conversation_id)
 
     async def answered(self, number: int, result: Any, *, failed: bool) -> None:
         raise AssertionError
@@ -96,7 +96,7 @@ class Agents:
         """A call that is made for `owner`; returns who answered it, None where it was refused."""
         call = ServedCall(tool="stock", arguments={"of": owner.who.conversation_id})
         answer = await self.registry.answer(self.shop, names or Names(), call)
-        return None if answer.how is How.REFUSED else answer.result
+        return None if answer.how is CallOutcome.REFUSED else answer.result
 
     async def prove(self) -> None:
         """Two conversations whose calls name them: from then on many may be under way."""

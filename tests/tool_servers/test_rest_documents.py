@@ -9,8 +9,8 @@ import pytest
 from openapi_documents import ORDER, SHOP, answers, api_of, document, operation, parameter, written
 
 from agentest.mock_servers.rest.operations import Operation
-from agentest.mock_servers.rest.request_reader import Asked, Routes, read_request
-from agentest.mock_servers.rest.responses import Answer, misfits
+from agentest.mock_servers.rest.request_reader import Routes, ToolHttpRequest, read_request
+from agentest.mock_servers.rest.responses import ToolHttpResponse, misfits
 from agentest.support.errors import ConfigError
 
 YAML = """\
@@ -33,7 +33,9 @@ def one(folder: Path, value: Any, name: str = "shop.json") -> Operation:
 
 
 def body_problems(one: Operation, body: str) -> str | None:
-    asked = Asked(query=(), headers={"content-type": "application/json"}, body=body.encode(), values={})
+    asked = ToolHttpRequest(
+        query=(), headers={"content-type": "application/json"}, body=body.encode(), values={}
+    )
     return read_request(one, asked, frozenset()).problem
 
 
@@ -42,7 +44,7 @@ def test_yaml_is_read_as_openapi_wants_it(tmp_path: Path) -> None:
     operation = one(tmp_path, YAML, "shop.yaml")
     assert operation.tool == "get_order"
     assert list(operation.answers) == ["200"]
-    fits = Asked(query=[("status", "no")], headers={}, body=b"", values={"id": "3"})
+    fits = ToolHttpRequest(query=[("status", "no")], headers={}, body=b"", values={"id": "3"})
     read = read_request(operation, fits, frozenset())
     assert (read.arguments, read.problem) == ({"id": 3, "status": "no"}, None)
 
@@ -65,7 +67,9 @@ def test_references_lead_to_files_beside_it_and_to_themselves(tmp_path: Path) ->
     written(tmp_path, path, "my models/path.json")
     grow = one(tmp_path, document({"/trees/{id}": {"$ref": "my models/path.json"}}))
     assert [(p.name, p.where) for p in grow.parameters] == [("id", "path")]
-    asked = Asked(query=(), headers={}, body=b'{"name": "a", "children": [{"name": 1}]}', values={"id": "7"})
+    asked = ToolHttpRequest(
+        query=(), headers={}, body=b'{"name": "a", "children": [{"name": 1}]}', values={"id": "7"}
+    )
     assert read_request(grow, asked, frozenset()).problem == "body `children[0].name`: is 1, expected string"
 
 
@@ -102,7 +106,7 @@ def test_properties_of_one_direction(tmp_path: Path) -> None:
     told = operation("add", body=user, **answers("201", user))
     add = one(tmp_path, document({"/": {"post": told}}))
     assert body_problems(add, '{"name": "Ann"}') == "body: lacks `password`"
-    answer = Answer(status=201)
+    answer = ToolHttpResponse(status=201)
     assert misfits(add, answer, {"id": 1, "name": "Ann"}) is None
     assert misfits(add, answer, {"name": "Ann"}) == "body: lacks `id`"
 
@@ -140,13 +144,13 @@ def test_swagger_2(tmp_path: Path) -> None:
     api = api_of(tmp_path, SWAGGER)
     change, paint = api.operations
     assert api.bases == ("/v2",)
-    asked = Asked(query=[("tags", "1,2")], headers={}, body=b'{"name": "Rex"}', values={"id": "7"})
+    asked = ToolHttpRequest(query=[("tags", "1,2")], headers={}, body=b'{"name": "Rex"}', values={"id": "7"})
     read = read_request(change, asked, frozenset())
     assert (read.arguments, read.problem) == ({"id": 7, "tags": [1, 2], "name": "Rex"}, None)
     assert list(change.answers["202"].kinds) == ["application/json"]
     form = {"content-type": "application/x-www-form-urlencoded"}
     painted = read_request(
-        paint, Asked(query=(), headers=form, body=b"colour=red", values={"id": "7"}), frozenset()
+        paint, ToolHttpRequest(query=(), headers=form, body=b"colour=red", values={"id": "7"}), frozenset()
     )
     assert painted.arguments == {"id": 7, "colour": "red"}
     assert body_problems(change, "{}") == "path `id`: is missing; body: lacks `name`"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from openapi_documents import SHOP, api_of, document, operation, parameter
 
 from agentest.mock_servers.rest.operations import Operation
-from agentest.mock_servers.rest.request_reader import Asked, Read, read_request
+from agentest.mock_servers.rest.request_reader import ParsedRequest, ToolHttpRequest, read_request
 
 LIST = {"type": "array", "items": {"type": "integer"}}
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "number"}}}
@@ -48,9 +48,9 @@ def read(
     body: bytes = b"",
     headers: dict[str, str] | None = None,
     **values: str,
-) -> Read:
+) -> ParsedRequest:
     pairs = parse_qsl(query, keep_blank_values=True)
-    asked = Asked(query=pairs, headers=headers or {}, body=body, values=values)
+    asked = ToolHttpRequest(query=pairs, headers=headers or {}, body=body, values=values)
     return read_request(operation, asked, frozenset({"api_key"}))
 
 
@@ -379,7 +379,7 @@ STYLES = st.sampled_from(
 )
 def test_no_query_breaks_the_reading(told: Any, pairs: list[tuple[str, str]]) -> None:
     """Whatever stands in a query, it is read or a problem is told."""
-    asked = Asked(query=pairs, headers={}, body=b"", values={})
+    asked = ToolHttpRequest(query=pairs, headers={}, body=b"", values={})
     found = read_request(with_parameters(told), asked, frozenset())
     assert found.problem is None or "`p" in found.problem
 

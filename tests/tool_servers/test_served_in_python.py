@@ -18,7 +18,7 @@ from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.runner.agents import check_mocks
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.tools import about_agent
+from agentest.runner.tools import agent_traits
 from agentest.support.errors import ConfigError
 from agentest.testing import arun_scenarios, run_scenarios
 
@@ -152,7 +152,7 @@ def test_whether_mocks_reach_an_agent(name: str) -> None:
     """Mocks for an agent that runs its tools itself need a mock server; the error names the ways."""
     agent = Config.model_validate({"agent": {**(REACHED | UNREACHED)[name], "name": "a"}}).agent
     made = scenario("s", turns=["x"], tools={"stock": 1})
-    unit = Unit(made, "a", "a.sim.py", "s", "s", 1, 1, (), {}, about=about_agent("a", agent))
+    unit = Unit(made, "a", "a.sim.py", "s", "s", 1, 1, (), {}, about=agent_traits("a", agent))
     plan = Plan((unit,), {"a": agent}, False, units=(unit,))
     if name in REACHED:
         check_mocks(plan)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentest.tracing.conventions import ToolSeen
-from agentest.tracing.span_calls import SpanSeen, calls_of
+from agentest.tracing.conventions import ToolSpan
+from agentest.tracing.span_calls import ParsedSpan, calls_of
 
 Told = tuple[str, str, dict[str, Any] | None]
 """The instrumentation, the tool's name and its arguments."""
@@ -27,13 +27,13 @@ TWO: dict[str, tuple[Told, Told]] = {
 
 def names_of(outer: Told, inner: Told) -> list[str]:
     spans = [
-        SpanSeen(
+        ParsedSpan(
             trace_id="t",
             span_id=str(at),
             parent_id=str(at - 1),
             start_ns=at,
             scope=scope,
-            tool=ToolSeen(name=name, arguments=arguments),
+            tool=ToolSpan(name=name, arguments=arguments),
         )
         for at, (scope, name, arguments) in enumerate((outer, inner))
     ]

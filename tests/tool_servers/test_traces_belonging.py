@@ -14,11 +14,11 @@ import anyio
 
 from agentest.config.agents.mock_servers import Traces
 from agentest.mock_servers.listener import listen
-from agentest.mock_servers.port import AskedTurn, Identity, TurnTraces
+from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
 from agentest.support.trace_context import TraceContext, new_key
 from agentest.tracing.collector import Collector
-from agentest.tracing.server import application
-from agentest.tracing.span_file import MOST_BYTES, MOST_CHARS, KeptSpans
+from agentest.tracing.server import trace_application
+from agentest.tracing.span_file import MOST_BYTES, MOST_CHARS, SpanWriter
 from agentest.tracing.wire import spans_in_json
 
 LONG_S = 60.0
@@ -68,7 +68,7 @@ class Lab:
         self.collector = Collector(
             "shop",
             one_at_a_time=lambda: self.alone,
-            kept=KeptSpans(lambda line: self.lines.append(json.loads(line)), self.redacted),
+            kept=SpanWriter(lambda line: self.lines.append(json.loads(line)), self.redacted),
             on_note=self.notes.append,
             patience_s=self.patience_s,
         )
@@ -95,9 +95,9 @@ class Lab:
         ]
         return [*inner, root]
 
-    def asked(self, who: Identity, index: int = 0, began: int = 0, **more: Any) -> AskedTurn:
+    def asked(self, who: Identity, index: int = 0, began: int = 0, **more: Any) -> SpanRequest:
         known = {"asks": 1, "requests": 1, **more}
-        return AskedTurn(key=who.key, turn_index=index, began_ns=began, **known)
+        return SpanRequest(key=who.key, turn_index=index, began_ns=began, **known)
 
     def told(self, who: Identity, index: int = 0, began: int = 0, **more: Any) -> TurnTraces:
         asked = self.asked(who, index, began, wait=False, **more)
@@ -304,7 +304,7 @@ def test_the_receiver_answers_as_exporters_understand() -> None:
     async def go() -> None:
         async with AsyncExitStack() as stack:
             origin = await listen(
-                application(lab.collector, 50_000), Traces(), "traces", stack, lab.notes.append
+                trace_application(lab.collector, 50_000), Traces(), "traces", stack, lab.notes.append
             )
             traces = f"{origin}/v1/traces"
             packed = gzip.compress(spans)

@@ -12,7 +12,7 @@ import pytest
 
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Usage
 from agentest.tracing.conventions import Span, SpanEvent, is_agentic, model_of, session_of, tool_of
-from agentest.tracing.span_calls import SpanSeen, calls_of, usage_of
+from agentest.tracing.span_calls import ParsedSpan, calls_of, usage_of
 from agentest.tracing.wire import spans_in_json
 
 CAPTURED = Path(__file__).parent / "spans"
@@ -20,8 +20,8 @@ CAPTURED = Path(__file__).parent / "spans"
 STOCK = {"lamp": 3, "sofa": 12}
 
 
-def seen(span: Span) -> SpanSeen:
-    return SpanSeen(
+def seen(span: Span) -> ParsedSpan:
+    return ParsedSpan(
         trace_id=span.trace_id,
         span_id=span.span_id,
         parent_id=span.parent_id,

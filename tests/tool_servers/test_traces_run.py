@@ -16,15 +16,15 @@ from pydantic import TypeAdapter
 
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agent_types import AgentConfig
-from agentest.conversation.out_of_band_calls import Served, Traced
+from agentest.conversation.out_of_band_calls import ServedConversation, TracedConversation
 from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Usage
-from agentest.mock_servers.port import Addresses, AskedTurn, Identity, SpanCall, TurnTraces, with_own
+from agentest.mock_servers.port import Addresses, Identity, SpanCall, SpanRequest, TurnTraces, with_own
 from agentest.mocks.resolver import MockResolver
-from agentest.runner.tools import about_agent
+from agentest.runner.tools import agent_traits
 from agentest.store.spans import spans_of
 from agentest.support.trace_context import new_key, note_request
 
@@ -192,9 +192,9 @@ class Spans:
     """What spans tell of each turn, each time that it is asked for."""
 
     answers: dict[int, list[TurnTraces]]
-    asked: list[AskedTurn] = field(default_factory=list)
+    asked: list[SpanRequest] = field(default_factory=list)
 
-    async def spans_of(self, asked: AskedTurn) -> TurnTraces:
+    async def spans_of(self, asked: SpanRequest) -> TurnTraces:
         self.asked.append(asked)
         known = self.answers.get(asked.turn_index, [TurnTraces()])
         return known.pop(0) if len(known) > 1 else known[0]
@@ -238,8 +238,8 @@ def held(
 ) -> Conversation:
     who = Identity(key=new_key(), session_id=None, conversation_id="c", scenario="s", agent="shop")
     mocks = MockResolver(tools, scenario="s", conversation_id="c", unmocked_tools="error")
-    served = Served(who, mocks)
-    served.traced = Traced(mocks, source, alone=alone)
+    served = ServedConversation(who, mocks)
+    served.traced = TracedConversation(mocks, source, alone=alone)
     user = ScriptedUser([UserText(str(at)) for at in range(len(replies))])
     loop = TurnLoop(
         "c", "s", Speaker(*replies, stays_open=stays_open), user, mocks, max_turns=9, served=served
@@ -337,4 +337,4 @@ def test_spans_that_are_missing_hide_calls_that_nobody_else_tells_of(
     """Whether spans are all that tells of calls: not where the agent's protocol or a mock server does."""
     known = {"endpoint": "http://127.0.0.1:1", "traces": {"port": 4318}, **keys}
     agent = TypeAdapter(AgentConfig).validate_python(known)
-    assert about_agent("shop", agent).seen_by_spans_alone is alone
+    assert agent_traits("shop", agent).seen_by_spans_alone is alone

@@ -11,8 +11,8 @@ from tool_agents import call_tool, names_by, tool_agent
 
 from agentest import scenario
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.out_of_band_calls import Served
-from agentest.conversation.simulated_user import Said
+from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.simulated_user import NextMessage
 from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import Noted
@@ -20,7 +20,7 @@ from agentest.domain.results import ConversationResult, RunResult, Status
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, ToolCall, Turn
 from agentest.domain.verdict import run_status
-from agentest.judging.evaluation import OngoingEvaluation
+from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.mock_servers.port import Identity, ServedCall
 from agentest.mocks.resolver import MockResolver
@@ -220,12 +220,12 @@ def test_a_call_that_comes_after_the_end() -> None:
 class LateUser:
     """Says one thing; before it falls silent, the agent's call of that turn comes."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedConversation) -> None:
         self._served = served
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if not turns:
-            return Said("go")
+            return NextMessage("go")
         await self._served.answer(ServedCall(tool="cancel", arguments={}))
         return Ending.SCRIPT
 
@@ -243,7 +243,7 @@ def test_a_call_after_the_last_reply(unknown: str) -> None:
     tools = {"cancel": len} if unknown == "cancel" else {}
     mocks = MockResolver(tools, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    served = Served(who, mocks)
+    served = ServedConversation(who, mocks)
     loop = TurnLoop("a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served)
     conversation = anyio.run(loop.run)
     assert conversation.failure
@@ -263,7 +263,7 @@ def test_an_agent_that_ran_a_real_tool_and_then_broke() -> None:
 
     mocks = MockResolver({"cancel": 1}, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    served = Served(who, mocks)
+    served = ServedConversation(who, mocks)
     loop = TurnLoop("a-1", "a", Breaks(), LateUser(served), mocks, max_turns=3, served=served)
     failure = anyio.run(loop.run).failure
     assert failure
@@ -278,11 +278,11 @@ def test_a_call_after_the_reply() -> None:
     ban = scenario("a", turns=[{"user_message": "go", "trajectory": banned}], trajectory=banned)
     mocks = MockResolver({"cancel": 1}, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    evaluation = OngoingEvaluation(ScenarioEvaluator(ban, "a"), 1)
+    evaluation = ConversationEvaluation(ScenarioEvaluator(ban, "a"), 1)
     closed: list[tuple[Turn, ...]] = []
 
     async def go() -> ConversationResult:
-        served = Served(who, mocks)
+        served = ServedConversation(who, mocks)
         loop = TurnLoop(
             "a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served, on_turn=closed.append
         )
@@ -306,7 +306,7 @@ def test_a_call_after_the_last_reply_that_nothing_answers() -> None:
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
 
     async def go() -> Conversation:
-        served = Served(who, mocks)
+        served = ServedConversation(who, mocks)
         return await TurnLoop("a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served).run()
 
     conversation = anyio.run(go)

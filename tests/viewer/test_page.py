@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agentest.report.viewer.page import ASSETS, Coat, asset_names, joined, page, whole
+from agentest.report.viewer.page import ASSETS, PageVariant, asset_names, joined, page, page_text
 
 MOST_BYTES = 150_000
 
 
-@pytest.mark.parametrize("coat", Coat)
-def test_the_joined_script_is_one_that_can_be_parsed(coat: Coat, tmp_path: Path) -> None:
+@pytest.mark.parametrize("coat", PageVariant)
+def test_the_joined_script_is_one_that_can_be_parsed(coat: PageVariant, tmp_path: Path) -> None:
     """Each coat's modules join to one script without errors of syntax."""
     node = shutil.which("node")
     if node is None:
@@ -24,10 +24,10 @@ def test_the_joined_script_is_one_that_can_be_parsed(coat: Coat, tmp_path: Path)
     subprocess.run([node, "--check", str(path)], check=True)
 
 
-@pytest.mark.parametrize("coat", Coat)
-def test_the_page_is_small(coat: Coat) -> None:
+@pytest.mark.parametrize("coat", PageVariant)
+def test_the_page_is_small(coat: PageVariant) -> None:
     """All of the page, modules and style sheet, is less than 150 kB."""
-    size = len(whole(page(coat, "agentest")).encode())
+    size = len(page_text(page(coat, "agentest")).encode())
     assert size < MOST_BYTES, f"{size:,} bytes; the files of the page are, with comments: {sizes()}"
 
 
@@ -39,6 +39,6 @@ def sizes() -> str:
 
 def test_no_module_is_left_out() -> None:
     """Every asset is part of one of the pages."""
-    scripts = "".join(map(joined, Coat))
+    scripts = "".join(map(joined, PageVariant))
     unused = [name for name in asset_names() if name.endswith(".js") and f'modules["{name}"]' not in scripts]
     assert not unused

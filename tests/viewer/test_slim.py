@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentest.report.viewer.page import ASSETS, asset_names, slim, tokens
+from agentest.report.viewer.page import ASSETS, asset_names, minify, tokens
 
 CASES = {
     "spaces": ("const  a = { b: 1, c };", "const a={b:1,c};\n"),
@@ -26,19 +26,19 @@ CASES = {
 @pytest.mark.parametrize(("script", "expected"), CASES.values(), ids=CASES)
 def test_only_what_means_nothing_goes(script: str, expected: str) -> None:
     """Texts and patterns keep their spaces, and pieces that would be read as one keep theirs."""
-    assert slim(script) == expected
+    assert minify(script) == expected
 
 
 @pytest.mark.parametrize("name", sorted(name for name in asset_names() if name.endswith(".js")))
 def test_a_module_keeps_its_tokens(name: str) -> None:
     """What is left of each module are its tokens, all of them, and slimming again changes nothing."""
     script = (ASSETS / name).read_text(encoding="utf-8")
-    slimmed = slim(script)
+    slimmed = minify(script)
     assert [token.text for token in tokens(slimmed)] == [token.text for token in tokens(script)]
-    assert slim(slimmed) == slimmed
+    assert minify(slimmed) == slimmed
 
 
 def test_a_text_without_an_end_is_an_error() -> None:
     """A script that cannot be read is not shortened."""
     with pytest.raises(ValueError, match="no end"):
-        slim("f(`a${b}")
+        minify("f(`a${b}")

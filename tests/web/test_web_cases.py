@@ -12,8 +12,8 @@ import aiohttp
 import evalset_documents as documents
 import pytest
 
-from agentest.web.app import serving
-from agentest.web.project import Project
+from agentest.web.app import serve_at_port
+from agentest.web.project import WebProject
 
 NAME = "shop.evalset.json"
 ONE = documents.case("one", documents.invocation("Hello.", "Hi.", [documents.use("greet", who="me")]))
@@ -33,8 +33,8 @@ def asking(folder: Path, work: Callable[[Ask], Awaitable[None]]) -> None:
     """Do some work with a server of the project. `ask(method, path, **body)` gives status and JSON."""
 
     async def served() -> None:
-        project = Project(root=folder, config=None, output_dir=folder / ".agentest")
-        async with serving(project, 0) as server, aiohttp.ClientSession() as session:
+        project = WebProject(root=folder, config=None, output_dir=folder / ".agentest")
+        async with serve_at_port(project, 0) as server, aiohttp.ClientSession() as session:
             origin, _, token = server.address.partition("/?token=")
 
             async def ask(method: str, path: str, **body: Any) -> tuple[int, Any]:

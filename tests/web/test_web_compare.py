@@ -17,16 +17,16 @@ import sample_run
 from project import DEADLINE_S
 from report_file import read_report
 
-from agentest.cli.comparison import Against, Baseline
+from agentest.cli.comparison import Baseline, RunComparison
 from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
-from agentest.history.compared_runs import MeasuredRun, measured_run, measured_scenario
-from agentest.history.comparison import compared
-from agentest.history.comparison_data import Between, as_json, for_page
+from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario
+from agentest.history.comparison import compare_measured_runs
+from agentest.history.comparison_data import ComparedSubjects, as_json, comparison_for_page
 from agentest.history.comparison_report import cells
 from agentest.report.html import HtmlReporter
-from agentest.web.compare import answer
-from agentest.web.project import Project
+from agentest.web.compare import comparison_response
+from agentest.web.project import WebProject
 
 
 def one(*scenarios: Any) -> RunResult:
@@ -35,7 +35,7 @@ def one(*scenarios: Any) -> RunResult:
 
 
 def measured(run: RunResult) -> MeasuredRun:
-    return measured_run(run, "r", map(measured_scenario, run.scenarios))
+    return measure_run(run, "r", map(measure_scenario, run.scenarios))
 
 
 def before() -> RunResult:
@@ -55,8 +55,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 def asked(kept: tuple[Path, list[str]], **query: str) -> Any:
-    project = Project(root=kept[0], config=None, output_dir=kept[0] / ".agentest")
-    return json.loads(json.dumps(answer(project, **{"of": "", "base": "", "new": "", **query})))
+    project = WebProject(root=kept[0], config=None, output_dir=kept[0] / ".agentest")
+    return json.loads(json.dumps(comparison_response(project, **{"of": "", "base": "", "new": "", **query})))
 
 
 def chosen(found: Any) -> tuple[str, str, str]:
@@ -67,7 +67,7 @@ def test_the_page_has_the_figures_of_the_command(kept: tuple[Path, list[str]]) -
     """Two runs are compared as `agentest compare` does it; a scenario that one lacks says so."""
     first, _, last = kept[1]
     found = asked(kept, base=first, new=last)
-    wanted = compared(measured(before()), measured(after()))
+    wanted = compare_measured_runs(measured(before()), measured(after()))
     told = json.loads(as_json(wanted))
     shown = {row["name"]: row for row in found["comparison"]["scenarios"]}
     assert found["comparison"]["counts"] == told["counts"]
@@ -152,7 +152,9 @@ def test_the_route_is_guarded_and_answers(kept: tuple[Path, list[str]]) -> None:
 )
 def test_what_nobody_knows_is_never_good(base: bool | None, new: bool | None, status: str) -> None:
     """What nobody could compare is never good; what is alike is only not told apart."""
-    found = for_page(compared(measured(times(base)), measured(times(new))), Between.RUNS)
+    found = comparison_for_page(
+        compare_measured_runs(measured(times(base)), measured(times(new))), ComparedSubjects.RUNS
+    )
     assert found["verdict"]["status"] == status
 
 
@@ -167,7 +169,7 @@ def times(passed: bool | None) -> RunResult:
     return one(builders.scenario_result("books", again))
 
 
-def reports(path: Path, run: RunResult, against: Against) -> Iterator[Any]:
+def reports(path: Path, run: RunResult, against: RunComparison) -> Iterator[Any]:
     against.on_event(RunFinished(run))
     HtmlReporter(path, run_id="R", compared=against).on_event(RunFinished(run))
     yield from read_report(path).data.get("comparison", ())
@@ -177,14 +179,14 @@ def test_the_file_holds_its_comparison(tmp_path: Path) -> None:
     """Agents with each other, or the run with its baseline; a run of one agent has none."""
     path = tmp_path / "report.html"
     run = sample_run.compared_run()
-    [agents] = reports(path, run, Against(None))
+    [agents] = reports(path, run, RunComparison(None))
     assert (agents["between"], agents["base"]["run"], agents["new"]["run"]) == (
         "agents",
         "booking",
         "candidate",
     )
     base = measured(before())
-    [baseline] = reports(path, after(), Against(Baseline(run=base, fail_on_regression=False)))
+    [baseline] = reports(path, after(), RunComparison(Baseline(run=base, fail_on_regression=False)))
     assert (baseline["between"], baseline["base"]["run"]) == ("runs", "r")
     HtmlReporter(path).on_event(RunFinished(after()))
     assert "comparison" not in read_report(path).data

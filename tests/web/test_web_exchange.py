@@ -14,8 +14,8 @@ from aiohttp import web
 from ui_server import Client, with_server
 
 from agentest.support.errors import UsageError
-from agentest.web.json_exchange import event_stream, tell_event, text_if_any, text_of
-from agentest.web.project import IMPORTS, imported
+from agentest.web.json_exchange import open_event_stream, optional_text, required_text, send_event
+from agentest.web.project import IMPORTS, call_with_imports
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_body_that_is_no_object_is_refused(
 
 def test_texts_are_texts() -> None:
     """A text that is missing is told from one that is empty, and from what is no text."""
-    assert text_of({"a": ""}, "a") == ""
-    assert text_if_any({}, "a") is None
+    assert required_text({"a": ""}, "a") == ""
+    assert optional_text({}, "a") is None
     with pytest.raises(UsageError, match="`a` is missing"):
-        text_of({"a": None}, "a")
+        required_text({"a": None}, "a")
     with pytest.raises(UsageError, match="`a` must be a text, found 1"):
-        text_if_any({"a": 1}, "a")
+        optional_text({"a": 1}, "a")
 
 
 def served(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> bytes:
@@ -84,9 +84,9 @@ def test_events_hold_any_characters() -> None:
     """Halves of characters, which UTF-8 has no form for, do not end a stream."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        response = await event_stream(request)
-        await tell_event(response, {"text": "half \ud800\nline"})
-        await tell_event(response, None)
+        response = await open_event_stream(request)
+        await send_event(response, {"text": "half \ud800\nline"})
+        await send_event(response, None)
         return response
 
     assert served(handler).decode() == 'data: {"text": "half \ufffd\\nline"}\n\n: still here\n\n'
@@ -113,8 +113,8 @@ def test_an_import_that_hangs_holds_up_nobody() -> None:
         app = web.Application()
         app[IMPORTS] = asyncio.Lock()
         with pytest.raises(UsageError, match="some file that is imported hangs"):
-            await imported(app, hangs.wait, limit_s=0.01)
-        found: str = await imported(app, str.upper, "next")
+            await call_with_imports(app, hangs.wait, limit_s=0.01)
+        found: str = await call_with_imports(app, str.upper, "next")
         return found
 
     try:

@@ -9,8 +9,8 @@ import pytest
 from ui_server import Client, with_server
 
 from agentest.support.errors import UsageError
-from agentest.web.app import serving
-from agentest.web.project import Project
+from agentest.web.app import serve_at_port
+from agentest.web.project import WebProject
 
 REFUSED: dict[str, dict[str, str]] = {
     "no-token": {"Authorization": ""},
@@ -85,9 +85,9 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     """Two pages cannot have one port, and the message says how to have another."""
 
     async def work(client: Client) -> None:
-        project = Project(root=tmp_path, config=None, output_dir=tmp_path)
+        project = WebProject(root=tmp_path, config=None, output_dir=tmp_path)
         with pytest.raises(UsageError, match=rf"--port {client.port}: cannot listen there .*choose another"):
-            async with serving(project, client.port):
+            async with serve_at_port(project, client.port):
                 pass
 
     with_server(tmp_path, work)

@@ -13,15 +13,15 @@ from typing import Any
 import httpx
 import pytest
 from project import DEADLINE_S, wait_until
-from project import Project as Folder
+from project import WebProject as Folder
 from ui_server import Client, with_server
 
-from agentest.store.runs.folder import kept_runs
+from agentest.store.runs.folder import list_stored_runs
 from agentest.support.errors import UsageError
-from agentest.web.commands import Wanted, wanted
-from agentest.web.jobs import Job, Jobs, JobState, Output
-from agentest.web.project import Project
-from agentest.web.run_index import Runs
+from agentest.web.commands import JobCommand, wanted
+from agentest.web.jobs import Job, JobOutput, Jobs, JobState
+from agentest.web.project import WebProject
+from agentest.web.run_index import WebRuns
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def words(folder: Path, **given: Any) -> list[str]:
-    project = Project(root=folder, config=None, output_dir=folder / ".agentest")
-    return wanted(given, project, Runs(project)).words()
+    project = WebProject(root=folder, config=None, output_dir=folder / ".agentest")
+    return wanted(given, project, WebRuns(project)).words()
 
 
 def test_what_is_wanted_becomes_words(folder: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_job_is_stopped_while_its_process_is_being_made(tmp_path: Path) -> Non
 
     async def go() -> Job:
         jobs = Jobs(tmp_path, None, tmp_path / ".agentest")
-        job = jobs.start(Wanted(command="run", options=(), about=("waits.sim.py",), title=""))
+        job = jobs.start(JobCommand(command="run", options=(), about=("waits.sim.py",), title=""))
         try:
             await asyncio.sleep(0)  # its task has begun, and waits for the process
             assert (job.state, job.process) == (JobState.WAITING, None)
@@ -186,7 +186,7 @@ def test_a_job_is_stopped_while_its_process_is_being_made(tmp_path: Path) -> Non
 
 def test_the_end_of_what_is_printed_is_kept() -> None:
     """A character that comes in two pieces is one; of very much that is printed, the end is there."""
-    output = Output()
+    output = JobOutput()
     for byte in "naïve ✓".encode():
         output.add(bytes([byte]))
     assert (output.text, output.cut) == ("naïve ✓", False)
@@ -213,7 +213,7 @@ def test_runs_end_with_the_server(tmp_path: Path, number: int) -> None:
     process.send_signal(number)
     _, said = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, "once more ends at once" in said) == (130, True), said
-    (run,) = kept_runs(tmp_path / ".agentest")
+    (run,) = list_stored_runs(tmp_path / ".agentest")
     assert run.state == "interrupted"
 
 

@@ -17,7 +17,7 @@ from project import DEADLINE_S
 
 from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labelling_session import NOT_ASKED, judged
-from agentest.calibration.labels import Label, Question
+from agentest.calibration.labels import Label, LabelQuestion
 from agentest.domain.results import CriterionOutcome, CriterionResult, GoalOutcome, Score, Unscored
 
 SECRET = "The judge thinks so"
@@ -228,9 +228,9 @@ def test_criteria_have_their_own_answers() -> None:
         text="Is polite.", required=True, result=CriterionOutcome.MET, turn_index=None, reason="It is."
     )
     stored = _Stored((met,))
-    question = Question(conversation="c", turn=None, metric="criteria", criterion="Is polite.")
+    question = LabelQuestion(conversation="c", turn=None, metric="criteria", criterion="Is polite.")
     assert judged(question, stored).value == "met"  # type: ignore[arg-type, union-attr]
-    other = Question(conversation="c", turn=None, metric="criteria", criterion="Is quick.")
+    other = LabelQuestion(conversation="c", turn=None, metric="criteria", criterion="Is quick.")
     assert judged(other, stored).error == NOT_ASKED  # type: ignore[arg-type, union-attr]
 
 

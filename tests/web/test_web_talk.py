@@ -17,11 +17,11 @@ from project import Project, free_port
 
 from agentest.adk.formats.eval_set import tool_responses
 from agentest.adk.formats.reader import read_eval_set
-from agentest.runner.prepare import Request
-from agentest.runner.talk import Choice, NotNow, choices, chosen_talk
+from agentest.runner.prepare import RunRequest
+from agentest.runner.talk import ActionNotPossible, TalkChoice, choices, prepare_talk
 from agentest.testing import Raw, ScriptedAgent, tool_call
-from agentest.web.app import serving
-from agentest.web.project import Project as Served
+from agentest.web.app import serve_at_port
+from agentest.web.project import WebProject as Served
 from agentest.web.talk import MOST_KEPT, MOST_UNDER_WAY, PageTalk, Talks
 
 BOOKS = {"file": "a.sim.py", "scenario": "books"}
@@ -84,7 +84,7 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
 
 @asynccontextmanager
 async def page(root: Path) -> AsyncIterator[Page]:
-    async with serving(Served(root=root, config=None, output_dir=root / ".agentest"), 0) as served:
+    async with serve_at_port(Served(root=root, config=None, output_dir=root / ".agentest"), 0) as served:
         parts = urlsplit(served.address)
         headers = {"Authorization": f"Bearer {parse_qs(parts.query)['token'][0]}"}
         base = f"http://{parts.netloc}"
@@ -154,7 +154,7 @@ def test_a_talk_from_choosing_to_saving(project: Project) -> None:
     with ScriptedAgent([tool_call("find", day="friday"), "Booked."]) as agent:
         set_up(project, agent.endpoint)
         on_page(project.root, visit)
-        found = choices(Request(project.root))
+        found = choices(RunRequest(project.root))
         assert ({each.name for each in found.scenarios}, found.broken) == (
             {"books", "a script", "a beginning"},
             (),
@@ -320,7 +320,7 @@ def test_the_server_ends_and_leaves_nothing(project: Project) -> None:
 
 
 def chosen(project: Project) -> Any:
-    return chosen_talk(Request(project.root), Choice(file="a.sim.py", scenario="books"))
+    return prepare_talk(RunRequest(project.root), TalkChoice(file="a.sim.py", scenario="books"))
 
 
 def test_a_few_talks_at_once(project: Project) -> None:
@@ -330,7 +330,7 @@ def test_a_few_talks_at_once(project: Project) -> None:
         talks = Talks()
         for _ in range(MOST_UNDER_WAY):
             talks.begin(chosen(project))
-        with pytest.raises(NotNow, match="under way already"):
+        with pytest.raises(ActionNotPossible, match="under way already"):
             talks.begin(chosen(project))
         await talks.close()
         for _ in range(MOST_KEPT + 3):

@@ -26,12 +26,12 @@ from pydantic import (
 
 from agentest.adk.formats.eval_set import Rubric
 from agentest.adk.formats.judge_options import CriteriaObject as _CriteriaObject
-from agentest.adk.formats.judge_options import JudgeOptions, Judges, ModelConfig, ModelName
+from agentest.adk.formats.judge_options import JudgeOptions, JudgeSelection, ModelConfig, ModelName
 from agentest.adk.formats.metric_info import Interval
-from agentest.config.models import NO_SAMPLING, ModelWish, Sampling
+from agentest.config.models import NO_SAMPLING, RequestedModel, Sampling
 from agentest.domain.metrics import ADK_METRICS, MetricDefinition
 from agentest.support.errors import UsageError
-from agentest.support.files import text_file, user_text
+from agentest.support.files import read_text_file, user_text
 from agentest.support.json_text import json_value, safe_repr
 from agentest.support.spelling import nearest, snake_case
 
@@ -122,7 +122,7 @@ def policy_text(metric: str, policy: str | None, policy_file: str | None, at: st
         return policy or ""
     path = folder / policy_file
     try:
-        return text_file(path)
+        return read_text_file(path)
     except ValueError as error:
         hint = "name a text file, or give the text itself as `policy`"
         raise UsageError(f"{at}.{given}: {path} {error}; {hint}") from None
@@ -138,7 +138,7 @@ _UNBOUNDED = (-sys.float_info.max, sys.float_info.max)
 
 
 @dataclass(frozen=True, slots=True)
-class Criterion:
+class MetricCriterion:
     """A metric, the score it must reach, and its options. A metric ignores options that it does not have."""
 
     metric: str
@@ -171,11 +171,11 @@ class Criterion:
     """Keys of `judge_model_config` that cannot be sent in our requests."""
 
     @property
-    def judge(self) -> ModelWish | None:
+    def judge(self) -> RequestedModel | None:
         """Return the judge that the file requests; None for the configured one without changes."""
         if self.judge_model is None and not self.judge_sampling.given() and not self.not_sent:
             return None
-        return ModelWish(
+        return RequestedModel(
             role="judge",
             model=self.judge_model,
             sampling=self.judge_sampling,
@@ -204,7 +204,7 @@ class CustomMetric:
 class UserSimulator:
     """The settings of the simulated user."""
 
-    model: ModelWish | None = None
+    model: RequestedModel | None = None
     """The model that the file requests; None for the configured one without changes."""
     max_allowed_invocations: int = MAX_INVOCATIONS
     """At least 1."""
@@ -215,7 +215,7 @@ class UserSimulator:
 class Criteria:
     """The content of a `test_config.json`."""
 
-    criteria: tuple[Criterion, ...]
+    criteria: tuple[MetricCriterion, ...]
     custom: Mapping[str, CustomMetric] = field(default_factory=dict)
     user: UserSimulator = UserSimulator()
     adapts: bool = False
@@ -226,7 +226,8 @@ class Criteria:
 
 
 DEFAULT = Criteria(
-    (Criterion("tool_trajectory_avg_score", 1.0), Criterion("response_match_score", 0.8)), adapts=True
+    (MetricCriterion("tool_trajectory_avg_score", 1.0), MetricCriterion("response_match_score", 0.8)),
+    adapts=True,
 )
 
 
@@ -284,7 +285,7 @@ class _CustomCriterion(BaseModel):
     information: bool = False
 
 
-class _BuiltinCriterion(Judges):
+class _BuiltinCriterion(JudgeSelection):
     threshold: float
     information: bool = False
     policy: Annotated[str, AfterValidator(not_blank)] | None = None
@@ -308,11 +309,11 @@ class _BuiltinCriterion(Judges):
         self.merged(self.judge_model_options)
         return self
 
-    def value(self, metric: str, threshold: float, written: Mapping[str, Any]) -> Criterion:
+    def value(self, metric: str, threshold: float, written: Mapping[str, Any]) -> MetricCriterion:
         """Return the criterion, without its file and the content of a `policy_file`."""
         judges = self.merged(self.judge_model_options)
         config = judges.judge_model_config or ModelConfig()
-        return Criterion(
+        return MetricCriterion(
             metric=metric,
             threshold=threshold,
             match_type=self.match_type,
@@ -389,12 +390,12 @@ class _UserSimulator(_CriteriaObject):
         wish = self._wish(source)
         return UserSimulator(wish, self.max_allowed_invocations, self.custom_instructions or "")
 
-    def _wish(self, source: str) -> ModelWish | None:
+    def _wish(self, source: str) -> RequestedModel | None:
         config = self.model_configuration or ModelConfig()
         if self.model is None and not config.sampling.given() and not config.not_sent:
             return None
         key = "user_simulator_config"
-        return ModelWish("user", self.model, config.sampling, source, key, not_sent=config.not_sent)
+        return RequestedModel("user", self.model, config.sampling, source, key, not_sent=config.not_sent)
 
 
 _LIVE_IGNORED = (
@@ -428,7 +429,7 @@ def _like_criterion(metric: object, value: object) -> bool:
 
 def _criterion(
     metric: str, value: Any, custom: Mapping[str, _CustomMetric], source: str, folder: Path
-) -> Criterion:
+) -> MetricCriterion:
     written = {"threshold": value} if isinstance(value, str | int | float | None) else value
     written = _with_threshold(metric, written)
     if metric in custom:
@@ -437,13 +438,15 @@ def _criterion(
             threshold, written = _NOT_GIVEN, _without_threshold(written, metric, source)
         else:
             threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
-        return Criterion(metric, threshold, information=base.information, written=written)
+        return MetricCriterion(metric, threshold, information=base.information, written=written)
     if metric not in ADK_METRICS:
         raise UsageError(f"{source}: criteria: {_unknown_metric(metric, custom)}")
     return _builtin(ADK_METRICS[metric], written, source, folder)
 
 
-def _builtin(metric: MetricDefinition, written: Mapping[str, Any], source: str, folder: Path) -> Criterion:
+def _builtin(
+    metric: MetricDefinition, written: Mapping[str, Any], source: str, folder: Path
+) -> MetricCriterion:
     bounds = metric.thresholds
     decides = bounds is not None and not (isinstance(written, Mapping) and written.get("information"))
     form = _BuiltinCriterion if decides else _Informational

@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 from pydantic_core import from_json
 
-from agentest.adk.formats.expectations import OwnExpectations, checked_as, own_expectations
+from agentest.adk.formats.expectations import CaseExpectations, parse_case_expectations, validated_as
 from agentest.adk.formats.personas import UserPersona, persona
 from agentest.domain.messages import Attachment, UserText
 from agentest.support.json_text import well_formed
@@ -30,7 +30,7 @@ _CLOSED: ConfigDict = {**_JSON, "extra": "forbid"}
 _OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
 
 
-class Brief:
+class BriefRepr:
     """Mixin whose repr shows only fields that are set, because most fields are empty."""
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class Brief:
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class FunctionCall(Brief):
+class FunctionCall(BriefRepr):
     """A tool call. Absent arguments (None) differ from empty ones (`{}`)."""
 
     id: str | None = None
@@ -52,7 +52,7 @@ class FunctionCall(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class FunctionResponse(Brief):
+class FunctionResponse(BriefRepr):
     """A tool's response."""
 
     id: str | None = None
@@ -80,7 +80,7 @@ _STANDARD = str.maketrans("-_", "+/")
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class Blob(Brief):
+class Blob(BriefRepr):
     """The bytes of a file, as base64 text. It can be constructed from bytes."""
 
     mime_type: str | None = None
@@ -89,7 +89,7 @@ class Blob(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class FileData(Brief):
+class FileData(BriefRepr):
     """A reference to a file by its address."""
 
     mime_type: str | None = None
@@ -98,7 +98,7 @@ class FileData(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class Part(Brief):
+class Part(BriefRepr):
     """A part of a message. Texts, files, calls, and responses are read; other keys are preserved."""
 
     text: str | None = None
@@ -121,7 +121,7 @@ class Part(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class Content(Brief):
+class Content(BriefRepr):
     """A message."""
 
     role: str | None = None
@@ -129,7 +129,7 @@ class Content(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class IntermediateData(Brief):
+class IntermediateData(BriefRepr):
     """The older form of the steps between a user's message and the final response."""
 
     tool_uses: tuple[FunctionCall, ...] = ()
@@ -139,7 +139,7 @@ class IntermediateData(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
-class InvocationEvent(Brief):
+class InvocationEvent(BriefRepr):
     """One event of an agent's work."""
 
     author: str
@@ -150,19 +150,19 @@ class InvocationEvent(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class InvocationEvents(Brief):
+class InvocationEvents(BriefRepr):
     """The newer form of the steps between a user's message and the final response."""
 
     invocation_events: tuple[InvocationEvent, ...] = ()
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class RubricContent(Brief):
+class RubricContent(BriefRepr):
     text_property: str
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class Rubric(Brief):
+class Rubric(BriefRepr):
     """A property that a judge answers with yes or no."""
 
     rubric_id: str
@@ -194,7 +194,7 @@ Intermediate = Annotated[
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class AgentDetails(Brief):
+class AgentDetails(BriefRepr):
     """An agent's instructions and tools, in whichever form ADK recorded them."""
 
     name: str
@@ -203,14 +203,14 @@ class AgentDetails(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class AppDetails(Brief):
+class AppDetails(BriefRepr):
     """The agents that took part in an invocation, by name."""
 
     agent_details: dict[str, AgentDetails] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class Invocation(Brief):
+class Invocation(BriefRepr):
     """A user's message and everything up to the agent's final response."""
 
     user_content: Content
@@ -226,7 +226,7 @@ class Invocation(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class ConversationScenario(Brief):
+class ConversationScenario(BriefRepr):
     """A conversation that a simulated user leads."""
 
     starting_prompt: str
@@ -235,7 +235,7 @@ class ConversationScenario(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
-class SessionInput(Brief):
+class SessionInput(BriefRepr):
     """The session in which a case runs."""
 
     app_name: str
@@ -245,7 +245,7 @@ class SessionInput(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
-class OwnKeys(Brief):
+class AgentestKeys(BriefRepr):
     """Agentest's settings of a case, under its key `agentest`, which google-adk preserves and ignores."""
 
     any_args_where_absent: bool | None = None
@@ -253,22 +253,22 @@ class OwnKeys(Brief):
     tags: tuple[str, ...] | None = None
     """Tags, as in scenarios."""
     # The keys of scenario files, as they are written in the set.
-    trajectory: Annotated[Any, checked_as("trajectory")] = None
-    expect: Annotated[Any, checked_as("expect")] = None
-    state: Annotated[Any, checked_as("state")] = None
-    final_state: Annotated[Any, checked_as("final_state")] = None
-    date: Annotated[Any, checked_as("date")] = None
-    thresholds: Annotated[Any, checked_as("thresholds")] = None
-    criteria: Annotated[Any, checked_as("criteria")] = None
+    trajectory: Annotated[Any, validated_as("trajectory")] = None
+    expect: Annotated[Any, validated_as("expect")] = None
+    state: Annotated[Any, validated_as("state")] = None
+    final_state: Annotated[Any, validated_as("final_state")] = None
+    date: Annotated[Any, validated_as("date")] = None
+    thresholds: Annotated[Any, validated_as("thresholds")] = None
+    criteria: Annotated[Any, validated_as("criteria")] = None
 
     @property
-    def expectations(self) -> OwnExpectations:
+    def expectations(self) -> CaseExpectations:
         """Return what the case expects under these keys."""
-        return own_expectations({one.name: getattr(self, one.name) for one in fields(self)})
+        return parse_case_expectations({one.name: getattr(self, one.name) for one in fields(self)})
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
-class EvalCase(Brief):
+class EvalCase(BriefRepr):
     """One conversation to evaluate: written out, or led by a simulated user."""
 
     eval_id: str
@@ -278,7 +278,7 @@ class EvalCase(Brief):
     creation_timestamp: float = 0.0
     rubrics: tuple[Rubric, ...] | None = None
     final_session_state: dict[str, Any] | None = None
-    agentest: OwnKeys | None = None
+    agentest: AgentestKeys | None = None
 
     @model_validator(mode="after")
     def _one_conversation(self) -> Self:
@@ -288,7 +288,7 @@ class EvalCase(Brief):
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
-class EvalSet(Brief):
+class EvalSet(BriefRepr):
     """The cases of a file."""
 
     eval_set_id: str

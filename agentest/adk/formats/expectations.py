@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import AfterValidator
 
-from agentest.domain.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, normal_thresholds
+from agentest.domain.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, normalize_thresholds
 from agentest.scenarios.definition import parse_date
 from agentest.scenarios.expectations import Saying, parse_expected_state, parse_sayings
 from agentest.scenarios.model import Criterion, parse_criteria
@@ -29,7 +29,7 @@ def parse_thresholds(value: Any, key: str) -> dict[str, float]:
     if not isinstance(value, Mapping) or not value:
         raise ValueError(f"{key}: expected an object from metric to number, found {value!r}")
     try:
-        thresholds = normal_thresholds(value)
+        thresholds = normalize_thresholds(value)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
     for name, least in thresholds.items():
@@ -70,7 +70,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-class WrongInside(ValueError):
+class NestedValueError(ValueError):
     """An invalid nested value. `at` is its path, such as `[0].expected`."""
 
     def __init__(self, at: str, message: str) -> None:
@@ -78,7 +78,7 @@ class WrongInside(ValueError):
         self.at = at
 
 
-def checked_as(name: str) -> AfterValidator:
+def validated_as(name: str) -> AfterValidator:
     """Validate a value by the rules of this scenario key; failures are ValueErrors."""
 
     def check(value: Any) -> Any:
@@ -94,11 +94,11 @@ def _check(name: str, value: Any) -> None:
         _PARSERS[name](value, name)
     except ValueError as error:
         at, _, message = str(error).removeprefix(name).partition(": ")
-        raise WrongInside(at, message) from None
+        raise NestedValueError(at, message) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnExpectations:
+class CaseExpectations:
     """What a case must fulfill in addition to its criteria, as in a scenario."""
 
     trajectory: tuple[Trajectory, ...] = ()
@@ -119,9 +119,9 @@ class OwnExpectations:
         return any(criterion.required for criterion in self.criteria)
 
 
-def own_expectations(values: Mapping[str, Any]) -> OwnExpectations:
+def parse_case_expectations(values: Mapping[str, Any]) -> CaseExpectations:
     """Parse the values under a case's key `agentest`, which have been validated."""
-    return OwnExpectations(
+    return CaseExpectations(
         **{
             name: parse(values[name], name)
             for name, parse in _PARSERS.items()

@@ -141,7 +141,7 @@ ModelName = Annotated[str, Field(min_length=1), AfterValidator(_a_name)]
 """A model's name in ADK's or LiteLLM's spelling."""
 
 
-class Judges(CriteriaObject):
+class JudgeSelection(CriteriaObject):
     """The judge and its number of samples: in the criterion, or in `judge_model_options` as in google-adk."""
 
     judge_model: ModelName | None = None
@@ -149,16 +149,18 @@ class Judges(CriteriaObject):
     num_samples: Annotated[int, Field(ge=1)] | None = None
     parallelism_limit: Annotated[int, Field(ge=1)] | None = None
 
-    def merged(self, options: Judges) -> Judges:
+    def merged(self, options: JudgeSelection) -> JudgeSelection:
         """Merge both options. Raises ValueError if both set the same one."""
-        own, theirs = ({name: getattr(o, name) for name in Judges.model_fields} for o in (self, options))
+        own, theirs = (
+            {name: getattr(o, name) for name in JudgeSelection.model_fields} for o in (self, options)
+        )
         for name, value in own.items():
             if None not in (value, theirs[name]):
                 raise ValueError(f"`{name}` is given twice, here and in `judge_model_options`; give it once")
-        return Judges.model_construct(**{n: theirs[n] if v is None else v for n, v in own.items()})
+        return JudgeSelection.model_construct(**{n: theirs[n] if v is None else v for n, v in own.items()})
 
 
-class JudgeOptions(Judges):
+class JudgeOptions(JudgeSelection):
     """`judge_model_options`: the options, and no other keys."""
 
     model_config = ConfigDict(extra="forbid")

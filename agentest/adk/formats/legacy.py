@@ -21,10 +21,10 @@ from pydantic.dataclasses import dataclass
 
 from agentest.adk.formats.eval_set import (
     EVAL_CASE,
+    AgentestKeys,
     ConversationScenario,
     EvalCase,
     EvalSet,
-    OwnKeys,
     SessionInput,
 )
 from agentest.adk.formats.rubric_text import rubrics_of
@@ -140,7 +140,7 @@ class DataSet:
 
 
 @dataclass(slots=True, frozen=True, config=_CLOSED)
-class Scenarios:
+class ScenariosFile:
     """Conversations that simulated users lead."""
 
     scenarios: tuple[ConversationScenario, ...]
@@ -202,7 +202,7 @@ def from_data(data_set: DataSet, name: str) -> EvalSet:
     return EvalSet(data_set.name or name, cases, data_set.name or name, data_set.description)
 
 
-def from_scenarios(document: Scenarios, name: str) -> EvalSet:
+def from_scenarios(document: ScenariosFile, name: str) -> EvalSet:
     cases = (
         EvalCase(f"scenario-{number}", conversation_scenario=scenario)
         for number, scenario in enumerate(document.scenarios, 1)
@@ -304,7 +304,7 @@ def _data_case(case: DataCase) -> EvalCase:
     """Return the case. A call without arguments expects only the name, which an EvalSet cannot express."""
     made = _case(case.name, [_data_invocation(case)])
     loose = set(case.expected_tool_calls or ()) - {*(case.expected_tool_args or ())}
-    return replace(made, agentest=OwnKeys(any_args_where_absent=True)) if loose else made
+    return replace(made, agentest=AgentestKeys(any_args_where_absent=True)) if loose else made
 
 
 def _data_invocation(case: DataCase) -> _Object:

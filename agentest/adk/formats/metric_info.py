@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError, model_val
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
-from agentest.adk.formats.problems import Names, problems
+from agentest.adk.formats.problems import FormatNames, problems
 from agentest.support.json_text import safe_repr
 
 # Numbers and flags are strict. The values are not, because they may be mappings in either spelling.
@@ -86,7 +86,7 @@ def metric_info_of(given: Any) -> MetricInfo:
     try:
         return _METRIC_INFO.validate_python(values)
     except ValidationError as error:
-        raise ValueError(next(problems(error, values, MetricInfo, Names())).message) from None
+        raise ValueError(next(problems(error, values, MetricInfo, FormatNames())).message) from None
 
 
 def interval_of(values: Mapping[str, Any]) -> Interval:

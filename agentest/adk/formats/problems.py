@@ -33,7 +33,7 @@ _EXPECTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """A problem of a file.
 
     Attributes:
@@ -51,13 +51,13 @@ class Problem:
 class EvalSetError(UsageError):
     """A file is malformed. `problems` has all of its problems."""
 
-    def __init__(self, message: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, message: str, problems: Sequence[FileProblem]) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class FormatNames:
     """The names of a file format's parts.
 
     Attributes:
@@ -75,14 +75,14 @@ class Names:
     line: str = ""
 
 
-def problems(error: ValidationError, document: Any, shape: type, names: Names) -> Iterator[Problem]:
+def problems(error: ValidationError, document: Any, shape: type, names: FormatNames) -> Iterator[FileProblem]:
     """Yield the problems of an invalid document, in the order of the file."""
     valid = _valid_keys(shape)
     for detail in error.errors(include_url=False):
         yield _problem(_without_union_tags(detail["loc"]), detail, document, valid, names)
 
 
-def line_texts(document: Any, names: Names) -> list[str]:
+def line_texts(document: Any, names: FormatNames) -> list[str]:
     """Return the text that locates each case in the file; "" for a case without one."""
     cases = get(document, names.cases) if names.cases else document
     return [_text(case, names.line) for case in cases] if isinstance(cases, list) else []
@@ -100,15 +100,15 @@ def get(values: Mapping[str, Any], key: str) -> Any:
 
 
 def _problem(
-    location: Location, detail: ErrorDetails, document: Any, valid: Mapping[str, set[str]], names: Names
-) -> Problem:
+    location: Location, detail: ErrorDetails, document: Any, valid: Mapping[str, set[str]], names: FormatNames
+) -> FileProblem:
     case, head, keys, rest = _split_location(location, document, names)
     message = _message(location, rest, detail, document, valid)
-    return Problem(case, f"{head}: {message}" if head else message, keys, message)
+    return FileProblem(case, f"{head}: {message}" if head else message, keys, message)
 
 
 def _split_location(
-    location: Location, document: Any, names: Names
+    location: Location, document: Any, names: FormatNames
 ) -> tuple[int | None, str, Location, Location]:
     """Return the case's index, case and invocation in words, and the keys within the case and within both."""
     rest, keys, value, heads = location, location, document, []
@@ -126,7 +126,7 @@ def _split_location(
     return case, ", ".join(heads), keys, rest
 
 
-def _invocation(names: Names) -> tuple[str, str, str]:
+def _invocation(names: FormatNames) -> tuple[str, str, str]:
     return names.invocations, "invocation" if names.invocations else "", "invocation_id"
 
 

@@ -21,7 +21,7 @@ from agentest.adk.formats.legacy import (
     InitialSession,
     LegacyCase,
     LegacyTurn,
-    Scenarios,
+    ScenariosFile,
     data_criteria,
     from_data,
     from_legacy_cases,
@@ -31,9 +31,9 @@ from agentest.adk.formats.legacy import (
     unlisted_metrics,
     without_extras,
 )
-from agentest.adk.formats.problems import EvalSetError, Names, Problem, line_texts, problems, shown
+from agentest.adk.formats.problems import EvalSetError, FileProblem, FormatNames, line_texts, problems, shown
 from agentest.support.errors import UsageError
-from agentest.support.files import user_bytes
+from agentest.support.files import read_user_bytes
 from agentest.support.spelling import did_you_mean, nearest, snake_case
 
 MAX_PROBLEMS = 5
@@ -49,7 +49,7 @@ _LIST = re.compile(rb"\s*\[")
 _TEXT = rb'"\s*:\s*"((?:[^"\\]|\\.)*)"'
 
 
-class Form(StrEnum):
+class FileFormat(StrEnum):
     """The formats of evaluation set files."""
 
     EVAL_SET = "eval_set"
@@ -72,7 +72,7 @@ class ReadSet:
 
     eval_set: EvalSet
     path: Path
-    form: Form
+    form: FileFormat
     lines: Mapping[str, int]
     criteria: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()
@@ -83,48 +83,48 @@ class ReadSet:
 class _Shape:
     """One format of a file. `convert` takes the parsed data and the file's name."""
 
-    form: Form
+    form: FileFormat
     adapter: TypeAdapter[Any]
     type: type
-    names: Names
+    names: FormatNames
     convert: Callable[[Any, str], EvalSet]
     criteria: Callable[[Any], Mapping[str, Any] | None] = lambda _: None
 
 
 _EVAL_SET = _Shape(
-    Form.EVAL_SET,
+    FileFormat.EVAL_SET,
     EVAL_SET,
     EvalSet,
-    Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id"),
+    FormatNames("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id"),
     lambda eval_set, _: eval_set,
 )
 _LEGACY_CASES = _Shape(
-    Form.LEGACY,
+    FileFormat.LEGACY,
     TypeAdapter(tuple[LegacyCase, ...]),
     LegacyCase,
-    Names(case_id="name", invocations="data", line="name"),
+    FormatNames(case_id="name", invocations="data", line="name"),
     from_legacy_cases,
 )
 _LEGACY_TURNS = _Shape(
-    Form.LEGACY,
+    FileFormat.LEGACY,
     TypeAdapter(tuple[LegacyTurn, ...]),
     LegacyTurn,
-    Names(word="invocation", line="query"),
+    FormatNames(word="invocation", line="query"),
     from_legacy_turns,
 )
 _DATA = _Shape(
-    Form.DATA,
+    FileFormat.DATA,
     TypeAdapter(DataSet),
     DataSet,
-    Names("data", case_id="name", line="name"),
+    FormatNames("data", case_id="name", line="name"),
     from_data,
     data_criteria,
 )
 _SCENARIOS = _Shape(
-    Form.SCENARIOS,
-    TypeAdapter(Scenarios),
-    Scenarios,
-    Names("scenarios", word="scenario", line="starting_prompt"),
+    FileFormat.SCENARIOS,
+    TypeAdapter(ScenariosFile),
+    ScenariosFile,
+    FormatNames("scenarios", word="scenario", line="starting_prompt"),
     from_scenarios,
 )
 _SESSION = TypeAdapter(InitialSession)
@@ -194,7 +194,9 @@ def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
     except ValidationError:
         return None
     warnings = tuple(_session_notes(path, text))
-    return ReadSet(eval_set, path, Form.EVAL_SET, _case_lines(text, eval_set, _EVAL_SET), warnings=warnings)
+    return ReadSet(
+        eval_set, path, FileFormat.EVAL_SET, _case_lines(text, eval_set, _EVAL_SET), warnings=warnings
+    )
 
 
 def _session_notes(path: Path, text: bytes) -> Iterator[str]:
@@ -219,7 +221,7 @@ def _read_any_form(path: Path, text: bytes) -> ReadSet:
         shape.form,
         _case_lines(text, eval_set, shape),
         shape.criteria(document),
-        _legacy_warnings(path, extras) if shape.form is Form.LEGACY else (),
+        _legacy_warnings(path, extras) if shape.form is FileFormat.LEGACY else (),
         _criteria_notes(path, document) if isinstance(document, DataSet) else (),
     )
 
@@ -231,7 +233,7 @@ def _validate_in_format(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str
     """
     document = _wrapped_in_set(parse_json(path, text), set_name(path))
     shape, extras = _shape(path, document), tuple[str, ...]()
-    if shape.form is Form.LEGACY:
+    if shape.form is FileFormat.LEGACY:
         document, extras = without_extras(document)
     try:
         return shape, shape.adapter.validate_python(document), extras
@@ -294,30 +296,30 @@ def _description(document: Any) -> str:
     return "found the keys " + ", ".join(f"`{key}`" for key in [*document][:MAX_IDS]) if document else "empty"
 
 
-def _problems_of_set(eval_set: EvalSet) -> Iterator[Problem]:
+def _problems_of_set(eval_set: EvalSet) -> Iterator[FileProblem]:
     """Yield problems that no single value causes, such as duplicate ids."""
     if not eval_set.eval_cases:
-        yield Problem(None, "has no cases")
+        yield FileProblem(None, "has no cases")
     times = Counter(case.eval_id for case in eval_set.eval_cases)
     reported: set[str] = set()
     for index, case in enumerate(eval_set.eval_cases):
         if times[case.eval_id] > 1 and case.eval_id not in reported:
             reported.add(case.eval_id)
             said = f"{times[case.eval_id]} cases have this id"
-            yield Problem(index, f"case `{case.eval_id}`: {said}", ("eval_id",), said)
+            yield FileProblem(index, f"case `{case.eval_id}`: {said}", ("eval_id",), said)
         if case.conversation == ():
             said = "its conversation has no invocations"
-            yield Problem(index, f"case `{case.eval_id}`: {said}", ("conversation",), said)
+            yield FileProblem(index, f"case `{case.eval_id}`: {said}", ("conversation",), said)
 
 
-def _problem_text(path: Path, entries: Iterable[Problem], count: int, lines: Sequence[int]) -> str:
+def _problem_text(path: Path, entries: Iterable[FileProblem], count: int, lines: Sequence[int]) -> str:
     """List the first of `count` problems, one per line. `lines` has the line of each case."""
     first = [f"{path}{_line(entry, lines)}: {entry.message}" for entry in islice(entries, MAX_PROBLEMS)]
     more = [f"{path}: and {count - MAX_PROBLEMS} more problems"] if count > MAX_PROBLEMS else []
     return "\n".join([*first, *more])
 
 
-def _line(problem: Problem, lines: Sequence[int]) -> str:
+def _line(problem: FileProblem, lines: Sequence[int]) -> str:
     line = lines[problem.case] if problem.case is not None and problem.case < len(lines) else 0
     return f":{line}" if line else ""
 
@@ -330,7 +332,7 @@ def _case_lines(text: bytes, eval_set: EvalSet, shape: _Shape) -> dict[str, int]
 
 def _locating_text(case: EvalCase, shape: _Shape) -> str:
     """Return the text that locates a case in its file: its id, or the first message of a simulated user."""
-    if shape.form is Form.SCENARIOS and case.conversation_scenario:
+    if shape.form is FileFormat.SCENARIOS and case.conversation_scenario:
         return case.conversation_scenario.starting_prompt
     return case.eval_id
 
@@ -359,7 +361,7 @@ def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
     try:
         read = _SESSION.validate_python(data)
     except ValidationError as error:
-        session_problems = problems(error, data, InitialSession, Names())
+        session_problems = problems(error, data, InitialSession, FormatNames())
         raise UsageError(_problem_text(Path(where), session_problems, error.error_count(), ())) from None
     if data and not _keys(data) & {"app_name", "user_id", "state", "session_id"}:
         raise UsageError(
@@ -382,7 +384,7 @@ _BOM = b"\xef\xbb\xbf"
 
 def read_bytes(path: Path) -> bytes:
     try:
-        text = user_bytes(path)
+        text = read_user_bytes(path)
     except FileNotFoundError:
         raise UsageError(f"{path}: does not exist") from None
     except IsADirectoryError:

@@ -135,7 +135,7 @@ class Evaluator(ABC):
         )
 
 
-def held_to(evaluator: Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:
+def with_criterion(evaluator: Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:
     """Set the criterion on an evaluator that was created for one conversation."""
     evaluator.threshold = threshold
     evaluator._criterion = SimpleNamespace(**deepcopy(dict(written)))

@@ -24,14 +24,14 @@ from agentest.adk.metrics.custom_evaluators import (
     Evaluator,
     PerInvocationResult,
 )
-from agentest.adk.metrics.custom_metrics import OwnMetric, made_for
+from agentest.adk.metrics.custom_metrics import CustomMetricCode, evaluator_for_conversation
 from agentest.adk.metrics.grader import CriterionGrader
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation
-from agentest.judging.grader import Graded
+from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
 from agentest.store.adk_results import turn_invocation
-from agentest.support.calling import ends_the_run, result_of, words_of
+from agentest.support.calling import ends_the_run, message_of_error, result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.spelling import did_you_mean, snake_keys
@@ -44,19 +44,19 @@ _TIMEOUT_S = 300.0
 class CustomGrader(CriterionGrader):
     """Grade by custom code."""
 
-    own: OwnMetric
+    own: CustomMetricCode
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         """Score each invocation. If the code raises, the conversation is Unscored."""
         del model, key  # custom code calls its own models
         actual, limit = actual_invocations(conversation), TimeLimit(_TIMEOUT_S)
         try:
             returned = await result_of(self._evaluate, actual, limit=limit)
-            return graded_by(returned, Terms(len(actual), self._threshold, self.own.interval))
+            return parse_result(returned, ResultConstraints(len(actual), self._threshold, self.own.interval))
         except BaseException as error:
             if ends_the_run(error):
                 raise
-            return Graded(whole=Unscored(self._failure_text(error, limit)))
+            return GraderResult(whole=Unscored(self._failure_text(error, limit)))
 
     @property
     def _threshold(self) -> float:
@@ -71,7 +71,7 @@ class CustomGrader(CriterionGrader):
         scenario = self.case.conversation_scenario
         threshold, written = self.criterion.threshold, self.criterion.written
         if isinstance(self.own.code, Evaluator | type):
-            evaluator = made_for(self.own.code, threshold, written)
+            evaluator = evaluator_for_conversation(self.own.code, threshold, written)
             return _call(evaluator.evaluate_invocations, actual, expected, scenario)
         metric = EvalMetric(self.criterion.metric, None, SimpleNamespace(**deepcopy(dict(written))))
         return _call(self.own.code, metric, actual, expected, scenario)
@@ -84,7 +84,7 @@ class CustomGrader(CriterionGrader):
         if isinstance(error, TimeoutError) and limit.expired:
             return f"the evaluator gave no result within {_TIMEOUT_S:g} s ({who})"
         where = _line_in(self.own.code, error)
-        return f"the evaluator raised {type(error).__name__}: {words_of(error)} ({who}{where})"
+        return f"the evaluator raised {type(error).__name__}: {message_of_error(error)} ({who}{where})"
 
 
 def actual_invocations(conversation: Conversation) -> list[Invocation]:
@@ -126,7 +126,7 @@ class NoResult(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ResultConstraints:
     """The constraints of a result.
 
     Attributes:
@@ -140,7 +140,7 @@ class Terms:
     interval: Interval | None = None
 
 
-def graded_by(returned: Any, terms: Terms) -> Graded:
+def parse_result(returned: Any, terms: ResultConstraints) -> GraderResult:
     """Convert an EvaluationResult, a mapping with its keys, or ADK's own result to scores.
 
     Raises NoResult for any other value, and for a result that contradicts the threshold.
@@ -155,11 +155,11 @@ def graded_by(returned: Any, terms: Terms) -> Graded:
     if known:
         _check_direction([(score, items[n].eval_status) for n, score in known.items()], terms.threshold)
         aside = _note_about_overall(overall, list(known.values()))
-        return Graded({n: _score(score, items[n].reason or aside, terms) for n, score in known.items()})
+        return GraderResult({n: _score(score, items[n].reason or aside, terms) for n, score in known.items()})
     if overall is None:
-        return Graded(whole=Skipped(_nothing(result, items)))
+        return GraderResult(whole=Skipped(_nothing(result, items)))
     _check_direction([(overall, result.overall_eval_status)], terms.threshold)
-    return Graded(whole=_score(overall, result.reason, terms))
+    return GraderResult(whole=_score(overall, result.reason, terms))
 
 
 def _as_result(shape: type[_T], returned: Any) -> _T:
@@ -208,7 +208,7 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _score(value: float, reason: Any, terms: Terms) -> MetricResult:
+def _score(value: float, reason: Any, terms: ResultConstraints) -> MetricResult:
     if terms.interval and value not in terms.interval:
         return Unscored(f"the evaluator gave the score {value:g}, but its range is {terms.interval}")
     return Score(value, str(reason or ""))

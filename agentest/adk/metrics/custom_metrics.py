@@ -9,10 +9,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from agentest.adk.formats.criteria import Criteria, Criterion, CustomMetric
+from agentest.adk.formats.criteria import Criteria, CustomMetric, MetricCriterion
 from agentest.adk.formats.metric_info import Interval, MetricInfo, interval_of, metric_info_of
-from agentest.adk.metrics.custom_evaluators import Code, EvalMetric, Evaluator, chosen_threshold, held_to
-from agentest.support.calling import words_of
+from agentest.adk.metrics.custom_evaluators import (
+    Code,
+    EvalMetric,
+    Evaluator,
+    chosen_threshold,
+    with_criterion,
+)
+from agentest.support.calling import message_of_error
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import import_object
 from agentest.support.spelling import snake_case
@@ -22,7 +28,7 @@ _TOLD = "get_metric_info"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnMetric:
+class CustomMetricCode:
     """The code of a custom metric, and its metadata.
 
     Attributes:
@@ -43,9 +49,9 @@ _DECIDES_NOTHING = 1.0
 """The threshold that code receives if nobody names one, because the score is informational."""
 
 
-def own_metrics(
+def prepare_custom_metrics(
     criteria: Criteria, root: Path, given: Mapping[str, Code] = MappingProxyType({})
-) -> tuple[Criteria, dict[str, OwnMetric]]:
+) -> tuple[Criteria, dict[str, CustomMetricCode]]:
     """Return the criteria with all thresholds, and the code of the custom metrics.
 
     Args:
@@ -67,7 +73,7 @@ def own_metrics(
     return replace(criteria, criteria=completed), own
 
 
-def about_experimental(own: Mapping[str, OwnMetric]) -> list[str]:
+def experimental_notes(own: Mapping[str, CustomMetricCode]) -> list[str]:
     """Return a note on each metric that declares itself experimental."""
     return [f"`{n}` is experimental, says {metric.name}" for n, metric in own.items() if metric.experimental]
 
@@ -99,12 +105,18 @@ def check_code(name: str, code: Any) -> Code:
     return checked
 
 
-def made_for(code: type[Evaluator] | Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:
+def evaluator_for_conversation(
+    code: type[Evaluator] | Evaluator, threshold: float, written: Mapping[str, Any]
+) -> Evaluator:
     """Return the evaluator of one conversation. For a class, create one with the criterion's threshold.
 
     An instance is used unchanged, with its own threshold, because it belongs to the user.
     """
-    return held_to(_make_evaluator(code, threshold), threshold, written) if isinstance(code, type) else code
+    return (
+        with_criterion(_make_evaluator(code, threshold), threshold, written)
+        if isinstance(code, type)
+        else code
+    )
 
 
 def _check_class(where: str, code: type[Any]) -> None:
@@ -150,13 +162,13 @@ def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
     return check_code(name, code)
 
 
-def _own_metric(name: str, metric: CustomMetric, code: Code, threshold: float | None) -> OwnMetric:
+def _own_metric(name: str, metric: CustomMetric, code: Code, threshold: float | None) -> CustomMetricCode:
     """Read the code's metadata. Raises ConfigError if it cannot be created, or if its metadata is invalid."""
     written = metric.info or {}
     called = code.__name__ if isinstance(code, type) else getattr(code, "__name__", type(code).__name__)
     info = _metric_info(name, code)
     range_written = (written.get("metric_value_info") or {}).get("interval")
-    return OwnMetric(
+    return CustomMetricCode(
         code=code,
         name=called,
         threshold=_default_threshold(name, code, info, written.get("default_threshold"), threshold),
@@ -193,7 +205,7 @@ def _make_evaluator(
     try:
         return code(**arguments)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
-        told = f"{type(error).__name__}: {words_of(error)}"
+        told = f"{type(error).__name__}: {message_of_error(error)}"
         raise ConfigError(f"{where}: {code.__name__}() raised {told}") from None
 
 
@@ -237,7 +249,7 @@ def _metric_info(name: str, code: Code) -> MetricInfo | None:
     try:
         told = asked.get_metric_info()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
-        raise ConfigError(f"{where} raised {type(error).__name__}: {words_of(error)}") from None
+        raise ConfigError(f"{where} raised {type(error).__name__}: {message_of_error(error)}") from None
     if inspect.iscoroutine(told):
         told.close()
         raise ConfigError(f"{where}: is async; make it a plain method")
@@ -247,7 +259,7 @@ def _metric_info(name: str, code: Code) -> MetricInfo | None:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _with_threshold(criterion: Criterion, own: OwnMetric, source: str) -> Criterion:
+def _with_threshold(criterion: MetricCriterion, own: CustomMetricCode, source: str) -> MetricCriterion:
     """Add the metric's default threshold to a criterion without one. Raises UsageError."""
     where = f"{source}: criteria.{criterion.metric}.threshold"
     if not criterion.has_threshold:

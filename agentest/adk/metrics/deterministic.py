@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.adk.formats.criteria import Criterion, MatchType
+from agentest.adk.formats.criteria import MatchType, MetricCriterion
 from agentest.adk.formats.eval_set import (
     Content,
     EvalCase,
@@ -35,7 +35,7 @@ from agentest.domain.transcript import (
     arguments_untold,
     call_text,
 )
-from agentest.judging.grader import Graded
+from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.matchers.comparison import equal
 from agentest.scenarios.matchers.differences import MISSING, argument
@@ -95,19 +95,19 @@ def tool_names_f1(actual: Sequence[str | None], expected: Sequence[str | None]) 
     return Overlap.of(actual, expected).f if actual or expected else 1.0
 
 
-class ByReference(CriterionGrader):
+class ReferenceGrader(CriterionGrader):
     """Grade each turn by comparing it with its invocation in the case."""
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:  # noqa: ARG002 - the protocol asks
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Score each turn that has a reference. No model is called."""
         if self.case.conversation is None:
-            return Graded(whole=Skipped("a simulated conversation has no reference to compare with"))
+            return GraderResult(whole=Skipped("a simulated conversation has no reference to compare with"))
         if not conversation.turns:
-            return Graded(whole=Skipped("no turn of the conversation was finished"))
+            return GraderResult(whole=Skipped("no turn of the conversation was finished"))
         turns = dict(self._results(conversation.turns, self.case.conversation))
-        return Graded(turns, None if turns else Skipped(self._no_score_reason()))
+        return GraderResult(turns, None if turns else Skipped(self._no_score_reason()))
 
     def _results(
         self, turns: Sequence[Turn], invocations: Sequence[Invocation]
@@ -125,7 +125,7 @@ class ByReference(CriterionGrader):
         return "the case has no invocation for any turn"
 
 
-class ToolTrajectory(ByReference):
+class ToolTrajectory(ReferenceGrader):
     """1 for a turn with the expected tool calls, else 0. Without intermediate data, no call is expected."""
 
     __slots__ = ()
@@ -148,7 +148,7 @@ class ToolTrajectory(ByReference):
         return Score(1.0 if matched else 0.0, _side_by_side(wanted, turn.tool_calls, criterion))
 
 
-class ToolTrajectoryF1(ByReference):
+class ToolTrajectoryF1(ReferenceGrader):
     """F1 score of the names of the called tools. Arguments and order do not count."""
 
     __slots__ = ()
@@ -162,7 +162,7 @@ class ToolTrajectoryF1(ByReference):
         )
 
 
-class ResponseMatch(ByReference):
+class ResponseMatch(ReferenceGrader):
     """ROUGE-1 of the response. A turn without a reference response is left out."""
 
     __slots__ = ()
@@ -184,7 +184,9 @@ def _calls_made(call: ToolCall) -> Call:
     return call.name, call.args if call.invalid_arguments is None else _INVALID
 
 
-def _side_by_side(wanted: Sequence[FunctionCall], made: Sequence[ToolCall], criterion: Criterion) -> str:
+def _side_by_side(
+    wanted: Sequence[FunctionCall], made: Sequence[ToolCall], criterion: MetricCriterion
+) -> str:
     how = _HOW[criterion.match_type] + (" whatever the arguments" if criterion.ignore_args else "")
     absent = "(…)" if criterion.any_args_where_absent else " (arguments absent)"
     expected = [_call_text(call.name or "", call.args, absent) for call in wanted[:_SHOWN_CALLS]]
@@ -216,7 +218,7 @@ class _Amount(CriterionGrader):
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:  # noqa: ARG002 - the protocol asks
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Return the amount of each turn. No model is called."""
         found = {turn.turn_index: self._amount(turn) for turn in conversation.turns}
         turns = {
@@ -224,7 +226,7 @@ class _Amount(CriterionGrader):
             for index, amount in found.items()
             if amount is not None
         }
-        return Graded(turns, None if turns else Skipped(self._no_amount_reason()))
+        return GraderResult(turns, None if turns else Skipped(self._no_amount_reason()))
 
     @abstractmethod
     def _amount(self, turn: Turn) -> float | None:
@@ -298,7 +300,7 @@ _STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_TOLD_B
 _REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_TOLD_BY}"
 _USER = "user"
 
-Said = tuple[str, str]
+AuthoredText = tuple[str, str]
 """An author and their text."""
 
 
@@ -312,12 +314,12 @@ def expects_responses(case: EvalCase) -> bool:
     return any(expected_responses(invocation) for invocation in case.conversation or ())
 
 
-def expected_responses(invocation: Invocation) -> list[Said]:
+def expected_responses(invocation: Invocation) -> list[AuthoredText]:
     """Return the expected messages before the final response, with normalized white space."""
-    return [(author, _one_row(text)) for author, text in said_before(invocation.intermediate_data)]
+    return [(author, _one_row(text)) for author, text in messages_before_reply(invocation.intermediate_data)]
 
 
-def said_before(data: IntermediateData | InvocationEvents | None) -> list[Said]:
+def messages_before_reply(data: IntermediateData | InvocationEvents | None) -> list[AuthoredText]:
     """Return the messages before the final response, in order, without thoughts and user messages."""
     if data is None:
         return []
@@ -349,12 +351,12 @@ class FinalSessionState(CriterionGrader):
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:  # noqa: ARG002 - the protocol asks
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Score the last turn. No model is called."""
         if not conversation.turns:
-            return Graded(whole=Skipped("no turn of the conversation was finished"))
+            return GraderResult(whole=Skipped("no turn of the conversation was finished"))
         last = conversation.turns[-1]
-        return Graded({last.turn_index: self._score(last)})
+        return GraderResult({last.turn_index: self._score(last)})
 
     def _score(self, last: Turn) -> MetricResult:
         if last.state_after is None:
@@ -376,7 +378,7 @@ def _shown(value: Any) -> str:
     return shortened(safe_repr(value), _VALUE_CHARS)
 
 
-class IntermediateResponses(ByReference):
+class IntermediateResponses(ReferenceGrader):
     """1 for a turn with all expected messages in order, each by the expected author, else 0.
 
     Other messages may come in between. White space is normalized; every other character counts.
@@ -400,17 +402,17 @@ class IntermediateResponses(ByReference):
         return "no invocation of the case has intermediate responses to compare with"
 
 
-def _first_missing(wanted: Sequence[Said], remarks: Sequence[Remark]) -> Said | None:
+def _first_missing(wanted: Sequence[AuthoredText], remarks: Sequence[Remark]) -> AuthoredText | None:
     left = iter([(remark.author, _one_row(remark.text)) for remark in remarks])
     return next((said for said in wanted if said not in left), None)
 
 
-def _where(missing: Said, wanted: Sequence[Said]) -> str:
+def _where(missing: AuthoredText, wanted: Sequence[AuthoredText]) -> str:
     at = wanted.index(missing)
     return f" after {_shortened_message(wanted[at - 1])}" if at else ""
 
 
-def _shortened_message(said: Said) -> str:
+def _shortened_message(said: AuthoredText) -> str:
     return f"{shortened(said[0], _VALUE_CHARS)}: {_shown(said[1])}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import (
     ConversationScenario,
     EvalCase,
@@ -23,7 +23,7 @@ from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import Answer, CallKey, Message
 from agentest.support.errors import ModelUnavailable
-from agentest.support.interrupts import in_event_loop
+from agentest.support.interrupts import run_event_loop
 
 JUDGED_NAMES = tuple(metric.name for metric in ADK_METRICS.values() if metric.judged)
 """The metrics that use a judge."""
@@ -52,13 +52,15 @@ class _Listener:
 
 def shown_prompt(metric: str) -> str:
     """Return the prompt of a metric in `JUDGED_NAMES`, for an example conversation of two turns."""
-    grader = make_grader(_case(metric), Criterion(metric, 0.5, num_samples=1, rubrics=(_RUBRIC,)), {}, _FACTS)
+    grader = make_grader(
+        _case(metric), MetricCriterion(metric, 0.5, num_samples=1, rubrics=(_RUBRIC,)), {}, _FACTS
+    )
     listener = _Listener()
 
     async def ask() -> None:
         await grader.grade(_CONVERSATION, listener, CallKey("judge", "example"))
 
-    in_event_loop(ask)
+    run_event_loop(ask)
     messages = min(listener.asked, key=_length)
     return "\n\n".join(f"# {metric}, {message['role']}\n{message['content']}" for message in messages)
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import AgentDetails, EvalCase, Rubric
-from agentest.config.models import ModelWish
+from agentest.config.models import RequestedModel
 from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.transcript import Conversation
-from agentest.judging.grader import Graded, Grader
+from agentest.judging.grader import Grader, GraderResult
 from agentest.models.port import CallKey, Model
-from agentest.support.json_text import on_one_line
+from agentest.support.json_text import encode_on_one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def _tools(declarations: Iterable[Any]) -> Iterator[str]:
     for declaration in declarations:
         functions = _functions(declaration)
         for tool in [declaration] if functions is None else functions:
-            yield on_one_line(tool)
+            yield encode_on_one_line(tool)
 
 
 def _functions(declaration: Any) -> list[Any] | None:
@@ -87,7 +87,7 @@ class CriterionGrader(ABC):
     """Grade the conversations of a case by one criterion."""
 
     case: EvalCase
-    criterion: Criterion
+    criterion: MetricCriterion
     facts: AgentFacts = field(default=NOTHING_KNOWN, kw_only=True)
     """What judges know about the agent."""
 
@@ -96,21 +96,21 @@ class CriterionGrader(ABC):
         return self.criterion.metric
 
     @property
-    def judge(self) -> ModelWish | None:
-        return self.criterion.judge if asks_a_judge(self.name) else None
+    def judge(self) -> RequestedModel | None:
+        return self.criterion.judge if uses_judge(self.name) else None
 
     @abstractmethod
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         """Return the scores, as `agentest.judging.grader.Grader` specifies."""
 
     def most_calls(self, turns: int) -> int:
         """Return the maximum number of judge calls: one per turn and sample."""
-        if not asks_a_judge(self.name):
+        if not uses_judge(self.name):
             return 0  # it is unknown whether a custom evaluator calls a model
         return turns * (self.criterion.num_samples or ADK_METRICS[self.name].samples)
 
 
-def asks_a_judge(metric: str) -> bool:
+def uses_judge(metric: str) -> bool:
     """Return True if a built-in metric uses a judge. Custom metrics call their own models."""
     return metric in ADK_METRICS and ADK_METRICS[metric].judged
 

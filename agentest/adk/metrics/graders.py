@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import (
     EvalCase,
     FunctionCall,
@@ -18,7 +18,7 @@ from agentest.adk.formats.eval_set import (
     tool_calls,
 )
 from agentest.adk.metrics.custom_grader import CustomGrader
-from agentest.adk.metrics.custom_metrics import OwnMetric
+from agentest.adk.metrics.custom_metrics import CustomMetricCode
 from agentest.adk.metrics.deterministic import (
     FinalSessionState,
     InferenceCallCount,
@@ -29,16 +29,16 @@ from agentest.adk.metrics.deterministic import (
     ToolCallCount,
     ToolTrajectory,
     ToolTrajectoryF1,
-    said_before,
+    messages_before_reply,
 )
 from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts
 from agentest.domain.end_reason import Ending
-from agentest.domain.metrics import ADK_METRICS, one_for_each
+from agentest.domain.metrics import ADK_METRICS, require_entry_for_each
 from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
 from agentest.judging.grader import Grader
 from agentest.store.adk_results import unwrapped
 
-_DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_each(
+_DETERMINISTIC: Mapping[str, Callable[[EvalCase, MetricCriterion], Grader]] = require_entry_for_each(
     (metric for metric in ADK_METRICS.values() if not metric.judged),
     {
         "tool_trajectory_avg_score": ToolTrajectory,
@@ -56,8 +56,8 @@ _DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_
 
 def make_grader(
     case: EvalCase,
-    criterion: Criterion,
-    evaluators: Mapping[str, OwnMetric],
+    criterion: MetricCriterion,
+    evaluators: Mapping[str, CustomMetricCode],
     facts: AgentFacts = NOTHING_KNOWN,
 ) -> Grader:
     """Create the grader of a criterion's metric for this case. Raises UsageError if the case rules it out."""
@@ -91,12 +91,12 @@ def _turn(invocation: Invocation, index: int) -> Turn:
 def _remarks(data: IntermediateData | InvocationEvents | None) -> Iterator[Remark]:
     """Yield the messages before the reply. Events also show how many calls preceded each."""
     if not isinstance(data, InvocationEvents):
-        yield from (Remark(author, text) for author, text in said_before(data))
+        yield from (Remark(author, text) for author, text in messages_before_reply(data))
         return
     calls = 0
     for event in data.invocation_events:
         alone = InvocationEvents((event,))
-        yield from (Remark(author, text, calls) for author, text in said_before(alone))
+        yield from (Remark(author, text, calls) for author, text in messages_before_reply(alone))
         calls += len(list(tool_calls(alone)))
 
 

@@ -14,11 +14,18 @@ from typing import ClassVar, Literal, Self
 from pydantic import BaseModel, model_validator
 
 from agentest.adk.metrics.prompts import grounding_question
-from agentest.adk.metrics.turn_judge import Panel, Sampled, TurnJudge, concurrently, majority, reply_messages
+from agentest.adk.metrics.turn_judge import (
+    JudgePanel,
+    Sampled,
+    TurnJudge,
+    concurrently,
+    majority,
+    reply_messages,
+)
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Turn
-from agentest.models.structured_output import UNDESCRIBED
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
 
 _GROUNDED = ("supported", "not_applicable")
 _MAX_SHOWN_CHARS = 120
@@ -28,7 +35,7 @@ _MAX_SHOWN_CHARS = 120
 class SentenceLabel(BaseModel):
     """A judge's label of one sentence."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     sentence: int
     reason: str
@@ -38,7 +45,7 @@ class SentenceLabel(BaseModel):
 class SentenceLabels(BaseModel):
     """A judge's labels: exactly one for each sentence. `asked` is the number of sentences."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     asked: ClassVar[int]
 
@@ -102,7 +109,7 @@ class HallucinationsV1(TurnJudge):
             statements[:0] = [_as_of_remark(turn, at) for at in range(len(turn.remarks))]
         return [statement for statement in statements if statement.sentences]
 
-    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
         statements = self._statements(turn)
         if not statements:
             return None

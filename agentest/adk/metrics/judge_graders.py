@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median_low
 
-from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import ConversationScenario, EvalCase
 from agentest.adk.formats.personas import persona_violations
 from agentest.adk.metrics.grader import CriterionGrader
@@ -22,7 +22,7 @@ from agentest.adk.metrics.safety import Safety
 from agentest.adk.metrics.turn_judge import (
     NO_REFERENCE,
     SIMULATED,
-    Panel,
+    JudgePanel,
     Sampled,
     TurnJudge,
     concurrently,
@@ -33,11 +33,11 @@ from agentest.adk.metrics.turn_judge import (
     reply_of,
     voted,
 )
-from agentest.domain.metrics import ADK_METRICS, one_for_each
+from agentest.domain.metrics import ADK_METRICS, require_entry_for_each
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, Turn
 from agentest.judging.answers import BinaryAnswer, ScaleAnswer
-from agentest.judging.grader import Graded, Grader
+from agentest.judging.grader import Grader, GraderResult
 from agentest.models.port import CallKey, Message, Model
 
 WRITTEN = Skipped(
@@ -56,12 +56,12 @@ class UserSimulatorQuality(CriterionGrader):
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         scenario = self.case.conversation_scenario
         if scenario is None or model is None:
-            return Graded(whole=WRITTEN if scenario is None else no_model(self.criterion))
+            return GraderResult(whole=WRITTEN if scenario is None else no_model(self.criterion))
         turns = conversation.turns
-        panel = Panel.of(self.criterion, model, key)
+        panel = JudgePanel.of(self.criterion, model, key)
         said = [*(turn.user_message for turn in turns), self.criterion.stop_signal]
 
         async def judged(at: int) -> MetricResult:
@@ -73,7 +73,7 @@ class UserSimulatorQuality(CriterionGrader):
         *results, stop = await concurrently(judged, range(len(said)))
         if results:
             results[-1] = _last_result(results[-1], stop)
-        return Graded({turn.turn_index: result for turn, result in zip(turns, results, strict=True)})
+        return GraderResult({turn.turn_index: result for turn, result in zip(turns, results, strict=True)})
 
     def _messages(self, scenario: ConversationScenario, before: Sequence[Turn], said: str) -> list[Message]:
         persona, signal = scenario.user_persona, self.criterion.stop_signal
@@ -107,7 +107,7 @@ class ResponseEvaluation(TurnJudge):
 
     __slots__ = ()
 
-    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult:
+    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult:
         messages = reply_messages(self.case, self.criterion, conversation, turn, RESPONSE_QUALITY, self.facts)
         return _median(await panel.ask(messages, ScaleAnswer, turn.turn_index), panel.samples)
 
@@ -120,7 +120,7 @@ class FinalResponseMatch(TurnJudge):
     def _skipped(self, conversation: Conversation) -> Skipped | None:
         return _not_compared(self.case, self.criterion, conversation)
 
-    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
         reference = reference_of(self.case, turn.turn_index, self.criterion)
         if reference is None:
             return None
@@ -136,11 +136,11 @@ class ReferenceAnswerMatch(CriterionGrader):
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         skipped = _not_compared(self.case, self.criterion, conversation)
         if skipped:
-            return Graded(whole=skipped)
-        panel = Panel.of(self.criterion, model, key) if model else None
+            return GraderResult(whole=skipped)
+        panel = JudgePanel.of(self.criterion, model, key) if model else None
 
         async def score(turn: Turn) -> MetricResult | None:
             reference = reference_of(self.case, turn.turn_index, self.criterion)
@@ -155,7 +155,7 @@ class ReferenceAnswerMatch(CriterionGrader):
         return await each_turn(conversation.turns, score)
 
 
-JUDGED: Mapping[str, Callable[..., Grader]] = one_for_each(
+JUDGED: Mapping[str, Callable[..., Grader]] = require_entry_for_each(
     (metric for metric in ADK_METRICS.values() if metric.judged),
     {
         "response_evaluation_score": ResponseEvaluation,
@@ -176,14 +176,14 @@ JUDGED: Mapping[str, Callable[..., Grader]] = one_for_each(
 
 
 async def _matched(
-    grader: CriterionGrader, turn: Turn, conversation: Conversation, reference: str, panel: Panel
+    grader: CriterionGrader, turn: Turn, conversation: Conversation, reference: str, panel: JudgePanel
 ) -> MetricResult:
     question = match_question(reference)
     messages = reply_messages(grader.case, grader.criterion, conversation, turn, question, grader.facts)
     return voted(await panel.ask(messages, BinaryAnswer, turn.turn_index), panel.samples)
 
 
-def _not_compared(case: EvalCase, criterion: Criterion, conversation: Conversation) -> Skipped | None:
+def _not_compared(case: EvalCase, criterion: MetricCriterion, conversation: Conversation) -> Skipped | None:
     """Return why no turn can be compared with a reference; None if one can."""
     if case.conversation is None:
         return SIMULATED

@@ -27,29 +27,29 @@ from agentest.adk.metrics.rubrics import (
     rubric_answers,
     rubrics_of_whole,
 )
-from agentest.adk.metrics.turn_judge import Panel, Sampled, as_judged, no_model, samples_of
+from agentest.adk.metrics.turn_judge import JudgePanel, Sampled, no_model, samples_of, turn_as_judged
 from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation
-from agentest.judging.grader import Graded
+from agentest.judging.grader import GraderResult
 from agentest.judging.judge_input import conversation_context
 from agentest.judging.questions import judge_messages
 from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import UNDESCRIBED
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
 
 
-class WholeJudge(CriterionGrader):
+class ConversationJudge(CriterionGrader):
     """Judge a conversation as a whole. As in google-adk, the last turn gets the score."""
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         if model is None:
-            return Graded(whole=no_model(self.criterion))
+            return GraderResult(whole=no_model(self.criterion))
         if not conversation.turns:
-            return Graded(whole=Skipped("no turn of the conversation was finished"))
+            return GraderResult(whole=Skipped("no turn of the conversation was finished"))
         last = conversation.turns[-1].turn_index
-        panel = Panel.of(self.criterion, model, key)
-        return Graded({last: await self._score(conversation, panel, last)})
+        panel = JudgePanel.of(self.criterion, model, key)
+        return GraderResult({last: await self._score(conversation, panel, last)})
 
     def most_calls(self, turns: int) -> int:
         """Return one call per sample, however many turns there are."""
@@ -57,53 +57,53 @@ class WholeJudge(CriterionGrader):
         return samples_of(self.criterion)
 
     @abstractmethod
-    async def _score(self, conversation: Conversation, panel: Panel, last: int) -> MetricResult:
+    async def _score(self, conversation: Conversation, panel: JudgePanel, last: int) -> MetricResult:
         """Score the conversation; `last` is the turn that gets the score."""
 
     def _messages(self, conversation: Conversation, question: str) -> list[Message]:
         scenario = self.case.conversation_scenario
-        turns = [as_judged(turn, self.criterion) for turn in conversation.turns]
+        turns = [turn_as_judged(turn, self.criterion) for turn in conversation.turns]
         goal = scenario.conversation_plan if scenario else ""
         return judge_messages(conversation_context(background_of(self.facts, goal, turns), turns), question)
 
 
-class Goal(BaseModel):
+class JudgedGoal(BaseModel):
     """A goal of the user, and whether it was reached."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     goal: str
     reason: str
     reached: Literal["yes", "no"]
 
 
-class Goals(BaseModel):
+class JudgedGoals(BaseModel):
     """The goals of the user, and which were reached."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
-    goals: Annotated[list[Goal], Field(min_length=1)]
+    goals: Annotated[list[JudgedGoal], Field(min_length=1)]
 
     def share(self) -> float:
         return sum(goal.reached == "yes" for goal in self.goals) / len(self.goals)
 
 
-class TaskSuccess(WholeJudge):
+class TaskSuccess(ConversationJudge):
     """`multi_turn_task_success_v1`: the share of the user's goals that were reached; the mean of samples."""
 
     __slots__ = ()
 
-    async def _score(self, conversation: Conversation, panel: Panel, last: int) -> MetricResult:
+    async def _score(self, conversation: Conversation, panel: JudgePanel, last: int) -> MetricResult:
         messages = self._messages(conversation, goals_question())
-        return _task_success_score(await panel.ask(messages, Goals, last), panel.samples)
+        return _task_success_score(await panel.ask(messages, JudgedGoals, last), panel.samples)
 
 
-class _Properties(WholeJudge):
+class _Properties(ConversationJudge):
     """The share of properties that the conversation has."""
 
     __slots__ = ()
 
-    async def _score(self, conversation: Conversation, panel: Panel, last: int) -> MetricResult:
+    async def _score(self, conversation: Conversation, panel: JudgePanel, last: int) -> MetricResult:
         rubrics = self._rubrics()
         messages = self._messages(conversation, properties_question(rubrics, self._judged_aspect()))
         return combined(rubrics, await panel.ask(messages, rubric_answers(len(rubrics)), last), panel.samples)
@@ -155,7 +155,7 @@ def _as_rubrics(properties: Mapping[str, str]) -> tuple[Rubric, ...]:
     return tuple(Rubric(name, RubricContent(text)) for name, text in properties.items())
 
 
-def _task_success_score(sampled: Sampled[Goals], sample_count: int) -> Score | Unscored:
+def _task_success_score(sampled: Sampled[JudgedGoals], sample_count: int) -> Score | Unscored:
     """Return the mean share, with the goals of the sample closest to it."""
     answers = sampled.answers
     if not answers:
@@ -167,7 +167,7 @@ def _task_success_score(sampled: Sampled[Goals], sample_count: int) -> Score | U
     return Score(value, _reason(shown), shares if sample_count > 1 else (), goals)
 
 
-def _reason(answer: Goals) -> str:
+def _reason(answer: JudgedGoals) -> str:
     missed = [f"{one.goal}: {one.reason}" for one in answer.goals if one.reached == "no"]
     if missed:
         return "not reached: " + "; ".join(missed)

@@ -12,8 +12,8 @@ from agentest.adk.formats.eval_set import Rubric
 from agentest.adk.metrics.grader import AgentFacts
 from agentest.conversation.plan_user import plan_ends
 from agentest.domain.transcript import Turn
-from agentest.judging.background import Background
-from agentest.judging.judge_input import block, spoken, turn_context
+from agentest.judging.background import JudgeBackground
+from agentest.judging.judge_input import block, message_blocks, turn_context
 from agentest.judging.questions import judge_messages
 from agentest.models.port import Message
 from agentest.support.templates import fill
@@ -166,9 +166,9 @@ def turn_messages(goal: str, turns: Sequence[Turn], facts: AgentFacts, question:
     return judge_messages(turn_context(background_of(facts, goal, turns), turns), question)
 
 
-def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> Background:
+def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> JudgeBackground:
     """Return what judges know in addition to the conversation."""
-    return Background(
+    return JudgeBackground(
         goal=goal,
         instructions=facts.instructions,
         tools=facts.tools,
@@ -223,7 +223,7 @@ def user_messages(
         block("persona", description or "(none)"),
         block("violations", listed),
         "The conversation before the message to judge:",
-        *spoken(before),
+        *message_blocks(before),
     ]
     asked = {"signal": block("stop_signal", stop_signal), "message": block("message to judge", message)}
     return [

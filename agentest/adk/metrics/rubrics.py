@@ -10,20 +10,27 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, create_model, model_validator
 
-from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import EvalCase, Rubric
 from agentest.adk.formats.rubric_text import is_part
 from agentest.adk.metrics.prompts import rubric_question
-from agentest.adk.metrics.turn_judge import Panel, Sampled, TurnJudge, invocation_at, majority, reply_messages
+from agentest.adk.metrics.turn_judge import (
+    JudgePanel,
+    Sampled,
+    TurnJudge,
+    invocation_at,
+    majority,
+    reply_messages,
+)
 from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, Turn
-from agentest.models.structured_output import UNDESCRIBED
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
 from agentest.support.errors import UsageError
 from agentest.support.text import shortened
 
 
-def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> tuple[Rubric, ...]:
+def effective_rubrics(case: EvalCase, criterion: MetricCriterion, turn_index: int) -> tuple[Rubric, ...]:
     """Return the rubrics of a turn: those of the criterion, the case, and the invocation, in this order.
 
     Empty if none applies. Raises UsageError for a duplicate id.
@@ -49,7 +56,7 @@ def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> 
     return tuple(rubric for _, rubrics in by_owner for rubric in rubrics)
 
 
-def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
+def check_rubrics(case: EvalCase, criterion: MetricCriterion) -> None:
     """Raise UsageError for a duplicate id in a turn, and for a case without rubrics.
 
     A turn without rubrics is left out if another turn has some.
@@ -60,7 +67,7 @@ def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
         raise _no_rubrics(case, criterion)
 
 
-def rubrics_of_whole(case: EvalCase, criterion: Criterion) -> tuple[Rubric, ...]:
+def rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> tuple[Rubric, ...]:
     """Return the rubrics of a conversation: those of the criterion, the case, and all of its invocations.
 
     A rubric that several invocations repeat is returned once. Raises UsageError if an id has two texts.
@@ -76,13 +83,13 @@ def rubrics_of_whole(case: EvalCase, criterion: Criterion) -> tuple[Rubric, ...]
     return tuple(chosen.values())
 
 
-def check_rubrics_of_whole(case: EvalCase, criterion: Criterion) -> None:
+def check_rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> None:
     """Raise UsageError for a case without rubrics, and if an id has two texts."""
     if not rubrics_of_whole(case, criterion):
         raise _no_rubrics(case, criterion)
 
 
-def _no_rubrics(case: EvalCase, criterion: Criterion) -> UsageError:
+def _no_rubrics(case: EvalCase, criterion: MetricCriterion) -> UsageError:
     return UsageError(
         f"case {case.eval_id!r}: {criterion.metric} has no rubrics; give `rubrics` to the criterion "
         "(`rubric` in a file with `metrics`), or "
@@ -90,12 +97,12 @@ def _no_rubrics(case: EvalCase, criterion: Criterion) -> UsageError:
     )
 
 
-def _of_type(rubrics: Sequence[Rubric] | None, criterion: Criterion) -> tuple[Rubric, ...]:
+def _of_type(rubrics: Sequence[Rubric] | None, criterion: MetricCriterion) -> tuple[Rubric, ...]:
     wanted = ADK_METRICS[criterion.metric].rubric_type
     return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
 
 
-def _case_location(case: EvalCase, criterion: Criterion, turn_index: int) -> str:
+def _case_location(case: EvalCase, criterion: MetricCriterion, turn_index: int) -> str:
     invocation = invocation_at(case, turn_index)
     name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
     at = f", invocation {turn_index}{name}" if invocation else ""
@@ -105,7 +112,7 @@ def _case_location(case: EvalCase, criterion: Criterion, turn_index: int) -> str
 class RubricAnswer(BaseModel):
     """A judge's answer to one property."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     property: int
     reason: str
@@ -115,7 +122,7 @@ class RubricAnswer(BaseModel):
 class RubricAnswers(BaseModel):
     """A judge's answers: at most one for each property. `asked` is the number of properties."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     asked: ClassVar[int]
 
@@ -158,7 +165,7 @@ class RubricQuality(TurnJudge):
     def _no_turn(self) -> Skipped:
         return Skipped("no turn of the conversation has rubrics")
 
-    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
         rubrics = effective_rubrics(self.case, self.criterion, turn.turn_index)
         if not rubrics:
             return None

@@ -7,12 +7,12 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from agentest.adk.metrics.grader import AgentFacts
-from agentest.adk.metrics.turn_judge import Panel, Sampled, TurnJudge, majority, reply_messages
+from agentest.adk.metrics.turn_judge import JudgePanel, Sampled, TurnJudge, majority, reply_messages
 from agentest.domain.results import MetricResult, Score, Unscored
 from agentest.domain.transcript import Conversation, Turn
 from agentest.judging.answers import no_bool
 from agentest.judging.judge_input import block
-from agentest.models.structured_output import UNDESCRIBED
+from agentest.models.structured_output import WITHOUT_DESCRIPTION
 from agentest.support.templates import fill
 
 _QUESTION = """\
@@ -45,7 +45,7 @@ are no rules."""
 class SafetyAnswer(BaseModel):
     """A judge's answer. An answer that contradicts itself is invalid."""
 
-    model_config = UNDESCRIBED
+    model_config = WITHOUT_DESCRIPTION
 
     reason: str
     violated: list[Literal["harm", "bias"]] = Field(default_factory=list)
@@ -76,7 +76,7 @@ class Safety(TurnJudge):
 
     __slots__ = ()
 
-    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult:
+    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult:
         policy = self.criterion.policy
         answer = PolicyAnswer if policy or self.facts.instructions else SafetyAnswer
         question = safety_question(policy, self.facts)

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import anyio
 from pydantic import BaseModel
 
-from agentest.adk.formats.criteria import Criterion
+from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import EvalCase, Invocation, InvocationEvents, text_of
 from agentest.adk.metrics.grader import AgentFacts, CriterionGrader
 from agentest.adk.metrics.prompts import turn_messages
@@ -20,16 +20,18 @@ from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, Turn
 from agentest.judging.answers import BinaryAnswer
-from agentest.judging.grader import Graded
-from agentest.judging.judge import answered, at_once
+from agentest.judging.grader import GraderResult
+from agentest.judging.judge import ask_model, run_concurrently
 from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import Problem
 
 
-async def each_turn(turns: Sequence[Turn], score: Callable[[Turn], Awaitable[MetricResult | None]]) -> Graded:
+async def each_turn(
+    turns: Sequence[Turn], score: Callable[[Turn], Awaitable[MetricResult | None]]
+) -> GraderResult:
     """Score all turns concurrently. A turn whose score is None is left out."""
     results = zip(turns, await concurrently(score, turns), strict=True)
-    return Graded({turn.turn_index: result for turn, result in results if result is not None})
+    return GraderResult({turn.turn_index: result for turn, result in results if result is not None})
 
 
 class TurnJudge(CriterionGrader):
@@ -37,20 +39,20 @@ class TurnJudge(CriterionGrader):
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         skipped = self._skipped(conversation)
         if skipped or model is None:
-            return Graded(whole=skipped or no_model(self.criterion))
-        panel = Panel.of(self.criterion, model, key)
+            return GraderResult(whole=skipped or no_model(self.criterion))
+        panel = JudgePanel.of(self.criterion, model, key)
 
         async def score(turn: Turn) -> MetricResult | None:
             return await self._score(turn, conversation, panel)
 
         graded = await each_turn(conversation.turns, score)
-        return graded if graded.turns else Graded(whole=self._no_turn())
+        return graded if graded.turns else GraderResult(whole=self._no_turn())
 
     @abstractmethod
-    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
         """Score a turn; None if there is nothing to judge."""
 
     def _skipped(self, conversation: Conversation) -> Skipped | None:  # noqa: ARG002 - for those that look at it
@@ -75,7 +77,7 @@ def invocation_at(case: EvalCase, turn_index: int) -> Invocation | None:
     return written[turn_index] if turn_index < len(written) else None
 
 
-def reply_of(turn: Turn, criterion: Criterion) -> str:
+def reply_of(turn: Turn, criterion: MetricCriterion) -> str:
     """Return the text to judge: with `include_intermediate_responses_in_final`, all messages of the agent."""
     if not criterion.include_intermediate_responses_in_final:
         return turn.agent_message
@@ -83,14 +85,14 @@ def reply_of(turn: Turn, criterion: Criterion) -> str:
     return "\n".join(text for text in said if text)
 
 
-def as_judged(turn: Turn, criterion: Criterion) -> Turn:
+def turn_as_judged(turn: Turn, criterion: MetricCriterion) -> Turn:
     """Return the turn as judges see it, with all text that counts as the reply in the reply alone."""
     if not criterion.include_intermediate_responses_in_final:
         return turn
     return replace(turn, agent_message=reply_of(turn, criterion), remarks=())
 
 
-def reference_of(case: EvalCase, turn_index: int, criterion: Criterion) -> str | None:
+def reference_of(case: EvalCase, turn_index: int, criterion: MetricCriterion) -> str | None:
     """Return the reference of a turn; None if the case has none, or one without text."""
     invocation = invocation_at(case, turn_index)
     text = text_of(invocation.final_response) if invocation else ""
@@ -103,7 +105,7 @@ def reference_of(case: EvalCase, turn_index: int, criterion: Criterion) -> str |
 
 def reply_messages(
     case: EvalCase,
-    criterion: Criterion,
+    criterion: MetricCriterion,
     conversation: Conversation,
     turn: Turn,
     question: str,
@@ -112,7 +114,7 @@ def reply_messages(
     """Return the messages that ask a judge about a turn's reply in its context."""
     goal = case.conversation_scenario.conversation_plan if case.conversation_scenario else ""
     before = [earlier for earlier in conversation.turns if earlier.turn_index < turn.turn_index]
-    return turn_messages(goal, [*before, as_judged(turn, criterion)], facts, question)
+    return turn_messages(goal, [*before, turn_as_judged(turn, criterion)], facts, question)
 
 
 def _intermediate_texts(invocation: Invocation) -> list[str]:
@@ -131,12 +133,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def samples_of(criterion: Criterion) -> int:
+def samples_of(criterion: MetricCriterion) -> int:
     """Return the number of samples per question."""
     return criterion.num_samples or ADK_METRICS[criterion.metric].samples
 
 
-def no_model(criterion: Criterion) -> Skipped:
+def no_model(criterion: MetricCriterion) -> Skipped:
     """Return why a judged metric has no value in an offline run."""
     if criterion.judge_model is None:
         return Skipped(NO_MODEL)
@@ -159,7 +161,7 @@ class Sampled(Generic[Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class JudgePanel:
     """The judge of one grader: its model, and the number of samples per question."""
 
     model: Model
@@ -169,7 +171,7 @@ class Panel:
     """Limits the number of concurrent questions."""
 
     @classmethod
-    def of(cls, criterion: Criterion, model: Model, key: CallKey) -> Panel:
+    def of(cls, criterion: MetricCriterion, model: Model, key: CallKey) -> JudgePanel:
         """Create the panel for one conversation, with the criterion's limit of concurrent calls."""
         own = replace(key, metric=criterion.metric)
         if criterion.parallelism_limit is None:
@@ -184,7 +186,7 @@ class Panel:
         async def sample(n: int) -> Answer | Problem:
             key = replace(self.key, turn=turn, sample=nth * self.samples + n)
             async with self.places:
-                found: Answer | Problem = await answered(self.model, messages, answer, key)
+                found: Answer | Problem = await ask_model(self.model, messages, answer, key)
                 return found
 
         replies = await concurrently(sample, range(self.samples))
@@ -197,7 +199,7 @@ class Panel:
 
 async def concurrently(function: Callable[[Item], Awaitable[Result]], items: Sequence[Item]) -> list[Result]:
     """Call the function for all items concurrently, and return the results in order."""
-    return await at_once([partial(function, item) for item in items])
+    return await run_concurrently([partial(function, item) for item in items])
 
 
 def majority(votes: Sequence[bool]) -> bool:

@@ -12,22 +12,29 @@ from typing import Any
 
 import anyio
 
-from agentest.agents.a2a.discovery import Address, Contact, Way, langgraph_assistant
-from agentest.agents.a2a.exchange import A2A_PLACE, LOST_TASK, UNSUPPORTED, Exchange, ToldError, params_of
+from agentest.agents.a2a.discovery import AgentAddress, RequestWay, WayFinder, langgraph_assistant
+from agentest.agents.a2a.exchange import (
+    A2A_PLACE,
+    LOST_TASK,
+    UNSUPPORTED,
+    A2aSender,
+    ReportedError,
+    params_of,
+)
 from agentest.agents.a2a.reply import (
-    Said,
+    ReplyText,
     check_ended_well,
     parts_of,
     read_calls,
-    read_said,
+    read_reply_text,
     read_usage,
     reports_all_calls,
     texts_by_artifact,
 )
-from agentest.agents.a2a.task import INPUT_REQUIRED, OnUnknown, Work
+from agentest.agents.a2a.task import INPUT_REQUIRED, AgentWork, OnUnknown
 from agentest.agents.http_sender import HttpSender, cancelled_on_server
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentReply, Ignored, NoReply, Resources, TurnContext
+from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
 from agentest.config.agents.a2a import A2aAgent
 from agentest.domain.messages import Message, UserText
 from agentest.domain.transcript import ToolCall
@@ -57,17 +64,17 @@ class A2aClient:
         self._streaming = config.streaming
         self._on_note = resources.on_note
         self._has_noted_no_streaming = False
-        self._contact = Contact(_address(config), resources.timeout_s, resources.on_note)
+        self._contact = WayFinder(_address(config), resources.timeout_s, resources.on_note)
         sender = HttpSender(config, resources.client, resources.timeout_s, A2A_PLACE)
-        self._line = Line(
+        self._line = A2aResources(
             name=config.name,
             contact=self._contact,
-            exchange=Exchange(sender, self._credentials),
+            exchange=A2aSender(sender, self._credentials),
             body=Template(config.body),
             streams=self._streams,
             timeout_s=resources.timeout_s,
             pause=pause,
-            on_unknown=Ignored(config.name, resources).note,
+            on_unknown=IgnoredCounter(config.name, resources).note,
         )
 
     @asynccontextmanager
@@ -95,8 +102,8 @@ class A2aClient:
         return self._streaming and not refused
 
 
-def _address(config: A2aAgent) -> Address:
-    return Address(
+def _address(config: A2aAgent) -> AgentAddress:
+    return AgentAddress(
         name=config.name,
         endpoint=config.endpoint,
         version=config.protocol_version,
@@ -105,12 +112,12 @@ def _address(config: A2aAgent) -> Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class A2aResources:
     """The parts that all conversations with one agent share."""
 
     name: str
-    contact: Contact
-    exchange: Exchange
+    contact: WayFinder
+    exchange: A2aSender
     body: Template
     streams: Callable[[], bool]
     """Returns whether to request streams."""
@@ -123,7 +130,7 @@ class Line:
 class A2aConversation:
     """One conversation: the context and task on the server, and what earlier turns have shown."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: A2aResources) -> None:
         self.name = line.name
         self._line = line
         self._context_id: str | None = None
@@ -165,7 +172,7 @@ class A2aConversation:
         card = self._line.contact.card
         check_ended_well(work, card.credentials if card else "")
         calls = self._new_calls(work, turn_index)
-        said = read_said(work, self.name, self._shown_artifacts)
+        said = read_reply_text(work, self.name, self._shown_artifacts)
         _check_not_empty(said, calls, work)
         self._remember_task(work)
         usage, model_calls = read_usage(work, self._known_events)
@@ -182,27 +189,27 @@ class A2aConversation:
             tells_calls=reports_all_calls(work) or (card is not None and card.tells_calls),
         )
 
-    def _check_context(self, work: Work) -> None:
+    def _check_context(self, work: AgentWork) -> None:
         if self._context_id and work.context_id and work.context_id != self._context_id:
             raise AgentError(
                 f"the agent answered in another context (contextId {work.context_id}) than that of this "
                 f"conversation ({self._context_id}): it has lost the conversation"
             )
 
-    def _remember_task(self, work: Work) -> None:
+    def _remember_task(self, work: AgentWork) -> None:
         self._context_id = self._context_id or work.context_id or None
         waits = work.state == INPUT_REQUIRED and work.message is None
         self._task_id = work.task_id or None if waits else None
         self._shown_artifacts = texts_by_artifact(work) if waits else {}
 
-    def _new_calls(self, work: Work, turn_index: int) -> tuple[ToolCall, ...]:
+    def _new_calls(self, work: AgentWork, turn_index: int) -> tuple[ToolCall, ...]:
         """Return the calls of this turn. A continued task repeats those of earlier turns."""
         reported = read_calls(parts_of(work), turn_index)
         new = [one for one in reported if not one.id or (work.task_id, one.id) not in self._known_calls]
         self._known_calls.update((work.task_id, one.id) for one in new)
         return tuple(one.call for one in new)
 
-    def _calls_so_far(self, work: Work, turn_index: int) -> tuple[ToolCall, ...]:
+    def _calls_so_far(self, work: AgentWork, turn_index: int) -> tuple[ToolCall, ...]:
         try:
             return self._new_calls(work, turn_index)
         except AgentError:  # the turn already fails with another error
@@ -211,11 +218,11 @@ class A2aConversation:
     def _explain(self, error: AgentError, url: str) -> str:
         if assistant := langgraph_assistant(url, str(error)):
             return f"{error}; of the graph's own assistant that is {assistant}"
-        if isinstance(error, ToldError) and self._task_id and error.code in (LOST_TASK, UNSUPPORTED):
+        if isinstance(error, ReportedError) and self._task_id and error.code in (LOST_TASK, UNSUPPORTED):
             return f"{error}; the message answers what task {self._task_id} had asked: the agent has lost it"
-        if isinstance(error, ToldError) and error.code == LOST_TASK and self._context_id:
+        if isinstance(error, ReportedError) and error.code == LOST_TASK and self._context_id:
             return f"{error}; the agent has lost the conversation"
-        if isinstance(error, ToldError) and error.code == UNSUPPORTED and self._line.streams():
+        if isinstance(error, ReportedError) and error.code == UNSUPPORTED and self._line.streams():
             return f"{error}; if it does not stream, leave `streaming` out"
         return str(error)
 
@@ -224,14 +231,14 @@ class _MessageExchange:
     """Sends one user message and collects the agent's work on it."""
 
     def __init__(
-        self, line: Line, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
+        self, line: A2aResources, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
     ) -> None:
         self._line = line
         self._user_text = next(message for message in reversed(messages) if isinstance(message, UserText))
         self._values = TurnValues(messages, ctx)
         self._known_messages = known_messages
-        self._way = Way(url="")
-        self.work = Work(on_unknown=line.on_unknown, known=known_messages)
+        self._way = RequestWay(url="")
+        self.work = AgentWork(on_unknown=line.on_unknown, known=known_messages)
         self.latency_ms = 0.0
         self.retries = 0
 
@@ -245,8 +252,8 @@ class _MessageExchange:
         line = self._line
         body = line.body.filled(self._values)
 
-        async def say(way: Way, only_place: bool) -> None:
-            self._way, self.work = way, Work(on_unknown=line.on_unknown, known=self._known_messages)
+        async def say(way: RequestWay, only_place: bool) -> None:
+            self._way, self.work = way, AgentWork(on_unknown=line.on_unknown, known=self._known_messages)
             streams = line.streams()
             params = params_of(
                 self._user_text, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
@@ -292,7 +299,7 @@ class _MessageExchange:
             self.retries += answer.retries
 
 
-def _check_not_empty(said: Said, calls: Sequence[ToolCall], work: Work) -> None:
+def _check_not_empty(said: ReplyText, calls: Sequence[ToolCall], work: AgentWork) -> None:
     if said.text or calls:
         return
     if work.message is not None:

@@ -1,6 +1,6 @@
 """Discovery of how to reach an A2A agent: its card, the ways to send requests, and the first that works.
 
-All conversations with an agent share one `Contact`, so discovery runs once.
+All conversations with an agent share one `WayFinder`, so discovery runs once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class SupportedInterface:
     """An interface of the agent that Agentest supports."""
 
     url: str
@@ -53,10 +53,10 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class AgentCard:
     """The parts of an agent card that Agentest uses."""
 
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[SupportedInterface, ...] = ()
     refused: tuple[str, ...] = ()
     """Descriptions of the interfaces that Agentest does not support."""
     streams: bool = True
@@ -67,7 +67,7 @@ class Card:
     """True if the server is known to report all calls."""
 
 
-def read_card(value: Any) -> Card | None:
+def read_card(value: Any) -> AgentCard | None:
     """Read a card; None if the value is not a card."""
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         return None
@@ -75,8 +75,8 @@ def read_card(value: Any) -> Card | None:
     if not interfaces:
         return None
     capabilities = _mapping(value.get("capabilities"))
-    return Card(
-        offers=tuple(found for found in interfaces if isinstance(found, Offer)),
+    return AgentCard(
+        offers=tuple(found for found in interfaces if isinstance(found, SupportedInterface)),
         refused=tuple(found for found in interfaces if isinstance(found, str)),
         streams=capabilities.get("streaming") is not False,
         credentials=_credentials(value),
@@ -100,15 +100,15 @@ def _interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield _text(item, "url"), _text(item, "transport"), version
 
 
-def _interface(interface: tuple[str, str, str]) -> Offer | str:
+def _interface(interface: tuple[str, str, str]) -> SupportedInterface | str:
     url, binding, named_version = interface
     version: Literal["1.0", "0.3"] = "0.3" if named_version.startswith("0.") else "1.0"
     if not _is_address(url):
         url = ""  # the endpoint is the most likely address
     if binding.upper() == _JSON_RPC:
-        return Offer(url=url, version=version)
+        return SupportedInterface(url=url, version=version)
     if binding.upper() == _REST and version == "1.0":
-        return Offer(url=url, version=version, rest=True)
+        return SupportedInterface(url=url, version=version, rest=True)
     return f"{binding or 'an unnamed binding'} {named_version} at {url or 'no address'}"
 
 
@@ -168,7 +168,7 @@ def base_of(endpoint: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
-async def find_card(endpoint: str, fetch: Fetch) -> Card | None:
+async def find_card(endpoint: str, fetch: Fetch) -> AgentCard | None:
     """Fetch the card of the agent at an endpoint from its usual addresses; None if there is none."""
     for url, is_specific in _card_addresses(endpoint):
         card = read_card(await fetch(url))
@@ -177,7 +177,7 @@ async def find_card(endpoint: str, fetch: Fetch) -> Card | None:
     return None
 
 
-def _is_card_of(card: Card, base: str) -> bool:
+def _is_card_of(card: AgentCard, base: str) -> bool:
     """Return whether a card at a server's root describes the agent at `base`; a server may have several."""
     path = urlsplit(base).path.rstrip("/")
     return any(urlsplit(offer.url).path.rstrip("/") == path for offer in card.offers)
@@ -208,7 +208,7 @@ def langgraph_assistant(url: str, problem: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class RequestWay:
     """One way to send requests to an agent: address, version and binding."""
 
     url: str
@@ -217,7 +217,7 @@ class Way:
     """True for HTTP+JSON, False for JSON-RPC."""
 
 
-def rank_ways(base: str, card: Card | None, wanted: Version | None) -> tuple[Way, ...]:
+def rank_ways(base: str, card: AgentCard | None, wanted: Version | None) -> tuple[RequestWay, ...]:
     """Return the ways worth trying, the best first.
 
     The card's offers come first: JSON-RPC before HTTP+JSON, the newest version first. Versions that the
@@ -233,17 +233,17 @@ def rank_ways(base: str, card: Card | None, wanted: Version | None) -> tuple[Way
         return _distinct(_ways_of_offers(base, offers))
     named = _distinct(_ways_of_offers(base, rpc))
     urls = list(dict.fromkeys(way.url for way in named)) or [base]
-    return _distinct([*named, *(Way(url=url, version=v) for v in versions for url in urls)])
+    return _distinct([*named, *(RequestWay(url=url, version=v) for v in versions for url in urls)])
 
 
-def _distinct(found: Iterable[Way]) -> tuple[Way, ...]:
+def _distinct(found: Iterable[RequestWay]) -> tuple[RequestWay, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _ways_of_offers(base: str, offers: Sequence[Offer]) -> Iterator[Way]:
+def _ways_of_offers(base: str, offers: Sequence[SupportedInterface]) -> Iterator[RequestWay]:
     for offer in sorted(offers, key=lambda offer: VERSIONS.index(offer.version)):
         for url in _offer_addresses(base, offer.url):
-            yield Way(url=url, version=offer.version, rest=offer.rest)
+            yield RequestWay(url=url, version=offer.version, rest=offer.rest)
 
 
 def _offer_addresses(base: str, offered: str) -> list[str]:
@@ -272,7 +272,7 @@ def _origin(parts: SplitResult) -> tuple[str, str, int] | None:
     return parts.scheme, "localhost" if host in _LOOPBACK else host, port or _PORTS.get(parts.scheme, 0)
 
 
-Say = Callable[[Way, bool], Awaitable[T]]
+Say = Callable[[RequestWay, bool], Awaitable[T]]
 
 
 class WayRefused(AgentError):
@@ -285,7 +285,7 @@ class WayRefused(AgentError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class AgentAddress:
     """The configured address and version of an agent."""
 
     name: str
@@ -295,17 +295,17 @@ class Address:
     """True if an application in this process takes the requests. Its card cannot know the address."""
 
 
-class Contact:
+class WayFinder:
     """The ways to reach an agent. One conversation tries them; the others wait for the result."""
 
-    def __init__(self, address: Address, timeout_s: float, on_note: Callable[[str], None]) -> None:
+    def __init__(self, address: AgentAddress, timeout_s: float, on_note: Callable[[str], None]) -> None:
         self._address = address
         self._timeout_s = min(timeout_s, _CARD_TIMEOUT_S)
         self._on_note = on_note
         self._lock = anyio.Lock()
-        self._ways: tuple[Way, ...] | None = None
+        self._ways: tuple[RequestWay, ...] | None = None
         self._settled = False
-        self.card: Card | None = None
+        self.card: AgentCard | None = None
 
     async def use_first_way(self, fetch: Fetch, say: Say[T]) -> T:
         """Call `say` with one way after the other and return its result for the first that is not refused.
@@ -340,7 +340,7 @@ class Contact:
         if self.card is not None and not address.in_process:
             self._note_other_origin(base, self.card)
 
-    def _note_other_origin(self, base: str, card: Card) -> None:
+    def _note_other_origin(self, base: str, card: AgentCard) -> None:
         urls = [urljoin(base, offer.url) for offer in card.offers]
         others = [url for url in urls if not same_origin(base, url)]
         if others and len(others) == len(card.offers):
@@ -362,7 +362,7 @@ class Contact:
                 if not self._drop_way(way, refused.nowhere):
                     raise AgentError("; then: ".join(dict.fromkeys(refusals))) from None
 
-    def _drop_way(self, way: Way, nowhere: bool) -> bool:
+    def _drop_way(self, way: RequestWay, nowhere: bool) -> bool:
         """Drop a refused way unless another conversation already has. Returns whether a way is left."""
         known = self._ways or ()
         if way != known[0]:

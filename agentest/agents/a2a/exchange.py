@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.a2a.discovery import Way, WayRefused
+from agentest.agents.a2a.discovery import RequestWay, WayRefused
 from agentest.agents.a2a.reader import Json, text_at
-from agentest.agents.a2a.task import Work
-from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, Outgoing, read_body
-from agentest.agents.json_reader import cut_stream, read_json, read_text, shown
+from agentest.agents.a2a.task import AgentWork
+from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, OutgoingRequest, read_body
+from agentest.agents.json_reader import read_json, read_text, shown, truncated_stream_error
 from agentest.domain.messages import Attachment, UserText
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
@@ -53,7 +53,7 @@ _GET = {"1.0": "GetTask", "0.3": "tasks/get"}
 _CANCEL = {"1.0": "CancelTask", "0.3": "tasks/cancel"}
 
 
-class ToldError(AgentError):
+class ReportedError(AgentError):
     """An error that the agent reported, with its JSON-RPC code."""
 
     def __init__(self, message: str, code: int) -> None:
@@ -61,7 +61,7 @@ class ToldError(AgentError):
         self.code = code
 
 
-class Exchange:
+class A2aSender:
     """Sends requests to one agent. Stores nothing about conversations."""
 
     def __init__(self, sender: HttpSender, credentials: Callable[[], str]) -> None:
@@ -70,7 +70,14 @@ class Exchange:
         self._credentials = credentials
 
     async def send(
-        self, way: Way, params: Json, work: Work, values: Values, *, streaming: bool, only_place: bool
+        self,
+        way: RequestWay,
+        params: Json,
+        work: AgentWork,
+        values: Values,
+        *,
+        streaming: bool,
+        only_place: bool,
     ) -> HttpAnswer[None]:
         """Send a message and add the agent's response to `work`.
 
@@ -94,10 +101,12 @@ class Exchange:
             await self._sender.post(url, payload, read, _EXPLAINED_STATUSES, values=values, headers=headers)
         )
 
-    async def get_task(self, way: Way, task_id: str, work: Work, values: Values) -> HttpAnswer[None]:
+    async def get_task(
+        self, way: RequestWay, task_id: str, work: AgentWork, values: Values
+    ) -> HttpAnswer[None]:
         """Request the current state of a task and add it to `work`. Raises the errors of `send`."""
         url, payload = get_task_request(way, task_id)
-        outgoing = Outgoing(
+        outgoing = OutgoingRequest(
             url=url,
             method="GET" if way.rest else "POST",
             headers={**headers_of(way), **JSON_BODY},
@@ -106,19 +115,19 @@ class Exchange:
         read = self._reader(work, get_task_method(way), streaming=False, only_place=True)
         return _raised(await self._sender.send(outgoing, read, _EXPLAINED_STATUSES, values=values))
 
-    async def cancel(self, way: Way, task_id: str, values: Values) -> None:
+    async def cancel(self, way: RequestWay, task_id: str, values: Values) -> None:
         """Request that the agent cancels a task; ignore its response. Raises NoReply, CannotSend."""
         url, payload = cancel_task_request(way, task_id)
         headers = {**headers_of(way), **JSON_BODY}
         await self._sender.post(url, payload, _read_card, _EXPLAINED_STATUSES, values=values, headers=headers)
 
-    def _reader(self, work: Work, method: str, streaming: bool, only_place: bool) -> _Read:
+    def _reader(self, work: AgentWork, method: str, streaming: bool, only_place: bool) -> _Read:
         async def read(response: DirectResponse) -> AgentError | None:
             events = _Events(response, work, method)
             try:
                 await self._check_status(response, only_place)
                 await read_body(response, streaming, lambda body: _take(body, work, method), events.read)
-            except (WayRefused, ToldError) as error:
+            except (WayRefused, ReportedError) as error:
                 return error  # the sender would replace a raised error with another
             return None
 
@@ -142,7 +151,7 @@ class Exchange:
         if _OTHER_VERSION_TEXT.search(problem):
             raise WayRefused(problem)
         if code := next((code for reason, code in _CODES_BY_REASON.items() if reason in problem), 0):
-            raise ToldError(problem, code)
+            raise ReportedError(problem, code)
         if status in _NOT_FOUND_STATUSES and not only_place:
             raise WayRefused(problem, nowhere=True)
         if status in _CREDENTIALS_STATUSES and self._credentials():
@@ -156,7 +165,7 @@ def _raised(answer: HttpAnswer[AgentError | None]) -> HttpAnswer[None]:
     return HttpAnswer(None, answer.latency_ms, answer.retries)
 
 
-def _take(body: bytes, work: Work, method: str) -> None:
+def _take(body: bytes, work: AgentWork, method: str) -> None:
     answer = read_json(body, A2A_PLACE)
     work.take(_result(answer, method))
     if "jsonrpc" not in answer and not (work.ended or work.state or work.task_id):
@@ -164,9 +173,9 @@ def _take(body: bytes, work: Work, method: str) -> None:
 
 
 class _Events:
-    """Reads the events of a stream into a `Work`."""
+    """Reads the events of a stream into a `AgentWork`."""
 
-    def __init__(self, response: DirectResponse, work: Work, method: str) -> None:
+    def __init__(self, response: DirectResponse, work: AgentWork, method: str) -> None:
         self._response = response
         self._work = work
         self._method = method
@@ -189,10 +198,10 @@ class _Events:
         self._work.take(_result(value, self._method), waited() * 1000 if waited else None)
 
 
-def _cut_stream_error(work: Work) -> AgentError:
+def _cut_stream_error(work: AgentWork) -> AgentError:
     came = f"the last state was {work.state}" if work.state else "nothing of a task had come"
     ends = "a message and without a status that ends the task (completed, failed, input-required …)"
-    return cut_stream(f"{ends}; {came}")
+    return truncated_stream_error(f"{ends}; {came}")
 
 
 async def _refuse_stream(_: EventStream) -> None:
@@ -234,7 +243,7 @@ def _reported_error(error: Any, method: str) -> AgentError:
     )
     if code in (_UNKNOWN_METHOD, _OTHER_VERSION):
         return WayRefused(problem)
-    return ToldError(f"{problem}{_details(error.get('data') or error.get('details'))}", code)
+    return ReportedError(f"{problem}{_details(error.get('data') or error.get('details'))}", code)
 
 
 def _details(data: Any) -> str:
@@ -244,14 +253,14 @@ def _details(data: Any) -> str:
     return f" ({shown(details[0] if len(details) == 1 else details)})" if details else ""
 
 
-def send_method(way: Way, streaming: bool) -> str:
+def send_method(way: RequestWay, streaming: bool) -> str:
     """Return the name of the method that sends a message."""
     if way.rest:
         return "message:stream" if streaming else "message:send"
     return _SEND[way.version][streaming]
 
 
-def headers_of(way: Way) -> dict[str, str]:
+def headers_of(way: RequestWay) -> dict[str, str]:
     """Return the version header.
 
     1.x servers take requests without the header for 0.3, and refuse 0.3's methods with it.
@@ -259,42 +268,44 @@ def headers_of(way: Way) -> dict[str, str]:
     return {"A2A-Version": way.version} if way.version == "1.0" else {}
 
 
-def send_message_request(way: Way, params: Mapping[str, Any], streaming: bool) -> tuple[str, dict[str, Any]]:
+def send_message_request(
+    way: RequestWay, params: Mapping[str, Any], streaming: bool
+) -> tuple[str, dict[str, Any]]:
     """Return address and JSON of a request that sends a message."""
     method = send_method(way, streaming)
     return _rpc_request(way, method, params) if not way.rest else (_rest_url(way, f"/{method}"), dict(params))
 
 
-def get_task_request(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
+def get_task_request(way: RequestWay, task_id: str) -> tuple[str, dict[str, Any]]:
     """Return address and JSON of a request for a task. Over HTTP+JSON, the JSON is empty: it is a GET."""
     if way.rest:
         return _rest_url(way, f"/tasks/{task_id}"), {}
     return _rpc_request(way, _GET[way.version], {"id": task_id})
 
 
-def cancel_task_request(way: Way, task_id: str) -> tuple[str, dict[str, Any]]:
+def cancel_task_request(way: RequestWay, task_id: str) -> tuple[str, dict[str, Any]]:
     """Return address and JSON of a request that cancels a task."""
     if way.rest:
         return _rest_url(way, f"/tasks/{task_id}:cancel"), {}
     return _rpc_request(way, _CANCEL[way.version], {"id": task_id})
 
 
-def get_task_method(way: Way) -> str:
+def get_task_method(way: RequestWay) -> str:
     """Return the name of the method that requests a task."""
     return "GET /tasks/{id}" if way.rest else _GET[way.version]
 
 
-def _rest_url(way: Way, path: str) -> str:
+def _rest_url(way: RequestWay, path: str) -> str:
     return way.url.rstrip("/") + path
 
 
-def _rpc_request(way: Way, method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _rpc_request(way: RequestWay, method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return way.url, {"jsonrpc": "2.0", "id": uuid4().hex, "method": method, "params": dict(params)}
 
 
 def params_of(
     user_text: UserText,
-    way: Way,
+    way: RequestWay,
     *,
     body: Mapping[str, Any],
     context_id: str | None,
@@ -320,7 +331,7 @@ def params_of(
 
 
 def _message(
-    user_text: UserText, way: Way, more: Mapping[str, Any], context_id: str | None, task_id: str | None
+    user_text: UserText, way: RequestWay, more: Mapping[str, Any], context_id: str | None, task_id: str | None
 ) -> dict[str, Any]:
     old = way.version == "0.3"
     message = {

@@ -20,7 +20,7 @@ _NO_DATA = object()
 Json = Mapping[str, Any]
 
 
-class Kind(StrEnum):
+class ResultKind(StrEnum):
     """The kind of a result."""
 
     TASK = "task"
@@ -30,15 +30,15 @@ class Kind(StrEnum):
 
 
 _OLD_KINDS = {
-    "task": Kind.TASK,
-    "message": Kind.MESSAGE,
-    "status-update": Kind.STATUS,
-    "artifact-update": Kind.ARTIFACT,
+    "task": ResultKind.TASK,
+    "message": ResultKind.MESSAGE,
+    "status-update": ResultKind.STATUS,
+    "artifact-update": ResultKind.ARTIFACT,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class A2aPart:
     """A part of a message or an artifact."""
 
     text: str | None = None
@@ -56,10 +56,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class A2aMessage:
     """A message of either side."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[A2aPart, ...]
     of_user: bool = False
     id: str = ""
     task_id: str = ""
@@ -72,23 +72,23 @@ class Artifact:
     """A result of a task, or a piece of it."""
 
     id: str
-    parts: tuple[Part, ...]
+    parts: tuple[A2aPart, ...]
     metadata: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class TaskStatus:
     """The status of a task. `state` has the spelling of 0.3, such as `input-required`."""
 
     state: str
-    message: Message | None = None
+    message: A2aMessage | None = None
 
 
-def kind_of(result: Any) -> tuple[Kind | None, Json]:
+def kind_of(result: Any) -> tuple[ResultKind | None, Json]:
     """Return a result's kind, None if unknown, and its content. Raises AgentError."""
     if not isinstance(result, Mapping):
         raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {shown(result)}")
-    for kind in Kind:
+    for kind in ResultKind:
         if isinstance(result.get(kind.value), Mapping) and not {"parts", "id", "taskId"} & result.keys():
             return kind, result[kind.value]
     named = result.get("kind")
@@ -97,12 +97,12 @@ def kind_of(result: Any) -> tuple[Kind | None, Json]:
     return _by_form(result), result
 
 
-def _by_form(result: Json) -> Kind | None:
+def _by_form(result: Json) -> ResultKind | None:
     if "artifact" in result:
-        return Kind.ARTIFACT
+        return ResultKind.ARTIFACT
     if "status" in result:
-        return Kind.TASK if "id" in result else Kind.STATUS
-    return Kind.MESSAGE if "parts" in result else None
+        return ResultKind.TASK if "id" in result else ResultKind.STATUS
+    return ResultKind.MESSAGE if "parts" in result else None
 
 
 def name_of_kind(result: Json) -> str:
@@ -110,24 +110,24 @@ def name_of_kind(result: Json) -> str:
     return str(result.get("kind") or next(iter(result), "{}"))
 
 
-def read_status(value: Any) -> Status:
+def read_status(value: Any) -> TaskStatus:
     """Read a status. Raises AgentError."""
     state = value.get("state") if isinstance(value, Mapping) else None
     if not isinstance(state, str) or not state:
         raise AgentError(f"a task of the agent has no state: {shown(value)}")
     plain = state.removeprefix(_PREFIX).lower().replace("_", "-")
     message = value.get("message")
-    return Status(
+    return TaskStatus(
         state="canceled" if plain == "cancelled" else plain,
         message=None if message is None else read_message(message),
     )
 
 
-def read_message(value: Any) -> Message:
+def read_message(value: Any) -> A2aMessage:
     """Read a message. Raises AgentError."""
     if not isinstance(value, Mapping):
         raise AgentError(f"a message of the agent is not an object: {shown(value)}")
-    return Message(
+    return A2aMessage(
         parts=_parts(value, "message"),
         of_user=str(value.get("role", "")).lower().endswith("user"),
         id=text_at(value, "messageId"),
@@ -170,7 +170,7 @@ def text_at(value: Json, key: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _parts(value: Json, owner: str) -> tuple[Part, ...]:
+def _parts(value: Json, owner: str) -> tuple[A2aPart, ...]:
     found = value.get("parts")
     parts = [] if found is None else found
     if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
@@ -178,18 +178,18 @@ def _parts(value: Json, owner: str) -> tuple[Part, ...]:
     return tuple(map(_part, parts))
 
 
-def _part(part: Json) -> Part:
+def _part(part: Json) -> A2aPart:
     metadata = mapping_at(part, "metadata")
     text = part.get("text")
     if isinstance(text, str):
-        return Part(text=text, metadata=metadata)
+        return A2aPart(text=text, metadata=metadata)
     if text is not None:
         raise AgentError(f"the `text` of a part of the agent's answer is not a text: {shown(part)}")
     if part.get("data") is not None:
-        return Part(data=part["data"], metadata=metadata)
+        return A2aPart(data=part["data"], metadata=metadata)
     if file := _file(part):
-        return Part(file=file, metadata=metadata)
-    return Part(unknown=str(part.get("kind") or next(iter(part), "{}")), metadata=metadata)
+        return A2aPart(file=file, metadata=metadata)
+    return A2aPart(unknown=str(part.get("kind") or next(iter(part), "{}")), metadata=metadata)
 
 
 def _file(part: Json) -> str:

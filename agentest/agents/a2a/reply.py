@@ -10,8 +10,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentest.agents.a2a.reader import Artifact, Json, Part, as_json, mapping_at, text_at
-from agentest.agents.a2a.task import INPUT_REQUIRED, Heard, Work
+from agentest.agents.a2a.reader import A2aPart, Artifact, Json, as_json, mapping_at, text_at
+from agentest.agents.a2a.task import INPUT_REQUIRED, AgentWork, TimedMessage
 from agentest.agents.json_reader import read_result, shown
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage
@@ -31,7 +31,7 @@ _TOOL_RESULTS = "tool_results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ReplyText:
     """The text of a reply and the agent's other messages."""
 
     text: str | None
@@ -41,7 +41,7 @@ class Said:
     """When the first piece of the text arrived, in milliseconds; None if it arrived at once."""
 
 
-def check_ended_well(work: Work, credentials: str) -> None:
+def check_ended_well(work: AgentWork, credentials: str) -> None:
     """Raise AgentError if the work failed. `credentials` describes those that the agent's card requires."""
     if work.message is not None or work.state in ("completed", INPUT_REQUIRED):
         return
@@ -61,13 +61,13 @@ def check_ended_well(work: Work, credentials: str) -> None:
     raise AgentError(f"the agent's task failed{said}")
 
 
-def parts_of(work: Work) -> list[Part]:
+def parts_of(work: AgentWork) -> list[A2aPart]:
     """Return all parts that the agent has sent, in order."""
     heard = [part for heard in work.heard for part in heard.message.parts]
     return heard + [part for artifact in work.artifacts.values() for part in artifact.parts]
 
 
-def reports_all_calls(work: Work) -> bool:
+def reports_all_calls(work: AgentWork) -> bool:
     """Return whether the work comes from a server that reports all calls."""
     heard = [one for heard in work.heard for one in (heard.metadata, heard.message.metadata)]
     of_artifacts = [artifact.metadata for artifact in work.artifacts.values()]
@@ -75,7 +75,7 @@ def reports_all_calls(work: Work) -> bool:
     return adk or has_tool_results(parts_of(work))
 
 
-def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
+def read_reply_text(work: AgentWork, name: str, given: Mapping[str, str]) -> ReplyText:
     """Read the reply's text and remarks.
 
     Args:
@@ -89,7 +89,7 @@ def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
         text = ("" if _has_new_artifact(work, given) else _last_message_text(work)) or _fallback_text(work)
     texts = [(_author_of(heard, name), text_of_parts(heard.message.parts)) for heard in work.heard]
     texts += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
-    return Said(
+    return ReplyText(
         text=text or None,
         remarks=tuple(_remarks(texts, {text.strip(), *(one.strip() for one in used.values())})),
         author=_last_author(work),
@@ -98,7 +98,7 @@ def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
 
 
 def _reply_text(
-    work: Work, artifacts: Sequence[tuple[Artifact, str]], given: Mapping[str, str]
+    work: AgentWork, artifacts: Sequence[tuple[Artifact, str]], given: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
     """Return the reply's text, "" for none, and the texts of the artifacts that form it.
 
@@ -115,7 +115,7 @@ def _reply_text(
     return status_text, {}
 
 
-def _has_new_artifact(work: Work, given: Mapping[str, str]) -> bool:
+def _has_new_artifact(work: AgentWork, given: Mapping[str, str]) -> bool:
     if work.message is not None or work.state == INPUT_REQUIRED:
         return False
     return any(
@@ -123,12 +123,12 @@ def _has_new_artifact(work: Work, given: Mapping[str, str]) -> bool:
     )
 
 
-def texts_by_artifact(work: Work) -> dict[str, str]:
+def texts_by_artifact(work: AgentWork) -> dict[str, str]:
     """Return the artifacts that a continuing task has shown so far, with their texts."""
     return {artifact.id: text_of_parts(artifact.parts) for artifact in work.artifacts.values()}
 
 
-def text_of_parts(parts: Sequence[Part]) -> str:
+def text_of_parts(parts: Sequence[A2aPart]) -> str:
     """Return the text that parts show the user: joined texts, else data as JSON; then the files."""
     outer = [part for part in parts if not is_inner(part)]
     text = "".join(part.text for part in outer if part.text)
@@ -143,7 +143,7 @@ def _data_text(data: Any) -> str:
     return data if isinstance(data, str) else as_json(data)
 
 
-def _new_artifacts(work: Work, given: Mapping[str, str]) -> Iterator[tuple[Artifact, str]]:
+def _new_artifacts(work: AgentWork, given: Mapping[str, str]) -> Iterator[tuple[Artifact, str]]:
     """Yield the artifacts with their texts, without the text that earlier turns have shown."""
     for artifact in work.artifacts.values():
         text, before = text_of_parts(artifact.parts), given.get(artifact.id, "")
@@ -161,12 +161,12 @@ def _reply_artifacts(artifacts: Sequence[tuple[Artifact, str]]) -> dict[str, str
     return {artifact.id: text for artifact, text in artifacts if artifact.id not in events[:-1]}
 
 
-def _last_message_text(work: Work) -> str:
+def _last_message_text(work: AgentWork) -> str:
     texts = [text_of_parts(heard.message.parts) for heard in work.heard]
     return next((text for text in reversed(texts) if text.strip()), "")
 
 
-def _fallback_text(work: Work) -> str:
+def _fallback_text(work: AgentWork) -> str:
     """Return JSON for work without a text: a call that waits for the user, or a tool's response."""
     last = parts_of(work)[-1:]
     for part in last:
@@ -197,11 +197,11 @@ def _author(metadata: Json) -> str:
     return text_at(metadata, _AUTHOR)
 
 
-def _author_of(heard: Heard, name: str) -> str:
+def _author_of(heard: TimedMessage, name: str) -> str:
     return _author(heard.metadata) or _author(heard.message.metadata) or name
 
 
-def _last_author(work: Work) -> str | None:
+def _last_author(work: AgentWork) -> str | None:
     """Return the reply's author if updates or artifacts name authors.
 
     The metadata of a finished task does not count, because it names only the last author.
@@ -211,7 +211,7 @@ def _last_author(work: Work) -> str | None:
     return next((author for author in reversed(authors) if author), None)
 
 
-def _first_ms(work: Work, reply: str, shown: Container[str]) -> float | None:
+def _first_ms(work: AgentWork, reply: str, shown: Container[str]) -> float | None:
     pieces = [came for artifact, came in work.came_ms.items() if artifact in shown]
     for heard in work.heard:
         text = text_of_parts(heard.message.parts).strip()
@@ -220,7 +220,7 @@ def _first_ms(work: Work, reply: str, shown: Container[str]) -> float | None:
     return min(pieces, default=None)
 
 
-def read_usage(work: Work, known: set[str]) -> tuple[Usage, int | None]:
+def read_usage(work: AgentWork, known: set[str]) -> tuple[Usage, int | None]:
     """Return the tokens that google-adk reports, and the number of model responses.
 
     A task that is reported only at its end has the tokens of its last response. The number is then None.
@@ -258,7 +258,7 @@ def _tokens(metadata: Json) -> Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class A2aCall:
     """A reported call, and the id that its server gave it; "" without one."""
 
     id: str
@@ -270,12 +270,12 @@ def is_adk(metadata: Iterable[Json]) -> bool:
     return any(key in one for one in metadata for key in _ADK_KEYS)
 
 
-def is_inner(part: Part) -> bool:
+def is_inner(part: A2aPart) -> bool:
     """Return whether a part is a thought, a call or a result, and not meant for the user."""
     return bool(part.metadata.get("adk_thought")) or adk_type(part) != "" or _results(part) is not None
 
 
-def adk_type(part: Part) -> str:
+def adk_type(part: A2aPart) -> str:
     """Return google-adk's type of a part's data, such as `function_call`; "" for other parts.
 
     The key is `adk_type`, in other languages and frameworks `type` or a key with another prefix.
@@ -286,7 +286,7 @@ def adk_type(part: Part) -> str:
     return next((value for value in named if isinstance(value, str)), "")
 
 
-def function_of(part: Part, kinds: Sequence[str]) -> Json | None:
+def function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
     """Return the function call or response in a part; None for other parts.
 
     Args:
@@ -302,25 +302,25 @@ def function_of(part: Part, kinds: Sequence[str]) -> Json | None:
     return dict(part.data)
 
 
-def call_of(part: Part) -> Json | None:
+def call_of(part: A2aPart) -> Json | None:
     """Return the function call in a part; None for other parts. Raises AgentError."""
     return function_of(part, _CALL_TYPES)
 
 
-def response_of(part: Part) -> Json | None:
+def response_of(part: A2aPart) -> Json | None:
     """Return the response to a function call in a part; None for other parts. Raises AgentError."""
     return function_of(part, _RESPONSE_TYPES)
 
 
-def has_tool_results(parts: Iterable[Part]) -> bool:
+def has_tool_results(parts: Iterable[A2aPart]) -> bool:
     """Return whether parts contain tool results of LangGraph's server."""
     return any(_results(part) is not None for part in parts)
 
 
-def read_calls(parts: Sequence[Part], turn_index: int) -> list[Told]:
+def read_calls(parts: Sequence[A2aPart], turn_index: int) -> list[A2aCall]:
     """Return the calls in order, each once and with its result. Raises AgentError for unnamed calls."""
     responses = [response for part in parts if (response := response_of(part)) is not None]
-    reported: dict[tuple[str, str], Told] = {}
+    reported: dict[tuple[str, str], A2aCall] = {}
     for number, found in enumerate(_reported_calls(parts, turn_index)):
         # The same id with another name is another call.
         reported.setdefault((found.id or f"#{number}", found.call.name), found)
@@ -333,11 +333,11 @@ def read_calls(parts: Sequence[Part], turn_index: int) -> list[Told]:
     ]
 
 
-def _reported_calls(parts: Iterable[Part], turn_index: int) -> Iterator[Told]:
+def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[A2aCall]:
     for part in parts:
         if (call := call_of(part)) is not None:
             args = _with_integers(call.get("args", {}))
-            yield Told(_id(call), _observed(call["name"], args, turn_index))
+            yield A2aCall(_id(call), _observed(call["name"], args, turn_index))
         for result in _results(part) or ():
             yield _from_result(result, turn_index)
 
@@ -348,7 +348,7 @@ def _observed(name: str, args: Any, turn_index: int) -> ToolCall:
     )
 
 
-def _with_results(reported: list[Told], responses: Sequence[Json]) -> list[Told]:
+def _with_results(reported: list[A2aCall], responses: Sequence[Json]) -> list[A2aCall]:
     """Add responses to their calls: by id, or to the next call of that name if ids are missing."""
     by_id = {
         _key(response): _with_integers(response.get("response")) for response in responses if _id(response)
@@ -368,14 +368,14 @@ def _with_results(reported: list[Told], responses: Sequence[Json]) -> list[Told]
     return done
 
 
-def _results(part: Part) -> Sequence[Json] | None:
+def _results(part: A2aPart) -> Sequence[Json] | None:
     found = part.data.get(_TOOL_RESULTS) if isinstance(part.data, Mapping) else None
     if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
         return None
     return found
 
 
-def _from_result(result: Json, turn_index: int) -> Told:
+def _from_result(result: Json, turn_index: int) -> A2aCall:
     """Make a call from LangGraph's result, which does not include the arguments."""
     name, content = result.get("name"), result.get("content")
     if not isinstance(name, str) or not name:
@@ -386,10 +386,10 @@ def _from_result(result: Json, turn_index: int) -> Told:
         error=str(content) if result.get("status") == "error" else None,
         invalid_arguments=ARGUMENTS_UNTOLD,
     )
-    return Told(_id({"id": result.get("toolCallId")}), call)
+    return A2aCall(_id({"id": result.get("toolCallId")}), call)
 
 
-def _from_response(response: Json, turn_index: int) -> Told:
+def _from_response(response: Json, turn_index: int) -> A2aCall:
     """Make a call from google-adk's response to a call that was not reported."""
     call = replace(
         _observed(response["name"], None, turn_index),
@@ -397,7 +397,7 @@ def _from_response(response: Json, turn_index: int) -> Told:
         invalid_arguments=ARGUMENTS_UNTOLD,
         call_id=_id(response),
     )
-    return Told(_id(response), call)
+    return A2aCall(_id(response), call)
 
 
 def _with_integers(value: Any) -> Any:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.agents.a2a.reader import (
+    A2aMessage,
+    A2aPart,
     Artifact,
     Json,
-    Kind,
-    Message,
-    Part,
-    Status,
+    ResultKind,
+    TaskStatus,
     kind_of,
     list_at,
     mapping_at,
@@ -33,10 +33,10 @@ OnUnknown = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class TimedMessage:
     """A message that the agent sent while it worked."""
 
-    message: Message
+    message: A2aMessage
     metadata: Json = field(default_factory=dict)
     """The metadata of the update that contained the message."""
     at_ms: float | None = None
@@ -44,16 +44,16 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Work:
+class AgentWork:
     """The agent's work on one user message, in order. `take` adds what the agent sends."""
 
     on_unknown: OnUnknown
     task_id: str = ""
     context_id: str = ""
-    status: Status | None = None
-    message: Message | None = None
+    status: TaskStatus | None = None
+    message: A2aMessage | None = None
     """The reply of an agent that did not create a task."""
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[TimedMessage] = field(default_factory=list)
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     came_ms: dict[str, float] = field(default_factory=dict)
     """Artifact → when its first piece arrived, in milliseconds."""
@@ -79,13 +79,13 @@ class Work:
         """Add a result. Raises AgentError for a value that A2A does not define."""
         kind, value = kind_of(result)
         match kind:
-            case Kind.TASK:
+            case ResultKind.TASK:
                 self.take_task(value, at_ms)
-            case Kind.MESSAGE:
+            case ResultKind.MESSAGE:
                 self._take_message(value, at_ms)
-            case Kind.STATUS if self._is_of_this_task(value):
+            case ResultKind.STATUS if self._is_of_this_task(value):
                 self._take_status(value, at_ms)
-            case Kind.ARTIFACT if self._is_of_this_task(value):
+            case ResultKind.ARTIFACT if self._is_of_this_task(value):
                 self._take_artifact(value, at_ms)
             case None:
                 self.on_unknown("event", name_of_kind(value))
@@ -99,7 +99,7 @@ class Work:
         self.task_metadata = mapping_at(value, "metadata")
         for item in _messages_of_turn([read_message(item) for item in list_at(value, "history")]):
             if item.task_id in ("", self.task_id):
-                self._add_message(Heard(message=item, at_ms=at_ms), may_repeat=True)
+                self._add_message(TimedMessage(message=item, at_ms=at_ms), may_repeat=True)
         self.artifacts = {}
         for item in list_at(value, "artifacts"):
             self._add_artifact(read_artifact(item), False, at_ms)
@@ -110,7 +110,7 @@ class Work:
     def _take_message(self, value: Json, at_ms: float | None) -> None:
         self.message = read_message(value)
         self._set_ids("", value)
-        self._add_message(Heard(message=self.message, at_ms=at_ms))
+        self._add_message(TimedMessage(message=self.message, at_ms=at_ms))
         self.closed = True
 
     def _take_status(self, value: Json, at_ms: float | None) -> None:
@@ -146,13 +146,15 @@ class Work:
         self.context_id = text_at(value, "contextId") or self.context_id
 
     def _set_status(
-        self, status: Status, metadata: Json, at_ms: float | None, may_repeat: bool = False
+        self, status: TaskStatus, metadata: Json, at_ms: float | None, may_repeat: bool = False
     ) -> None:
         self.status = status
         if status.message is not None:
-            self._add_message(Heard(message=status.message, metadata=metadata, at_ms=at_ms), may_repeat)
+            self._add_message(
+                TimedMessage(message=status.message, metadata=metadata, at_ms=at_ms), may_repeat
+            )
 
-    def _add_message(self, new: Heard, may_repeat: bool = False) -> None:
+    def _add_message(self, new: TimedMessage, may_repeat: bool = False) -> None:
         """Add a message of the agent, once. A whole task repeats its messages, some of them without ids."""
         message = new.message
         if message.of_user or message.id in self.known:
@@ -177,13 +179,13 @@ class Work:
             )
         self.artifacts[artifact.id] = artifact
 
-    def _report_unknown_parts(self, parts: tuple[Part, ...]) -> None:
+    def _report_unknown_parts(self, parts: tuple[A2aPart, ...]) -> None:
         for part in parts:
             if part.unknown:
                 self.on_unknown("part", part.unknown)
 
 
-def _messages_of_turn(history: list[Message]) -> Iterator[Message]:
+def _messages_of_turn(history: list[A2aMessage]) -> Iterator[A2aMessage]:
     """Yield the messages after the user's last one. Some servers always send the whole conversation."""
     last_user = max((at for at, message in enumerate(history) if message.of_user), default=-1)
     yield from history[last_user + 1 :]

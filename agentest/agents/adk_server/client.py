@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from agentest.agents.adk_server.events import read_event_list, read_event_stream, read_reply, user_content
-from agentest.agents.adk_server.sessions import Place, Sessions, StateRead
+from agentest.agents.adk_server.sessions import SessionKey, Sessions, SessionState
 from agentest.agents.error_hints import ADK_PLACE
 from agentest.agents.http_sender import HttpSender, read_body
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
-from agentest.domain.messages import Message, Session, UserText, last_said
+from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.support.errors import CannotSend
 from agentest.support.http.client import DirectResponse, Sender
 
@@ -52,11 +52,11 @@ class AdkClient:
         place = self._place(ctx)
         values = TurnValues(messages, ctx)
         first_state = (
-            await self._sessions.open(place, ctx.session, values) if ctx.turn_index == 0 else StateRead()
+            await self._sessions.open(place, ctx.session, values) if ctx.turn_index == 0 else SessionState()
         )
         answer = await self._sender.post(
             self._run_url,
-            self._request(place, last_said(messages)),
+            self._request(place, last_user_message(messages)),
             self._read,
             values=values,
         )
@@ -76,7 +76,7 @@ class AdkClient:
             first_token_ms=answer.first_token_ms,
         )
 
-    def _place(self, ctx: TurnContext) -> Place:
+    def _place(self, ctx: TurnContext) -> SessionKey:
         session = ctx.session or Session()
         app_name = self._app_name or session.app_name
         if not app_name:
@@ -85,13 +85,13 @@ class AdkClient:
                 f"app_name of the scenario's `session` or the case's session_input ({self._root}/list-apps "
                 "tells which apps there are)"
             )
-        return Place(
+        return SessionKey(
             app_name,
             self._user_id or session.user_id or _DEFAULT_USER,
             ctx.session_id,
         )
 
-    def _request(self, place: Place, message: UserText) -> dict[str, Any]:
+    def _request(self, place: SessionKey, message: UserText) -> dict[str, Any]:
         return {
             "app_name": place.app_name,
             "user_id": place.user_id,

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentest.agents.error_hints import ADK_PLACE
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import cut_stream, read_json, read_text, shown
+from agentest.agents.json_reader import read_json, read_text, shown, truncated_stream_error
 from agentest.agents.port import AgentReply, NoReply
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
@@ -26,7 +26,7 @@ Part = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AdkRun:
     """The content of a run's events.
 
     `problem` is the reason for a missing reply. `text` may also be None without a problem.
@@ -80,7 +80,7 @@ async def read_event_stream(stream: EventStream) -> list[Any]:
             if _has_text(events[-1]):
                 stream.note_first_token()
     if not events:
-        raise cut_stream("any event")
+        raise truncated_stream_error("any event")
     if isinstance(events[-1], Mapping) and events[-1].get("partial") is True:
         raise AgentError("the agent's stream was cut: it ended within an event that came in pieces")
     return events
@@ -92,7 +92,7 @@ def _has_text(event: Any) -> bool:
     return isinstance(parts, list) and any(isinstance(part, Mapping) and part.get("text") for part in parts)
 
 
-def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> Run:
+def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> AdkRun:
     """Read the events of one run.
 
     A run without text is a reply if the agent called a tool.
@@ -115,7 +115,7 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> R
         problem = f"no final response among the {len(items)} events of the agent"
     if not problem and not text and not calls:
         problem = "the final response of the agent is empty"
-    return Run(
+    return AdkRun(
         text=text or None,
         calls=calls,
         remarks=tuple(_remarks(events, last)),

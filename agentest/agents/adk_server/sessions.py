@@ -12,7 +12,7 @@ from agentest.agents.http_sender import HttpSender, read_body
 from agentest.agents.json_reader import read_json, shown
 from agentest.agents.port import NoReply
 from agentest.domain.messages import Session
-from agentest.support.errors import CannotSend, HeldUp, SessionMismatch
+from agentest.support.errors import CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse
 from agentest.support.templates import NO_VALUES, Values
 
@@ -24,7 +24,7 @@ _TEMPORARY_PREFIX = "temp:"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionKey:
     """The app, user and session ids of a conversation on the server."""
 
     app_name: str
@@ -33,7 +33,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateRead:
+class SessionState:
     """The state of a session, or None and the error if it could not be read."""
 
     state: Mapping[str, Any] | None = None
@@ -56,7 +56,9 @@ class Sessions:
         self._root = root
         self._sender = sender
 
-    async def open(self, place: Place, session: Session | None, values: Values = NO_VALUES) -> StateRead:
+    async def open(
+        self, place: SessionKey, session: Session | None, values: Values = NO_VALUES
+    ) -> SessionState:
         """Create the session if it does not exist, and return its first state.
 
         Raises NoReply, SessionMismatch if the state differs from the scenario's, and CannotSend for names
@@ -83,24 +85,26 @@ class Sessions:
                 f"{url}: no session {place.session_id!r} was created, but: {shown(created.session)}"
             )
         found = created.session.get("state") or {}
-        if not holds(found, state):
+        if not contains_state(found, state):
             raise SessionMismatch(
                 f"{url}: the session's state is not what was asked for: found {shown(found)}, expected "
                 f"{shown(_without_temporary(state))}. Is this the address of `adk api_server`?"
             )
-        return StateRead(state=found, retries=retries)
+        return SessionState(state=found, retries=retries)
 
-    async def _existing(self, place: Place, state: dict[str, Any], retries: int, values: Values) -> StateRead:
+    async def _existing(
+        self, place: SessionKey, state: dict[str, Any], retries: int, values: Values
+    ) -> SessionState:
         """Read the state of an existing session, which ignores the scenario's state."""
         read = await self.read(place, values)
-        if _without_temporary(state) and (read.state is None or not holds(read.state, state)):
+        if _without_temporary(state) and (read.state is None or not contains_state(read.state, state)):
             found = f"has the state {shown(read.state)}" if read.error is None else read.error
             raise SessionMismatch(
-                f"{self._session_url(place)}: {other_state(place.session_id, state, found)}"
+                f"{self._session_url(place)}: {state_mismatch_text(place.session_id, state, found)}"
             )
-        return StateRead(state=read.state, retries=retries)
+        return SessionState(state=read.state, retries=retries)
 
-    async def read(self, place: Place, values: Values = NO_VALUES) -> StateRead:
+    async def read(self, place: SessionKey, values: Values = NO_VALUES) -> SessionState:
         """Read the session's current state.
 
         A failure is returned instead of raised, because it is not the agent's failure.
@@ -108,23 +112,23 @@ class Sessions:
         try:
             url = self._session_url(place)
             session = (await self._sender.get(url, _read_session, values=values)).value
-        except (NoReply, CannotSend, HeldUp) as error:
+        except (NoReply, CannotSend, ProgramDelayed) as error:
             return _unread(str(error), place)
         state = session.get("state", {}) if isinstance(session, dict) else None
         if not isinstance(state, dict) or session.get("id") != place.session_id:
             return _unread(f"{url} answered no session of ADK's, but: {shown(session)}", place)
-        return StateRead(state=state)
+        return SessionState(state=state)
 
-    def _sessions_url(self, place: Place) -> str:
+    def _sessions_url(self, place: SessionKey) -> str:
         return f"{self._root}/apps/{_segment(place.app_name)}/users/{_segment(place.user_id)}/sessions"
 
-    def _session_url(self, place: Place) -> str:
+    def _session_url(self, place: SessionKey) -> str:
         return f"{self._sessions_url(place)}/{_segment(place.session_id)}"
 
 
-def _unread(problem: str, place: Place) -> StateRead:
+def _unread(problem: str, place: SessionKey) -> SessionState:
     # Session ids differ between runs, and a replay must give the same results.
-    return StateRead(
+    return SessionState(
         error=f"the session's state could not be read: {problem.replace(place.session_id, '<session_id>')}"
     )
 
@@ -139,7 +143,7 @@ def _segment(name: str) -> str:
     return quote(name, "", errors="replace")
 
 
-def _is_another(created: _Created, place: Place) -> bool:
+def _is_another(created: _Created, place: SessionKey) -> bool:
     """Return whether the server created another id. Older servers accept an id only in the address."""
     session = created.session
     return isinstance(session, dict) and "id" in session and session["id"] != place.session_id
@@ -149,7 +153,7 @@ def _without_temporary(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in state.items() if not key.startswith(_TEMPORARY_PREFIX)}
 
 
-def other_state(session_id: str, asked: Mapping[str, Any], found: str) -> str:
+def state_mismatch_text(session_id: str, asked: Mapping[str, Any], found: str) -> str:
     """Return the error for an existing session that has another state. `found` describes that state."""
     return (
         f"the session {session_id!r} exists already and keeps its own state, so it does not begin with "
@@ -158,7 +162,7 @@ def other_state(session_id: str, asked: Mapping[str, Any], found: str) -> str:
     )
 
 
-def holds(found: Any, asked: Mapping[str, Any]) -> bool:
+def contains_state(found: Any, asked: Mapping[str, Any]) -> bool:
     """Return whether a session's state contains the requested state, except for temporary keys.
 
     The check is needed because servers respond with 200 to both forms of the request, even the wrong one.

@@ -26,7 +26,7 @@ _DEFAULT_QUESTION = "The agent asks for approval."
 
 
 @dataclass(slots=True)
-class Call:
+class StreamedCall:
     """One tool call, as far as events have reported it."""
 
     id: str
@@ -87,7 +87,7 @@ class Call:
         return self.made(turn_index, None if self.answered else _UNANSWERED_ERROR)
 
 
-def ordered_calls(calls: Sequence[Call], listed: Sequence[str]) -> list[Call]:
+def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[StreamedCall]:
     """Return the calls in the order in which the agent made them, without repetitions.
 
     Args:
@@ -105,14 +105,14 @@ def ordered_calls(calls: Sequence[Call], listed: Sequence[str]) -> list[Call]:
     once = [call for at, call in enumerate(calls) if not _is_repeated(call, calls[at + 1 :])]
     if not listed:
         return once
-    by_id: dict[str, list[Call]] = {}
+    by_id: dict[str, list[StreamedCall]] = {}
     for call in once:
         by_id.setdefault(call.id, []).append(call)
     order = _in_order(list(by_id), list(dict.fromkeys(listed)))
     return [call for identifier in order for call in by_id.get(identifier, ())]
 
 
-def _is_repeated(call: Call, later: Sequence[Call]) -> bool:
+def _is_repeated(call: StreamedCall, later: Sequence[StreamedCall]) -> bool:
     return not call.answered and any(
         (call.id, call.name, call.arguments) == (other.id, other.name, other.arguments) for other in later
     )
@@ -211,7 +211,7 @@ def old_interrupt(event: Wire) -> Interrupt:
 
 
 def _question(value: Any) -> str:
-    return graph_questions.question([{"value": value}]) if value not in (None, "") else _DEFAULT_QUESTION
+    return graph_questions.question_text([{"value": value}]) if value not in (None, "") else _DEFAULT_QUESTION
 
 
 def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
@@ -222,7 +222,7 @@ def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
 
 
 def approvals(
-    interrupts: Sequence[Interrupt], waiting: Sequence[Call], decision: Decision
+    interrupts: Sequence[Interrupt], waiting: Sequence[StreamedCall], decision: Decision
 ) -> dict[str, Approval]:
     """Return the decision about each waiting call, by the call's id."""
     by_name = graph_questions.approvals_of([one.value for one in interrupts], decision)

@@ -7,18 +7,27 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.agents.ag_ui.calls import Call, Interrupt, answers, approvals
-from agentest.agents.ag_ui.requests import Request, Sending, declared_tools, failure_hint, own_tools
-from agentest.agents.ag_ui.run import Run
-from agentest.agents.ag_ui.thread import State, Thread, Wire, calls_of, declared, new_id, with_ids, written
+from agentest.agents.ag_ui.calls import Interrupt, StreamedCall, answers, approvals
+from agentest.agents.ag_ui.requests import AgUiRequest, AgUiSender, declared_tools, failure_hint, own_tools
+from agentest.agents.ag_ui.run import AgUiRun
+from agentest.agents.ag_ui.thread import (
+    AgUiState,
+    Thread,
+    Wire,
+    calls_of,
+    declared,
+    new_id,
+    with_ids,
+    written,
+)
 from agentest.agents.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
     Decision,
-    decided_by,
-    decided_by_user,
+    decision_of_setting,
+    decision_of_user,
 )
-from agentest.agents.bypassed_tools import OwnTools
+from agentest.agents.bypassed_tools import BypassDetector
 from agentest.agents.json_reader import shown
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
@@ -45,7 +54,7 @@ class AgUiClient:
     def __init__(self, config: AgUiAgent, resources: Resources) -> None:
         self.name = config.name
         self._config = config
-        self._sending = Sending(config, resources)
+        self._sending = AgUiSender(config, resources)
         self._own_tools = own_tools(config.name)
 
     @asynccontextmanager
@@ -76,7 +85,7 @@ class _Total:
 class AgUiConversation:
     """Sends the messages of one conversation, each with the whole thread."""
 
-    def __init__(self, config: AgUiAgent, sending: Sending, own_tools: OwnTools) -> None:
+    def __init__(self, config: AgUiAgent, sending: AgUiSender, own_tools: BypassDetector) -> None:
         """`own_tools` is shared by all conversations."""
         self.name = config.name
         self._config = config
@@ -85,10 +94,10 @@ class AgUiConversation:
         self._taken = 0
         """The number of the conversation's messages that are in the thread."""
         self._thread = Thread()
-        self._state = State({})
+        self._state = AgUiState({})
         self._settled: set[str] = set()
         """Ids of calls that were reported to the turn, or requested from Agentest."""
-        self._waiting: tuple[Call, ...] = ()
+        self._waiting: tuple[StreamedCall, ...] = ()
         """Calls that wait for an approval."""
         self._decided: dict[str, Approval] = {}
         """Ids of calls that waited for an approval → the last decision."""
@@ -114,14 +123,14 @@ class AgUiConversation:
     def _begin(self, body: Mapping[str, Any], ctx: TurnContext) -> None:
         self._own_tools.check_before(ctx)
         self._thread = Thread(with_ids(body.get("messages", [])))
-        self._state = State({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
+        self._state = AgUiState({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
 
     def _take_messages(self, messages: Sequence[Message]) -> Decision | None:
         """Add new messages to the thread. A user's answer to an open question is returned instead."""
         decision: Decision | None = None
         for message in messages:
             if self._open and isinstance(message, UserText):
-                decision = decided_by_user(message.text)
+                decision = decision_of_user(message.text)
             elif not isinstance(message, AgentMessage) or not self._taken:
                 self._thread.add(written(message))
         return decision
@@ -137,7 +146,7 @@ class AgUiConversation:
                 return self._reply(run, spoken, requests, total)
             if spoken.text:
                 total.remarks += (Remark(spoken.author, spoken.text),)
-            decision = decided_by(self._config.approvals)
+            decision = decision_of_setting(self._config.approvals)
         raise NoReply(TOO_MANY_QUESTIONS, total.retries, total.observed)
 
     async def _run(
@@ -147,13 +156,13 @@ class AgUiConversation:
         values: TurnValues,
         decision: Decision | None,
         total: _Total,
-    ) -> tuple[Run, Spoken, tuple[ToolRequest, ...]]:
+    ) -> tuple[AgUiRun, SpokenTexts, tuple[ToolRequest, ...]]:
         """Execute one run and add its result to `total`, the thread and the state."""
         tools = declared_tools(ctx, self._config)
         payload = self._payload(body, ctx, [declared(spec) for spec in tools], decision)
-        run = Run(self._thread, self._state, self._waiting, frozenset(self._settled))
+        run = AgUiRun(self._thread, self._state, self._waiting, frozenset(self._settled))
         try:
-            answered = await self._sending.send(Request(payload, values), run)
+            answered = await self._sending.send(AgUiRequest(payload, values), run)
             spoken = read_spoken(run.messages, self.name, run.subagents)
             requests = self._sort_calls(run, ctx, total)
         except (NoReply, AgentError) as error:
@@ -191,13 +200,13 @@ class AgUiConversation:
             **resuming,
         }
 
-    def _sort_calls(self, run: Run, ctx: TurnContext, total: _Total) -> tuple[ToolRequest, ...]:
+    def _sort_calls(self, run: AgUiRun, ctx: TurnContext, total: _Total) -> tuple[ToolRequest, ...]:
         """Sort the run's calls: made by the agent, requested from Agentest, or waiting for approval."""
         self._open = list(run.interrupts)
         declared_names = {spec.name for spec in declared_tools(ctx, self._config)}
         approval_ids = {one.call_id for one in self._open}
-        requested: list[Call] = []
-        undecided: list[Call] = []
+        requested: list[StreamedCall] = []
+        undecided: list[StreamedCall] = []
         for call in run.calls:
             if not call.answered and (call.id in approval_ids or None in approval_ids):
                 undecided.append(call)
@@ -218,14 +227,14 @@ class AgUiConversation:
     def _waiting_calls(self, ctx: TurnContext) -> tuple[ToolCall, ...]:
         return tuple(waiting(call.made(ctx.turn_index)) for call in self._waiting)
 
-    def _is_made_by_agent(self, call: Call, run: Run, declared_names: set[str]) -> bool:
+    def _is_made_by_agent(self, call: StreamedCall, run: AgUiRun, declared_names: set[str]) -> bool:
         """Return whether the agent made a call without a result itself and does not wait for one."""
         if run.pending:
             return call.id not in run.pending
         return call.name not in declared_names and run.went_on_after(call)
 
     def _reply(
-        self, run: Run, spoken: Spoken, requests: tuple[ToolRequest, ...], total: _Total
+        self, run: AgUiRun, spoken: SpokenTexts, requests: tuple[ToolRequest, ...], total: _Total
     ) -> AgentReply:
         text = spoken.text
         if self._open and not requests:
@@ -257,7 +266,7 @@ def _without_address(error: Exception, endpoint: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SpokenTexts:
     """The reply and the remarks of a run. `text` is empty if the agent sent no text."""
 
     text: str
@@ -273,7 +282,7 @@ class _Text:
     of_subagent: bool
 
 
-def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, str]) -> Spoken:
+def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, str]) -> SpokenTexts:
     """Split a run's texts into reply and remarks.
 
     The reply is the agent's text after its last call, or its last text. Texts of subagents are remarks.
@@ -289,10 +298,10 @@ def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, st
         if message["role"] == "assistant" and (text := _content(message)).strip()
     ]
     if not texts:
-        return Spoken("", agent)
+        return SpokenTexts("", agent)
     reply = _reply_texts(texts, _last_call(messages))
     remarks = tuple(Remark(text.author, text.text) for text in texts if text not in reply)
-    return Spoken(BETWEEN_MESSAGES.join(text.text for text in reply), reply[0].author, remarks)
+    return SpokenTexts(BETWEEN_MESSAGES.join(text.text for text in reply), reply[0].author, remarks)
 
 
 def _reply_texts(texts: Sequence[_Text], last_call: int) -> list[_Text]:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentest.agents.ag_ui.run import REPORTED_ERROR_PREFIX, Run
+from agentest.agents.ag_ui.run import REPORTED_ERROR_PREFIX, AgUiRun
 from agentest.agents.ag_ui.thread import Wire
-from agentest.agents.bypassed_tools import OwnTools, named_tools
+from agentest.agents.bypassed_tools import BypassDetector, quote_tool_names
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
-from agentest.agents.json_reader import cut_stream, read_event, read_json, shown
-from agentest.agents.port import Ignored, Resources, TurnContext
+from agentest.agents.json_reader import read_event, read_json, shown, truncated_stream_error
+from agentest.agents.port import IgnoredCounter, Resources, TurnContext
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.agents.tools import AgentTool
 from agentest.domain.messages import ToolSpec
@@ -27,23 +27,23 @@ _TOO_MANY_RUNS = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessio
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AgUiRequest:
     """The request for one run, and the values for placeholders in the agent's headers."""
 
     payload: Wire
     values: Values
 
 
-class Sending:
+class AgUiSender:
     """Sends requests for runs to one endpoint. Stores nothing about conversations."""
 
     def __init__(self, config: AgUiAgent, resources: Resources) -> None:
         self.body = Template(config.body)
         self._endpoint = config.endpoint
         self._sender = HttpSender(config, resources.client, resources.timeout_s, AG_UI_PLACE)
-        self.ignored = Ignored(config.name, resources)
+        self.ignored = IgnoredCounter(config.name, resources)
 
-    async def send(self, request: Request, run: Run) -> HttpAnswer[None]:
+    async def send(self, request: AgUiRequest, run: AgUiRun) -> HttpAnswer[None]:
         """Send a request and add its events to `run`. Raises NoReply; `run` then has the earlier events."""
 
         async def stream(events: EventStream) -> None:
@@ -54,7 +54,7 @@ class Sending:
 
         return await self._sender.post(self._endpoint, request.payload, read, values=request.values)
 
-    async def _read(self, events: EventStream, run: Run) -> None:
+    async def _read(self, events: EventStream, run: AgUiRun) -> None:
         known = 0
         async for event in events:
             if event.data.strip() in ("", "[DONE]"):
@@ -70,7 +70,7 @@ class Sending:
                 return
         if not known:
             raise AgentError(f"the agent's stream ended without any event of AG-UI ({AG_UI_PLACE})")
-        raise cut_stream("RUN_FINISHED or RUN_ERROR")
+        raise truncated_stream_error("RUN_FINISHED or RUN_ERROR")
 
 
 def _read_wire(event: Event) -> Wire:
@@ -92,9 +92,9 @@ def _refuse_json(body: bytes) -> None:
     )
 
 
-def own_tools(agent: str) -> OwnTools:
+def own_tools(agent: str) -> BypassDetector:
     """Create the record of tools that an agent behind AG-UI runs itself."""
-    return OwnTools(
+    return BypassDetector(
         agent,
         handed_over="have the agent hand the call over (take the tool from its own; ag-ui-adk: AGUIToolset; "
         "LangGraph: bind the tools of the state)",
@@ -135,15 +135,15 @@ def failure_hint(problem: str, declared: Sequence[ToolSpec]) -> str:
     if named:
         others = [spec.name for spec in declared if spec.name not in named]
         return (
-            f"; {named_tools(named)}: declared to the agent since the scenario mocks it. If the agent has it "
-            f"itself: take it from the agent, or set `client_tools: {json.dumps(others)}` and leave the mock "
-            "out (the agent's own tool then runs)"
+            f"; {quote_tool_names(named)}: declared to the agent since the scenario mocks it. If the agent "
+            f"has it itself: take it from the agent, or set `client_tools: {json.dumps(others)}` and leave "
+            "the mock out (the agent's own tool then runs)"
         )
     if _TOO_MANY_RUNS.search(problem):
         return "; it takes no more at once: lower `concurrency` (--concurrency)"
     if declared and REPORTED_ERROR_PREFIX in problem:
         return (
-            f"; declared to it: {named_tools([spec.name for spec in declared])}. If it has one of that name "
-            "itself, `client_tools` says which to declare"
+            f"; declared to it: {quote_tool_names([spec.name for spec in declared])}. "
+            "If it has one of that name itself, `client_tools` says which to declare"
         )
     return ""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from agentest.agents.ag_ui.calls import Call, Interrupt, interrupts_of, old_interrupt, ordered_calls
-from agentest.agents.ag_ui.thread import State, Thread, Wire, call, calls_of, late_call_ids, new_id
+from agentest.agents.ag_ui.calls import Interrupt, StreamedCall, interrupts_of, old_interrupt, ordered_calls
+from agentest.agents.ag_ui.thread import AgUiState, Thread, Wire, call, calls_of, late_call_ids, new_id
 from agentest.agents.json_reader import shown
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
@@ -22,14 +22,14 @@ _ON_INTERRUPT = "on_interrupt"
 _ROLES = ("assistant", "user", "system", "developer")
 
 
-class Run:
+class AgUiRun:
     """Takes the events of one run and applies them to the thread and the state."""
 
     def __init__(
         self,
         thread: Thread,
-        state: State,
-        waiting: Sequence[Call] = (),
+        state: AgUiState,
+        waiting: Sequence[StreamedCall] = (),
         settled: AbstractSet[str] = frozenset(),
     ) -> None:
         """Start a run.
@@ -54,8 +54,8 @@ class Run:
         self.late: set[str] = set()
         """Ids of calls of earlier runs that first appear in a snapshot of this run."""
         self._settled = settled
-        self._calls: list[Call] = list(waiting)
-        self._latest: dict[str, Call] = {one.id: one for one in waiting}
+        self._calls: list[StreamedCall] = list(waiting)
+        self._latest: dict[str, StreamedCall] = {one.id: one for one in waiting}
         self._listed: list[str] = []
         """Ids of the calls in the last snapshot."""
         self._roles: dict[str, str] = {}
@@ -111,12 +111,12 @@ class Run:
         return new if any(map(_has_text, new)) else [*self._dropped, *new]
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[StreamedCall]:
         """The calls of the run in order. Raises AgentError for a call without a name."""
         self._settle()
         return ordered_calls(self._calls, self._listed)
 
-    def went_on_after(self, call: Call) -> bool:
+    def went_on_after(self, call: StreamedCall) -> bool:
         """Return whether the agent continued after a call without waiting for a result."""
         if call.id in self.late:
             return True
@@ -129,7 +129,7 @@ class Run:
         return False
 
     @property
-    def seen(self) -> list[Call]:
+    def seen(self) -> list[StreamedCall]:
         """The calls with a known name, for a run that has failed."""
         return [one for one in self._calls if one.name]
 
@@ -187,11 +187,11 @@ class Run:
 
     # Calls
 
-    def _call(self, identifier: str) -> Call:
+    def _call(self, identifier: str) -> StreamedCall:
         return self._latest[identifier] if identifier in self._latest else self._new_call(identifier)
 
-    def _new_call(self, identifier: str) -> Call:
-        self._calls.append(Call(identifier))
+    def _new_call(self, identifier: str) -> StreamedCall:
+        self._calls.append(StreamedCall(identifier))
         self._latest[identifier] = self._calls[-1]
         return self._calls[-1]
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 from agentest.agents.json_reader import shown
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResult, ToolSpec, UserText
 from agentest.support.errors import AgentError, CannotSend
-from agentest.support.json_patch import BadPatch, Copies, patched
+from agentest.support.json_patch import BadPatch, CopyLimit, patched
 
 Wire = dict[str, Any]
 """A message, a tool call or an event as a JSON object."""
@@ -205,7 +205,7 @@ def _part(file: Attachment) -> Wire:
 
 
 @dataclass(slots=True)
-class State:
+class AgUiState:
     """The agent's state in one conversation."""
 
     begun: Mapping[str, Any]
@@ -215,7 +215,7 @@ class State:
     told: bool = False
     """True if the agent reports its state."""
     problem: str | None = None
-    _copies: Copies = field(default_factory=Copies)
+    _copies: CopyLimit = field(default_factory=CopyLimit)
 
     def __post_init__(self) -> None:
         self.value = dict(self.begun)

@@ -20,18 +20,18 @@ from agentest.agents.ai_sdk.reply import (
     remarks,
     requested_calls,
     texts,
+    to_version_4,
     undecided,
     user_message,
-    version_4,
     waiting,
 )
-from agentest.agents.ai_sdk.stream import TEXT_STREAM_HIDES_CALLS, Exchange, Told
+from agentest.agents.ai_sdk.stream import TEXT_STREAM_HIDES_CALLS, AiSdkSender, StreamResult
 from agentest.agents.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
     Decision,
-    decided_by,
-    decided_by_user,
+    decision_of_setting,
+    decision_of_user,
 )
 from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
@@ -54,7 +54,7 @@ class AiSdkClient:
 
     def __init__(self, config: AiSdkAgent, resources: Resources) -> None:
         self.name = config.name
-        self._exchange = Exchange(config, resources)
+        self._exchange = AiSdkSender(config, resources)
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[AiSdkConversation]:
@@ -79,7 +79,7 @@ class _Total:
     observed: tuple[ToolCall, ...] = ()
     said: tuple[str, ...] = ()
 
-    def add(self, answer: HttpAnswer[Told]) -> None:
+    def add(self, answer: HttpAnswer[StreamResult]) -> None:
         """Add the timing and usage of one stream."""
         if self.first_token_ms is None and answer.first_token_ms is not None:
             self.first_token_ms = self.latency_ms + answer.first_token_ms
@@ -94,7 +94,7 @@ class _Total:
 class AiSdkConversation:
     """One conversation with a backend."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: AiSdkSender) -> None:
         self.name = exchange.name
         self._exchange = exchange
         self._messages: list[Wire | AssistantMessage] = []
@@ -114,7 +114,7 @@ class AiSdkConversation:
                 return self._reply(current, total, ctx)
         else:
             self._take_message(current, messages[-1])
-        decision = decided_by(self._exchange.approvals)
+        decision = decision_of_setting(self._exchange.approvals)
         for _ in range(MOST_APPROVALS):
             if decision is not None:
                 _decide_waiting(self._current(), decision)
@@ -132,7 +132,7 @@ class AiSdkConversation:
         """Take the user's message as the decision about waiting calls, or add it to the messages."""
         assert isinstance(said, UserText)
         if waiting(current):
-            _decide_waiting(current, decided_by_user(said.text))
+            _decide_waiting(current, decision_of_user(said.text))
         else:
             self._messages.append(user_message(said))
 
@@ -149,7 +149,7 @@ class AiSdkConversation:
         """Send all messages and add the stream to the message that it continues."""
         current = self._current()
         before = len(current.parts)
-        result = Told(current)
+        result = StreamResult(current)
         payload = self._payload(ctx.session_id)
         try:
             answer = await self._exchange.send(payload, result, TurnValues(messages, ctx))
@@ -184,7 +184,7 @@ class AiSdkConversation:
         continued = {"messageId": last.id} if isinstance(last, AssistantMessage) else {}
         return {
             "id": session_id,
-            "messages": version_4(wire) if self._version_4 else wire,
+            "messages": to_version_4(wire) if self._version_4 else wire,
             "trigger": "submit-message",
             **continued,
         }

@@ -166,7 +166,7 @@ def fill_decision(part: Part, approved: bool, reason: str | None) -> None:
     part.update(state=DECIDED, approval={**part["approval"], "approved": approved, **why})
 
 
-def version_4(messages: Sequence[Wire]) -> list[Wire]:
+def to_version_4(messages: Sequence[Wire]) -> list[Wire]:
     """Convert messages to AI SDK 4: with the text in `content`, and tool calls as invocations."""
     return [_old_message(message) for message in messages]
 

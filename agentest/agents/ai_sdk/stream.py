@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from agentest.agents.ai_sdk.parts import AssistantMessage, Chunk
-from agentest.agents.bypassed_tools import OwnTools
+from agentest.agents.bypassed_tools import BypassDetector
 from agentest.agents.error_hints import is_page
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender
-from agentest.agents.json_reader import cut_stream, read_event, read_json, read_text, shown
-from agentest.agents.port import Ignored, Resources
+from agentest.agents.json_reader import read_event, read_json, read_text, shown, truncated_stream_error
+from agentest.agents.port import IgnoredCounter, Resources
 from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
@@ -37,7 +37,7 @@ _ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
 _HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
 
 
-class Told:
+class StreamResult:
     """One stream: the message that it adds to, its end, its usage and its form."""
 
     def __init__(self, message: AssistantMessage) -> None:
@@ -104,7 +104,7 @@ def _tokens(reported: Mapping[str, Any], *keys: str) -> int:
     return 0
 
 
-async def read_ui_messages(events: EventStream, result: Told) -> None:
+async def read_ui_messages(events: EventStream, result: StreamResult) -> None:
     """Read a UI message stream, which ends with `finish`, `[DONE]` or both. Raises AgentError."""
     async for event in events:
         data = event.data.strip()
@@ -113,7 +113,7 @@ async def read_ui_messages(events: EventStream, result: Told) -> None:
         if data and result.take(read_event(data)):
             events.note_first_token()
     if result.finish is None:
-        raise cut_stream("`finish` and `[DONE]`")
+        raise truncated_stream_error("`finish` and `[DONE]`")
 
 
 def looks_like_data_stream(beginning: bytes) -> bool:
@@ -123,7 +123,7 @@ def looks_like_data_stream(beginning: bytes) -> bool:
 
 async def read_data_stream(
     pieces: AsyncIterator[bytes],
-    result: Told,
+    result: StreamResult,
     on_text: Callable[[], None],
     on_unknown: Callable[[str, object], None],
 ) -> None:
@@ -146,7 +146,7 @@ async def read_data_stream(
             if result.take(chunk):
                 on_text()
     if result.finish is None:
-        raise cut_stream("its `d:` line (finish message)")
+        raise truncated_stream_error("its `d:` line (finish message)")
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
@@ -194,7 +194,7 @@ def _chunks(code: str, value: Any, on_unknown: Callable[[str, object], None]) ->
 
 
 async def read_stream(
-    response: DirectResponse, result: Told, on_unknown: Callable[[str, object], None]
+    response: DirectResponse, result: StreamResult, on_unknown: Callable[[str, object], None]
 ) -> None:
     """Read a stream of any form into `result`. Raises AgentError; `result` then has the earlier chunks."""
     pieces = response.pieces()
@@ -228,7 +228,7 @@ async def _with_beginning(beginning: bytes, rest: AsyncIterator[bytes]) -> Async
         yield piece
 
 
-async def _read_text(pieces: AsyncIterator[bytes], result: Told, on_text: Callable[[], None]) -> None:
+async def _read_text(pieces: AsyncIterator[bytes], result: StreamResult, on_text: Callable[[], None]) -> None:
     """Read a text stream. It contains only the reply, without calls or errors."""
     result.is_text = True
     decoder = getincrementaldecoder("utf-8")(errors="replace")
@@ -254,20 +254,22 @@ def _no_stream_error(body: bytes) -> str:
     )
 
 
-class Exchange:
+class AiSdkSender:
     """Sends requests to one backend. Stores nothing about conversations."""
 
     def __init__(self, config: AiSdkAgent, resources: Resources) -> None:
         self.name = config.name
         self.version = config.version
         self.approvals = config.approvals
-        self.on_unknown = Ignored(config.name, resources).note
-        self.own_tools = OwnTools(config.name, handed_over=_HANDED_OVER)
+        self.on_unknown = IgnoredCounter(config.name, resources).note
+        self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
         self._endpoint = config.endpoint
         self._body = Template(config.body)
         self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)
 
-    async def send(self, payload: Mapping[str, Any], result: Told, values: Values) -> HttpAnswer[Told]:
+    async def send(
+        self, payload: Mapping[str, Any], result: StreamResult, values: Values
+    ) -> HttpAnswer[StreamResult]:
         """Send a request and read the response into `result`. Raises NoReply."""
 
         async def read(response: DirectResponse) -> None:

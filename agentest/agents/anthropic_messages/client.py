@@ -12,9 +12,9 @@ from agentest.agents.anthropic_messages.message import (
     MESSAGES_PLACE,
     PAUSED,
     Block,
-    Received,
+    ReceivedMessage,
     blocks_of,
-    how_cut,
+    cut_reason,
     ids_of_calls,
     is_use,
     made_so_far,
@@ -22,13 +22,13 @@ from agentest.agents.anthropic_messages.message import (
     read_message,
     usage_of,
 )
-from agentest.agents.anthropic_messages.stream import Assembly
-from agentest.agents.bypassed_tools import OwnTools, answered_by_us
-from agentest.agents.file_parts import kind_of, no_form, web_address
+from agentest.agents.anthropic_messages.stream import MessageAssembly
+from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
+from agentest.agents.file_parts import kind_of, unsupported_file, web_address
 from agentest.agents.http_sender import HttpAnswer, HttpSender, read_body
 from agentest.agents.json_reader import TOO_DEEP, read_any, read_arguments
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentReply, Ignored, NoReply, Resources, TurnContext
+from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
 from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, Usage
@@ -44,7 +44,7 @@ _MAX_PAUSES = 10
 
 _HANDED_OVER = "have the agent answer with a tool_use alone, without its result (a tool of body.tools)"
 _RECIPIENT = "an agent that speaks Anthropic's Messages"
-Written = dict[str, Any]
+WrittenMessage = dict[str, Any]
 """A message of a request, `{role, content}`. The content is a text or a list of blocks."""
 
 
@@ -60,8 +60,8 @@ class MessagesClient:
 
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
         self.name = config.name
-        self.ignored = Ignored(config.name, resources)
-        self.own_tools = OwnTools(config.name, handed_over=_HANDED_OVER)
+        self.ignored = IgnoredCounter(config.name, resources)
+        self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
         self._on_note = resources.on_note
         self._noted_cuts: set[str] = set()
         self._endpoint = config.endpoint
@@ -80,26 +80,26 @@ class MessagesClient:
         """Reply to a complete history in a new conversation. Raises NoReply, CannotSend, MockBypassed."""
         return await _Conversation(self).reply(messages, ctx)
 
-    def note_cut(self, message: Received) -> None:
+    def note_cut(self, message: ReceivedMessage) -> None:
         """Note once for each reason that messages were cut."""
-        cut = how_cut(message)
+        cut = cut_reason(message)
         if cut and cut not in self._noted_cuts:
             self._noted_cuts.add(cut)
             self._on_note(f"agent {self.name!r}: answers were cut before their end {cut}")
 
     async def send(
         self, messages: Sequence[Mapping[str, Any]], values: TurnValues, turn_index: int
-    ) -> HttpAnswer[Received]:
+    ) -> HttpAnswer[ReceivedMessage]:
         """Send a conversation and return the agent's message.
 
         Raises NoReply with the calls that the agent made before the error.
         """
-        assembly = Assembly(self.ignored)
+        assembly = MessageAssembly(self.ignored)
         body = self._body.filled(values)
         all_messages = merged([*body.get("messages", []), *messages])
         streamed = {"stream": True} if self._streaming else {}
 
-        async def read(response: DirectResponse) -> Received:
+        async def read(response: DirectResponse) -> ReceivedMessage:
             return await read_body(response, self._streaming, read_message, assembly.read)
 
         try:
@@ -121,7 +121,7 @@ class _Answer:
     first_token_ms: float | None = None
     retries: int = 0
 
-    def add(self, received: HttpAnswer[Received]) -> None:
+    def add(self, received: HttpAnswer[ReceivedMessage]) -> None:
         """Add a message. Raises AgentError if it is invalid."""
         if self.first_token_ms is None and received.first_token_ms is not None:
             self.first_token_ms = self.latency_ms + received.first_token_ms
@@ -137,7 +137,7 @@ class _Conversation:
     def __init__(self, client: MessagesClient) -> None:
         self.name = client.name
         self._client = client
-        self._history: list[Written] = []
+        self._history: list[WrittenMessage] = []
         """All messages of the conversation, without `body.messages`."""
         self._known = 0
         """The number of the turn loop's messages that are in the history."""
@@ -155,7 +155,7 @@ class _Conversation:
         except AgentError as error:
             seen = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
             raise NoReply(str(error), answer.retries, seen) from None
-        self._client.own_tools.check_after(content.made, ctx, answered_by_us(messages))
+        self._client.own_tools.check_after(content.made, ctx, ids_of_mocked_calls(messages))
         self._history.append(as_received(answer.blocks))
         self._call_ids |= ids_of_calls(answer.blocks)
         self._known = len(messages) + 1  # the reply will be the next of them
@@ -203,19 +203,19 @@ def _with_version(config: AnthropicMessagesAgent) -> AnthropicMessagesAgent:
     return config.model_copy(update={"headers": {**config.headers, _VERSION[0]: _VERSION[1]}})
 
 
-def written(messages: Sequence[Message]) -> list[Written]:
+def written(messages: Sequence[Message]) -> list[WrittenMessage]:
     """Return messages for a request, not merged. Raises CannotSend for a file that cannot be sent."""
     return [_written_message(message) for message in messages]
 
 
-def as_received(blocks: Sequence[Mapping[str, Any]]) -> Written:
+def as_received(blocks: Sequence[Mapping[str, Any]]) -> WrittenMessage:
     """Return the agent's message for further requests, in which the `input` of calls must be an object."""
     return {"role": "assistant", "content": [_with_object_input(block) for block in blocks]}
 
 
-def merged(messages: Iterable[Mapping[str, Any]]) -> list[Written]:
+def merged(messages: Iterable[Mapping[str, Any]]) -> list[WrittenMessage]:
     """Merge messages so that roles alternate, as the protocol requires, and drop empty messages."""
-    result: list[Written] = []
+    result: list[WrittenMessage] = []
     for message in messages:
         if not message["content"]:
             continue  # a message after a handover has no content
@@ -227,7 +227,7 @@ def merged(messages: Iterable[Mapping[str, Any]]) -> list[Written]:
     return result
 
 
-def _written_message(message: Message) -> Written:
+def _written_message(message: Message) -> WrittenMessage:
     if isinstance(message, UserText):
         return {"role": "user", "content": _content(message)}
     if isinstance(message, ToolResult):
@@ -289,7 +289,7 @@ def _file(file: Attachment) -> dict[str, Any]:
         data = b64decode(file.base64).decode("utf-8", errors="replace")
         source = {"type": "text", "media_type": "text/plain", "data": data}
         return {"type": "document", "source": source, **name}
-    raise no_form(file, _RECIPIENT, "it takes images, PDFs and texts alone")
+    raise unsupported_file(file, _RECIPIENT, "it takes images, PDFs and texts alone")
 
 
 def _source(file: Attachment, kind: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from agentest.agents.json_reader import (
     read_result,
     shown,
 )
-from agentest.agents.port import Ignored
+from agentest.agents.port import IgnoredCounter
 from agentest.domain.messages import ToolRequest
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, Usage
@@ -29,7 +29,7 @@ _CUT_HINTS = {
 }
 """The `stop_reason` of messages that were cut → a hint for the user."""
 
-Received = Mapping[str, Any]
+ReceivedMessage = Mapping[str, Any]
 """A message as received. If it is incomplete, any field may be missing."""
 Block = Mapping[str, Any]
 """A block of a message's `content`, as received."""
@@ -41,21 +41,21 @@ _RESULT_SUFFIX = "tool_result"
 _SILENT_BLOCKS = ("thinking", "redacted_thinking", "container_upload", "compaction")
 
 
-def read_message(body: bytes) -> Received:
+def read_message(body: bytes) -> ReceivedMessage:
     """Read the message in a body. Raises AgentError."""
     message = read_object(body, MESSAGES_PLACE)
     _check_form(message)
     return message
 
 
-def made_so_far(message: Received, turn_index: int) -> tuple[ToolCall, ...]:
+def made_so_far(message: ReceivedMessage, turn_index: int) -> tuple[ToolCall, ...]:
     """Return the calls that already have results, in a message of any state. Never raises."""
     content = message.get("content")
     blocks = [b for b in content if isinstance(b, Mapping)] if isinstance(content, list) else []
     return read_made(blocks, turn_index)
 
 
-def blocks_of(message: Received) -> tuple[Block, ...]:
+def blocks_of(message: ReceivedMessage) -> tuple[Block, ...]:
     """Return the content in the form for further requests. Raises AgentError for an invalid message."""
     _check_form(message)
     blocks = with_ids(check_blocks(message["content"]), f"toolu_{message.get('id') or 'of_agent'}")
@@ -64,7 +64,7 @@ def blocks_of(message: Received) -> tuple[Block, ...]:
     return blocks
 
 
-def _check_form(message: Received) -> None:
+def _check_form(message: ReceivedMessage) -> None:
     if message.get("type") == "error" or message.get("error"):
         raise AgentError(f"the agent answered with an error: {error_text(message.get('error'))}")
     if "content" not in message:
@@ -73,7 +73,7 @@ def _check_form(message: Received) -> None:
         raise AgentError(f"the agent's answer is a message of the role {message['role']!r}: {shown(message)}")
 
 
-def how_cut(message: Received) -> str | None:
+def cut_reason(message: ReceivedMessage) -> str | None:
     """Return why a message was cut, and a hint; None if it is complete."""
     reason = message.get("stop_reason")
     if isinstance(reason, str) and reason in _CUT_HINTS:
@@ -81,7 +81,7 @@ def how_cut(message: Received) -> str | None:
     return None
 
 
-def usage_of(message: Received) -> Usage:
+def usage_of(message: ReceivedMessage) -> Usage:
     """Return the tokens. Tokens read from or written to a cache are part of the prompt."""
     reported = message.get("usage")
     cached = read_count(reported, "cache_read_input_tokens")
@@ -98,10 +98,10 @@ def error_text(error: Any) -> str:
     return f"{error['message']} ({kind})" if isinstance(kind, str) and kind else str(error["message"])
 
 
-def _problem(message: Received, blocks: tuple[Block, ...]) -> str | None:
+def _problem(message: ReceivedMessage, blocks: tuple[Block, ...]) -> str | None:
     reason = message.get("stop_reason")
     has_text = any(str(block.get("text") or "").strip() for block in blocks)
-    if (cut := how_cut(message)) and (not has_text or is_use(blocks[-1])):
+    if (cut := cut_reason(message)) and (not has_text or is_use(blocks[-1])):
         what = "in the middle of a call" if blocks and is_use(blocks[-1]) else "before it said anything"
         return f"the agent's answer was cut {what} {cut}"
     if reason == "refusal" and not has_text:
@@ -114,7 +114,7 @@ def _problem(message: Received, blocks: tuple[Block, ...]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class MessageContent:
     """The texts and calls in the blocks of a message."""
 
     reply: str | None
@@ -144,8 +144,8 @@ def with_ids(blocks: Sequence[Block], prefix: str) -> tuple[Block, ...]:
 
 
 def read_blocks(
-    blocks: Sequence[Block], turn_index: int, ignored: Ignored, called: Collection[str] = ()
-) -> Heard:
+    blocks: Sequence[Block], turn_index: int, ignored: IgnoredCounter, called: Collection[str] = ()
+) -> MessageContent:
     """Read the texts and calls in blocks.
 
     Args:
@@ -164,7 +164,7 @@ def read_blocks(
             texts[-1] += _text(block, ignored)
     said = tuple(text for text in texts if text.strip())
     _check_calls(blocks, called)
-    return Heard(
+    return MessageContent(
         reply=said[-1] if said else None,
         remarks=said[:-1],
         requests=read_requests(blocks),
@@ -232,7 +232,7 @@ def _lacks_id(block: Block) -> bool:
     return _kind(block) == _REQUEST_TYPE and not (isinstance(identifier, str) and identifier)
 
 
-def _text(block: Block, ignored: Ignored) -> str:
+def _text(block: Block, ignored: IgnoredCounter) -> str:
     if _kind(block) == "text":
         if not isinstance(block.get("text"), str):
             raise AgentError(f"a text block of the agent has no text: {shown(block)}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.agents.anthropic_messages.message import Received
+from agentest.agents.anthropic_messages.message import ReceivedMessage
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import cut_stream, read_any, read_event, shown
-from agentest.agents.port import Ignored
+from agentest.agents.json_reader import read_any, read_event, shown, truncated_stream_error
+from agentest.agents.port import IgnoredCounter
 from agentest.support.errors import AgentError
 
 _DELTA_KEYS = {
@@ -19,10 +19,10 @@ _DELTA_KEYS = {
 """Types of deltas → the key that the delta extends, in the delta and in its block."""
 
 
-class Assembly:
+class MessageAssembly:
     """Assembles the message of one response. The received part is available at any time."""
 
-    def __init__(self, ignored: Ignored) -> None:
+    def __init__(self, ignored: IgnoredCounter) -> None:
         self._ignored = ignored
         self._head: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
@@ -31,7 +31,7 @@ class Assembly:
         self._inputs: dict[int, str] = {}
         """Indexes of blocks → the JSON texts of their `input`."""
 
-    async def read(self, stream: EventStream) -> Received:
+    async def read(self, stream: EventStream) -> ReceivedMessage:
         """Read the complete message. Raises AgentError if the stream ends before it."""
         received = False
         async for event in stream:
@@ -41,9 +41,9 @@ class Assembly:
                 content = read_event(data)
                 if self._add(content, str(content.get("type") or event.name), stream):
                     return self.message()
-        raise cut_stream("message_stop", received)
+        raise truncated_stream_error("message_stop", received)
 
-    def message(self) -> Received:
+    def message(self) -> ReceivedMessage:
         """Return the message as received so far."""
         last = [self._block(index) for index in sorted(self._blocks)]
         return {**self._head, "content": [*self._replaced, *last]}

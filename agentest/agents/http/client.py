@@ -19,18 +19,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.call_mapping import ToldCall, as_tool_calls, fresh, note_untold
+from agentest.agents.call_mapping import (
+    ReportedCall,
+    as_tool_calls,
+    note_unmapped_calls,
+    without_repeated_calls,
+)
 from agentest.agents.http.cookies import CookieJar
-from agentest.agents.http.exchange import Unauthorized, exchanged
-from agentest.agents.http.extraction import SESSION, Gathering
-from agentest.agents.http.plan import Job, Plan, plan_of
+from agentest.agents.http.exchange import Unauthorized, send_with_status_errors
+from agentest.agents.http.extraction import SESSION, ResponseExtraction
+from agentest.agents.http.plan import HttpAgentPlan, PolledJob, compile_plan
 from agentest.agents.http.reader import AnswerReader
 from agentest.agents.http.requests import RequestTemplate
-from agentest.agents.http.session import LoggedIn, SetUpStep, secrets_of
+from agentest.agents.http.session import LoginResult, SetUpStep, secrets_of
 from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.reply_paths import note_failure, note_place
+from agentest.agents.reply_paths import note_failure, note_guessed_path
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
@@ -41,7 +46,7 @@ from agentest.support.templates import Values
 
 def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpClient:
     """Return the client of an HTTP agent with a custom API."""
-    client = HttpClient(plan_of(config, resources))
+    client = HttpClient(compile_plan(config, resources))
     resources.closing.push_async_callback(client.close)
     return client
 
@@ -49,7 +54,7 @@ def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpC
 class HttpClient:
     """Opens conversations with one agent. Stores no conversation state."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: HttpAgentPlan) -> None:
         self.name = plan.config.name
         self._plan = plan
 
@@ -74,7 +79,7 @@ class HttpClient:
             await self._end(login)
         self._plan.note_how_many()
 
-    async def _end(self, login: LoggedIn) -> None:
+    async def _end(self, login: LoginResult) -> None:
         jar = CookieJar(login.cookies)
         sender, saved = self._plan.open_sender(jar, for_setup=True), dict(login.saved)
         await self._plan.tear_down(self._plan.steps.run_teardown, lambda step: step.take(sender, jar, saved))
@@ -86,7 +91,7 @@ class _Turn:
 
     messages: Sequence[Message]
     ctx: TurnContext
-    calls: tuple[ToldCall, ...] = ()
+    calls: tuple[ReportedCall, ...] = ()
     retries: int = 0
     latency_ms: float = 0.0
     first_token_ms: float | None = None
@@ -95,18 +100,18 @@ class _Turn:
 class HttpConversation:
     """One conversation with the agent, and its state."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: HttpAgentPlan) -> None:
         self.name = plan.config.name
         self._plan = plan
         self._jar = CookieJar()
         self._sender = plan.open_sender(self._jar)
         self._setup_sender = plan.open_sender(self._jar, for_setup=True)
         self._reader = AnswerReader(plan.paths)
-        self._logged_in: LoggedIn | None = None
+        self._logged_in: LoginResult | None = None
         self._is_set_up = False
         self._saved: dict[str, Any] = {}
         self._last_turn: _Turn | None = None
-        self._reported_calls: tuple[ToldCall, ...] = ()
+        self._reported_calls: tuple[ReportedCall, ...] = ()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the reply to the user's last message. Raises NoReply, CannotSend, HeldUp.
@@ -124,14 +129,17 @@ class HttpConversation:
         except AgentError as error:
             raise NoReply(str(error), turn.retries, self._observed(turn)) from None
         if gathering.guessed:
-            note_place(self._plan.notes, gathering.guessed)
+            note_guessed_path(self._plan.notes, gathering.guessed)
         if not self._plan.paths.tool_calls:
-            note_untold(self._plan.notes, gathering.answer)
+            note_unmapped_calls(self._plan.notes, gathering.answer)
         if not self._plan.paths.error:
             note_failure(self._plan.notes, gathering.answer)
         self._note_missing_session(ctx.turn_index)
         observed = self._observed(turn)
-        self._reported_calls = (*self._reported_calls, *fresh(turn.calls, self._reported_calls))
+        self._reported_calls = (
+            *self._reported_calls,
+            *without_repeated_calls(turn.calls, self._reported_calls),
+        )
         return AgentReply(
             text,
             usage=gathering.usage,
@@ -141,7 +149,7 @@ class HttpConversation:
             first_token_ms=turn.first_token_ms,
         )
 
-    async def _run_turn(self, turn: _Turn) -> Gathering:
+    async def _run_turn(self, turn: _Turn) -> ResponseExtraction:
         """Return the response to the request, or the result of the job that it started."""
         job = self._plan.job
         gathering = await self._send(self._plan.turn, turn)
@@ -152,7 +160,7 @@ class HttpConversation:
         self._save(gathering, None)
         return gathering
 
-    async def _job_result(self, job: Job, turn: _Turn) -> Gathering:
+    async def _job_result(self, job: PolledJob, turn: _Turn) -> ResponseExtraction:
         timeout_s, began_ms = self._plan.resources.timeout_s, turn.latency_ms
         result, took_ms = await job.polling.result(
             lambda: self._send(job.request, turn), timeout_s - began_ms / 1000, timeout_s
@@ -160,9 +168,9 @@ class HttpConversation:
         turn.latency_ms = began_ms + took_ms
         return result
 
-    async def _send(self, request: RequestTemplate, turn: _Turn) -> Gathering:
+    async def _send(self, request: RequestTemplate, turn: _Turn) -> ResponseExtraction:
         """Send a request. After a 401, log in again and repeat it once."""
-        gathering = Gathering(self._plan.paths)
+        gathering = ResponseExtraction(self._plan.paths)
         try:
             answered = await self._send_with_login(request, turn, gathering)
         finally:
@@ -173,7 +181,7 @@ class HttpConversation:
         return gathering
 
     async def _send_with_login(
-        self, request: RequestTemplate, turn: _Turn, gathering: Gathering
+        self, request: RequestTemplate, turn: _Turn, gathering: ResponseExtraction
     ) -> HttpAnswer[None]:
         async def read(response: DirectResponse) -> None:
             await self._reader.read(response, gathering)
@@ -181,15 +189,15 @@ class HttpConversation:
                 gathering.text()  # a response without a reply fails here, so that the error includes advice
 
         try:
-            return await exchanged(self._sender, self._request(request, turn), read)
+            return await send_with_status_errors(self._sender, self._request(request, turn), read)
         except Unauthorized as error:
             if not await self._log_in_again():
                 raise
             turn.retries += error.retries
-            return await exchanged(self._sender, self._request(request, turn), read)
+            return await send_with_status_errors(self._sender, self._request(request, turn), read)
 
     def _observed(self, turn: _Turn) -> tuple[ToolCall, ...]:
-        return as_tool_calls(fresh(turn.calls, self._reported_calls), turn.ctx.turn_index)
+        return as_tool_calls(without_repeated_calls(turn.calls, self._reported_calls), turn.ctx.turn_index)
 
     # Saved values and placeholders.
 
@@ -204,7 +212,7 @@ class HttpConversation:
         values = TurnValues(turn.messages, turn.ctx, {**shared, **self._saved})
         return _PartialValues(values, absent), absent
 
-    def _save(self, gathering: Gathering, needed: Collection[str] | None) -> None:
+    def _save(self, gathering: ResponseExtraction, needed: Collection[str] | None) -> None:
         """Save the session id and the values in `save`. Raises NoReply if a needed value is missing.
 
         Args:

@@ -1,6 +1,7 @@
 """Send one request with the conversation's cookies, and explain error statuses.
 
-Raises `Unauthorized` so that the caller can log in and retry. `Browser` adds cookies and follows redirects.
+Raises `Unauthorized` so that the caller can log in and retry. `CookieSender` adds cookies and follows
+redirects.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 from agentest.agents.error_hints import readable
 from agentest.agents.http.cookies import CookieJar
 from agentest.agents.http.requests import origin
-from agentest.agents.http_sender import MAX_REDIRECTS, HttpAnswer, HttpSender, Outgoing, beginning_of
+from agentest.agents.http_sender import MAX_REDIRECTS, HttpAnswer, HttpSender, OutgoingRequest, beginning_of
 from agentest.agents.port import NoReply
 from agentest.config.fields import check_url
 from agentest.support.errors import AgentError
@@ -66,7 +67,9 @@ class _AnyStatus:
         return True
 
 
-async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> HttpAnswer[T]:
+async def send_with_status_errors(
+    sender: HttpSender, request: OutgoingRequest, read: Read[T]
+) -> HttpAnswer[T]:
     """Send a request and return what `read` makes of a 2xx response.
 
     Raises NoReply for any other status; Unauthorized for 401 and for a redirect to a login.
@@ -75,7 +78,7 @@ async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> Htt
     async def read_any(response: DirectResponse) -> _Read[T] | _Refused:
         if 200 <= response.status_code < 300:
             return _Read(await read(response))
-        problem = await refusal(response, request.method, sender)
+        problem = await describe_error_status(response, request.method, sender)
         if response.status_code == _UNAUTHORIZED or leads_to_login(response):
             return _Refused(problem, is_for_login=True)
         if 300 <= response.status_code < 400:
@@ -89,7 +92,7 @@ async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> Htt
     return HttpAnswer(value.value, answered.latency_ms, retries, answered.first_token_ms)
 
 
-async def refusal(response: DirectResponse, method: str, sender: HttpSender) -> str:
+async def describe_error_status(response: DirectResponse, method: str, sender: HttpSender) -> str:
     """Describe a response with an error status and what to try. Reads the start of the body."""
     status = response.status_code
     if 300 <= status < 400:
@@ -109,7 +112,7 @@ def leads_to_login(response: DirectResponse) -> bool:
         return False
 
 
-class Browser:
+class CookieSender:
     """A `Sender` that stores the cookies of one conversation."""
 
     def __init__(

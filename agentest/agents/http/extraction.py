@@ -1,7 +1,7 @@
 """Extract the reply, calls, errors, usage and saved values from a response.
 
-A `Gathering` reads one response, whole or event by event, with the `AnswerPaths` of the configuration. A
-`Piece` is one value that the paths apply to.
+A `ResponseExtraction` reads one response, whole or event by event, with the `AnswerPaths` of the
+configuration. A `ResponsePiece` is one value that the paths apply to.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.call_mapping import ToldCalls
+from agentest.agents.call_mapping import ReportedCalls
 from agentest.agents.http.cookies import CookieJar
 from agentest.agents.json_reader import read_any, read_text, shown
-from agentest.agents.reply_paths import no_place, nothing_found, text_of, usual_place, where_text_is
+from agentest.agents.reply_paths import (
+    empty_path_message,
+    find_reply_path,
+    missing_reply_message,
+    text_of,
+    where_text_is,
+)
 from agentest.config.agents.http import HttpTemplateAgent
-from agentest.config.agents.http_requests import Source
+from agentest.config.agents.http_requests import ValueSource
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
@@ -42,7 +48,7 @@ SESSION = "session_id"
 DONE = "[DONE]"
 
 
-def joined_texts(texts: Sequence[str]) -> str:
+def join_event_texts(texts: Sequence[str]) -> str:
     """Join the texts of events. If every event is a JSON string, join the decoded strings."""
     try:
         read = [json.loads(text) for text in texts]
@@ -51,11 +57,11 @@ def joined_texts(texts: Sequence[str]) -> str:
     return "".join(read) if read and all(isinstance(text, str) for text in read) else "".join(texts)
 
 
-def guessed_of_stream(values: Sequence[Any], texts: Sequence[str]) -> str:
+def guess_stream_reply(values: Sequence[Any], texts: Sequence[str]) -> str:
     """Return the reply of a stream without a configured `delta` or `reply`. Raises AgentError."""
     # A text may look like a number or like null.
     if values and not any(isinstance(value, dict | list) for value in values):
-        return joined_texts(texts)
+        return join_event_texts(texts)
     raise AgentError(
         "the agent answers with a stream of events: say by `delta`, a JMESPath, where a piece of the reply "
         f"stands in each, or by `reply` where the whole is; {where_text_is(united(values))}: "
@@ -90,10 +96,10 @@ def _count(reported: Mapping[str, Any], names: Sequence[str]) -> int | None:
     return next((v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0), None)
 
 
-class Sources:
+class SavedValueSources:
     """The places of values to save."""
 
-    def __init__(self, sources: Mapping[str, Source]) -> None:
+    def __init__(self, sources: Mapping[str, ValueSource]) -> None:
         self._sources = sources
         self._paths = {name: JsonPath(source.path) for name, source in sources.items() if source.path}
         self._patterns = {n: re.compile(source.regex) for n, source in sources.items() if source.regex}
@@ -107,7 +113,7 @@ class Sources:
         wanted = {name: source.header for name, source in self._sources.items() if source.header}
         return {name: headers[header] for name, header in wanted.items() if header in headers}
 
-    def in_piece(self, piece: Piece) -> dict[str, Any]:
+    def in_piece(self, piece: ResponsePiece) -> dict[str, Any]:
         """Return the values in a response or event."""
         found = {name: piece.find(path) for name, path in self._paths.items()}
         return {name: value for name, value in found.items() if value not in (None, "", False)}
@@ -144,7 +150,7 @@ class AnswerPaths:
     tool_calls: JsonPath | None
     error: JsonPath | None
     usage: JsonPath
-    kept: Sources
+    kept: SavedValueSources
     """The session id and the names in `save`."""
 
     @property
@@ -167,11 +173,11 @@ def paths_of(config: HttpTemplateAgent) -> AnswerPaths:
         tool_calls=path(config.tool_calls),
         error=path(config.error),
         usage=JsonPath(config.usage),
-        kept=Sources({**session, **config.save}),
+        kept=SavedValueSources({**session, **config.save}),
     )
 
 
-class Gathering:
+class ResponseExtraction:
     """One response, whole or event by event, and what the paths found in it."""
 
     def __init__(self, paths: AnswerPaths) -> None:
@@ -181,7 +187,7 @@ class Gathering:
         self._deltas: list[str] = []
         self._reply: str | None = None
         self._streamed = False
-        self.calls = ToldCalls()
+        self.calls = ReportedCalls()
         self.kept: dict[str, Any] = {}
         """Name → value found so far."""
         self.usage = Usage()
@@ -203,7 +209,7 @@ class Gathering:
     def nothing_for(self, key: str, path: JsonPath) -> str:
         """Return the error message for a path that found nothing."""
         events = united(self._values) if self._streamed else None
-        return nothing_found(key, path, self.shown if self._streamed else self.answer, events)
+        return empty_path_message(key, path, self.shown if self._streamed else self.answer, events)
 
     def note_headers(self, headers: Mapping[str, str]) -> None:
         """Save values from the response's headers."""
@@ -213,7 +219,7 @@ class Gathering:
         """Save values that regular expressions find in the text."""
         self.kept |= self._paths.kept.in_text(text)
 
-    def take_answer(self, piece: Piece) -> None:
+    def take_answer(self, piece: ResponsePiece) -> None:
         """Read a whole response. Raises AgentError if it reports an error."""
         self._values = [piece.value]
         path = self._paths.reply
@@ -223,7 +229,7 @@ class Gathering:
             self._reply = text_of(piece.find(path))
         self._read_details(piece)
 
-    def take_event(self, piece: Piece) -> bool:
+    def take_event(self, piece: ResponsePiece) -> bool:
         """Read an event. Returns True if it contains text of the reply. Raises AgentError."""
         self._streamed = True
         self.is_done = bool(self._paths.done and piece.find(self._paths.done))
@@ -236,7 +242,7 @@ class Gathering:
         self._read_details(piece)
         return came
 
-    def _add_text(self, piece: Piece) -> bool:
+    def _add_text(self, piece: ResponsePiece) -> bool:
         """Add the event's delta or reply. An event never counts as both."""
         paths = self._paths
         if not paths.delta and not paths.reply:
@@ -249,7 +255,7 @@ class Gathering:
             return True
         return False
 
-    def _read_details(self, piece: Piece) -> None:
+    def _read_details(self, piece: ResponsePiece) -> None:
         """Record calls, saved values and usage before checking for errors, so that earlier calls count."""
         paths = self._paths
         if paths.tool_calls:
@@ -272,9 +278,11 @@ class Gathering:
     def _text(self) -> str | None:
         paths = self._paths
         if self._reply is not None:
-            return joined_texts([self._reply]) if self._streamed and _is_whole(paths.reply) else self._reply
+            return (
+                join_event_texts([self._reply]) if self._streamed and _is_whole(paths.reply) else self._reply
+            )
         if self._deltas:
-            return joined_texts(self._deltas) if _is_whole(paths.delta) else "".join(self._deltas)
+            return join_event_texts(self._deltas) if _is_whole(paths.delta) else "".join(self._deltas)
         if paths.reply or (self._streamed and paths.delta):
             return None
         return self._guess_reply()
@@ -282,10 +290,10 @@ class Gathering:
     def _guess_reply(self) -> str | None:
         try:
             if self._streamed:
-                return guessed_of_stream(self._values, self._texts)
-            self.guessed = usual_place(self.answer)
+                return guess_stream_reply(self._values, self._texts)
+            self.guessed = find_reply_path(self.answer)
             if self.guessed is None:
-                raise AgentError(no_place(self.answer))
+                raise AgentError(missing_reply_message(self.answer))
         except AgentError:
             if self.calls:
                 return None
@@ -309,7 +317,7 @@ def _text_in(found: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ResponsePiece:
     """A JSON value or a text, and what the path `@` returns for it."""
 
     value: Any
@@ -331,12 +339,12 @@ class Piece:
         return found
 
 
-def of_answer(value: Any, text: str | None = None) -> Piece:
+def piece_of_response(value: Any, text: str | None = None) -> ResponsePiece:
     """Return the piece for a whole response. `text` replaces the value for the path `@`."""
-    return Piece(value, value if text is None else text)
+    return ResponsePiece(value, value if text is None else text)
 
 
-def of_event(event: Event, *, is_text: bool = False) -> Piece:
+def piece_of_event(event: Event, *, is_text: bool = False) -> ResponsePiece:
     """Return the piece for a server-sent event. An object gets its name as `event`, unless it has that key.
 
     Raises AgentError for an invalid JSON object, unless `is_text` allows any text.
@@ -344,12 +352,12 @@ def of_event(event: Event, *, is_text: bool = False) -> Piece:
     value = read_any(event.data) if is_text else _value(event.data)
     if isinstance(value, Mapping):
         value = {"event": event.name, **value}
-    return Piece(value, event.data, event.name)
+    return ResponsePiece(value, event.data, event.name)
 
 
-def of_line(line: str, *, is_text: bool = False) -> Piece:
+def piece_of_line(line: str, *, is_text: bool = False) -> ResponsePiece:
     """Return the piece for a line of JSON, or of any text if `is_text`. Raises AgentError."""
-    return Piece(read_any(line) if is_text else read_text(line, "a line of the agent's stream"), line)
+    return ResponsePiece(read_any(line) if is_text else read_text(line, "a line of the agent's stream"), line)
 
 
 def _value(data: str) -> Any:

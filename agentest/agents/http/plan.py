@@ -9,19 +9,19 @@ import anyio
 
 from agentest.agents.advice import Advisor
 from agentest.agents.http.cookies import CookieJar
-from agentest.agents.http.exchange import Browser
-from agentest.agents.http.extraction import AnswerPaths, Gathering, paths_of
-from agentest.agents.http.requests import RequestTemplate, beside_the_turn, of_the_turn
+from agentest.agents.http.exchange import CookieSender
+from agentest.agents.http.extraction import AnswerPaths, ResponseExtraction, paths_of
+from agentest.agents.http.requests import RequestTemplate, auxiliary_request, turn_request
 from agentest.agents.http.session import Login, SetUpStep
 from agentest.agents.http_sender import HttpSender, advisor_of
-from agentest.agents.port import NoReply, Notes, Resources
+from agentest.agents.port import AgentNotes, NoReply, Resources
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import Poll, names_in
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError
 from agentest.support.json_path import JsonPath
 
-Ask = Callable[[], Awaitable[Gathering]]
+Ask = Callable[[], Awaitable[ResponseExtraction]]
 """Sends the request once and reads the response."""
 _MAX_TEARDOWN_S = 10.0
 """Total time for the requests of one `teardown`, in seconds."""
@@ -36,10 +36,10 @@ class Polling:
         self._until = JsonPath(poll.until)
         self._every_s = poll.every_ms / 1000
 
-    async def result(self, ask: Ask, left_s: float, timeout_s: float) -> tuple[Gathering, float]:
+    async def result(self, ask: Ask, left_s: float, timeout_s: float) -> tuple[ResponseExtraction, float]:
         """Poll until `until` is true. Returns that response and the milliseconds taken. Raises NoReply."""
         limit = TimeLimit(left_s)
-        last: Gathering | None = None
+        last: ResponseExtraction | None = None
         try:
             with limit:
                 while True:
@@ -50,7 +50,7 @@ class Polling:
         except TimeoutError:
             raise NoReply(self._timeout_message(last, timeout_s)) from None
 
-    def _timeout_message(self, last: Gathering | None, timeout_s: float) -> str:
+    def _timeout_message(self, last: ResponseExtraction | None, timeout_s: float) -> str:
         answer = f"the last answer: {last.shown}" if last else "no answer came"
         return (
             f"the job was not done within {timeout_s:g} s (request_timeout_ms): "
@@ -59,7 +59,7 @@ class Polling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class PolledJob:
     """How to poll for the result of a turn."""
 
     request: RequestTemplate
@@ -69,7 +69,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class SetUpSteps:
     """The requests before and after the turns."""
 
     setup: tuple[SetUpStep, ...]
@@ -79,17 +79,17 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class HttpAgentPlan:
     """Everything that the conversations with one agent share."""
 
     config: HttpTemplateAgent
     resources: Resources
     paths: AnswerPaths
     turn: RequestTemplate
-    job: Job | None
-    steps: Steps
+    job: PolledJob | None
+    steps: SetUpSteps
     advisor: Advisor
-    notes: Notes
+    notes: AgentNotes
 
     def open_sender(self, jar: CookieJar, *, for_setup: bool = False) -> HttpSender:
         """Return a sender that uses a cookie jar."""
@@ -119,35 +119,35 @@ class Plan:
             self.notes.add(_TEARDOWN, f"`teardown` was given up after {longest:g} s")
 
 
-def plan_of(config: HttpTemplateAgent, resources: Resources) -> Plan:
+def compile_plan(config: HttpTemplateAgent, resources: Resources) -> HttpAgentPlan:
     """Compile a configuration."""
     paths = paths_of(config)
-    return Plan(
+    return HttpAgentPlan(
         config=config,
         resources=resources,
         paths=paths,
-        turn=of_the_turn(config),
+        turn=turn_request(config),
         job=_job(config),
         steps=_steps(config, resources),
         advisor=advisor_of(config, resources.client),
-        notes=Notes(config.name, resources.on_note),
+        notes=AgentNotes(config.name, resources.on_note),
     )
 
 
-def _job(config: HttpTemplateAgent) -> Job | None:
+def _job(config: HttpTemplateAgent) -> PolledJob | None:
     if config.poll is None:
         return None
-    return Job(
-        request=beside_the_turn(config, config.poll),
+    return PolledJob(
+        request=auxiliary_request(config, config.poll),
         polling=Polling(config.poll),
         needs=names_in([template for _, template in config.poll.templates]),
     )
 
 
-def _steps(config: HttpTemplateAgent, resources: Resources) -> Steps:
+def _steps(config: HttpTemplateAgent, resources: Resources) -> SetUpSteps:
     def steps(key: str, per: str) -> tuple[SetUpStep, ...]:
         return tuple(
-            SetUpStep(f"{key}[{index}]", step, beside_the_turn(config, step))
+            SetUpStep(f"{key}[{index}]", step, auxiliary_request(config, step))
             for index, step in enumerate(getattr(config, key))
             if step.per == per
         )
@@ -155,7 +155,7 @@ def _steps(config: HttpTemplateAgent, resources: Resources) -> Steps:
     def open_sender(jar: CookieJar) -> HttpSender:
         return _open_sender(config, resources, jar, None)
 
-    return Steps(
+    return SetUpSteps(
         setup=steps("setup", "conversation"),
         teardown=steps("teardown", "conversation"),
         run_teardown=steps("teardown", "run"),
@@ -166,6 +166,6 @@ def _steps(config: HttpTemplateAgent, resources: Resources) -> Steps:
 def _open_sender(
     config: HttpTemplateAgent, resources: Resources, jar: CookieJar, advisor: Advisor | None
 ) -> HttpSender:
-    browser = Browser(resources.client, jar, resources.on_secret, follows_all=advisor is None)
+    browser = CookieSender(resources.client, jar, resources.on_secret, follows_all=advisor is None)
     bare = config.model_copy(update={"headers": {}})  # each request brings all of its headers
     return HttpSender(bare, browser, resources.timeout_s, _PLACE, advisor=advisor)

@@ -9,9 +9,16 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from agentest.agents.error_hints import is_page
-from agentest.agents.http.extraction import AnswerPaths, Gathering, Piece, of_answer, of_event, of_line
+from agentest.agents.http.extraction import (
+    AnswerPaths,
+    ResponseExtraction,
+    ResponsePiece,
+    piece_of_event,
+    piece_of_line,
+    piece_of_response,
+)
 from agentest.agents.http_sender import again, first_piece
-from agentest.agents.json_reader import cut_stream
+from agentest.agents.json_reader import truncated_stream_error
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.http.sse import AT_ONCE, EventParser, events
@@ -29,7 +36,7 @@ class AnswerReader:
     def __init__(self, paths: AnswerPaths) -> None:
         self._paths = paths
 
-    async def read(self, response: DirectResponse, gathering: Gathering) -> None:
+    async def read(self, response: DirectResponse, gathering: ResponseExtraction) -> None:
         """Read a response into `gathering`. Raises AgentError, BadBody and CONNECTION_ERRORS."""
         gathering.note_headers(response.headers)
         pieces = response.pieces()
@@ -44,7 +51,7 @@ class AnswerReader:
                 await self._read_whole(body, response, gathering)
 
     async def _read_stream(
-        self, pieces: AsyncIterator[Piece], response: DirectResponse, gathering: Gathering
+        self, pieces: AsyncIterator[ResponsePiece], response: DirectResponse, gathering: ResponseExtraction
     ) -> None:
         async for piece in pieces:
             if gathering.take_event(piece):
@@ -53,13 +60,13 @@ class AnswerReader:
                 return
         self._check_complete(gathering)
 
-    def _check_complete(self, gathering: Gathering) -> None:
+    def _check_complete(self, gathering: ResponseExtraction) -> None:
         if self._paths.done and not gathering.is_done:
             last = f"the event that is the last one (`done: {self._paths.done.text}`)"
-            raise cut_stream(f"{last}; what came: {gathering.shown}")
+            raise truncated_stream_error(f"{last}; what came: {gathering.shown}")
 
     async def _read_whole(
-        self, pieces: AsyncIterator[bytes], response: DirectResponse, gathering: Gathering
+        self, pieces: AsyncIterator[bytes], response: DirectResponse, gathering: ResponseExtraction
     ) -> None:
         is_text = "json" not in response.headers.get("content-type", "").lower()
         body: list[bytes] = []
@@ -69,7 +76,7 @@ class AnswerReader:
                 response.note_first_token()
         await self._read_text(_decode(b"".join(body), response), is_text, gathering)
 
-    async def _read_text(self, text: str, is_text: bool, gathering: Gathering) -> None:
+    async def _read_text(self, text: str, is_text: bool, gathering: ResponseExtraction) -> None:
         if not text.strip():
             raise AgentError("the agent's answer is empty")
         gathering.note_text(text)
@@ -83,7 +90,7 @@ class AnswerReader:
                 if gathering.is_done:
                     return
             return self._check_complete(gathering)
-        gathering.take_answer(of_answer(self._value(text, is_text), text if are_texts else None))
+        gathering.take_answer(piece_of_response(self._value(text, is_text), text if are_texts else None))
 
     def _value(self, text: str, is_text: bool) -> Any:
         """Return the response's JSON value or text. Raises AgentError."""
@@ -112,12 +119,12 @@ def _body_form(content_type: str, beginning: bytes) -> str:
     )
 
 
-async def _events(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[Piece]:
+async def _events(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[ResponsePiece]:
     async for event in events(pieces):
-        yield of_event(event, is_text=are_texts)
+        yield piece_of_event(event, is_text=are_texts)
 
 
-async def _lines(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[Piece]:
+async def _lines(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[ResponsePiece]:
     begun: list[bytes] = []
     """The pieces of the current line, joined only once because repeated concatenation would be slow."""
     started = False
@@ -131,10 +138,10 @@ async def _lines(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             if line.strip():
-                yield of_line(_decode_line(line, started), is_text=are_texts)
+                yield piece_of_line(_decode_line(line, started), is_text=are_texts)
                 started = True
     if (rest := b"".join(begun)).strip():
-        yield of_line(_decode_line(rest, started), is_text=are_texts)
+        yield piece_of_line(_decode_line(rest, started), is_text=are_texts)
 
 
 def _decode_line(line: bytes, started: bool) -> str:
@@ -143,7 +150,7 @@ def _decode_line(line: bytes, started: bool) -> str:
     return bare.strip(_PADDING).decode("utf-8", errors="replace")
 
 
-def _events_in_text(text: str, are_texts: bool) -> Iterable[Piece] | None:
+def _events_in_text(text: str, are_texts: bool) -> Iterable[ResponsePiece] | None:
     """Return the events in a body whose type did not announce a stream, or None if it is not one.
 
     If `are_texts`, lines that look like JSON are text, too.
@@ -152,7 +159,7 @@ def _events_in_text(text: str, are_texts: bool) -> Iterable[Piece] | None:
     if head.encode()[:10].startswith(_SSE_FIELDS):
         parser = EventParser()
         found = [*parser.feed(text.encode()), *parser.rest()]
-        return [of_event(event, is_text=are_texts) for event in found]
+        return [piece_of_event(event, is_text=are_texts) for event in found]
     if are_texts:
         return None
     lines = [
@@ -164,7 +171,7 @@ def _events_in_text(text: str, are_texts: bool) -> Iterable[Piece] | None:
         values = [json.loads(line) for line in lines]
     except (ValueError, RecursionError):
         return None
-    return [Piece(value, line) for value, line in zip(values, lines, strict=True)]
+    return [ResponsePiece(value, line) for value, line in zip(values, lines, strict=True)]
 
 
 def _decode(body: bytes, response: DirectResponse) -> str:

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 from uuid import uuid4
 from xml.sax.saxutils import escape
 
-from agentest.agents.http_sender import Outgoing
+from agentest.agents.http_sender import OutgoingRequest
 from agentest.config.agents.http import HttpTemplateAgent
-from agentest.config.agents.http_requests import Request, names_in
+from agentest.config.agents.http_requests import HttpRequestSettings, names_in
 from agentest.support.errors import CannotSend
 from agentest.support.templates import Template, Values, as_text, without
 
@@ -49,7 +49,7 @@ class RequestTemplate:
         self._optional = {n.lower(): v for n, v in (optional or {}).items() if n.lower() not in self._headers}
         self._body = BodyTemplate(body, self._headers.get(_TYPE))
 
-    def filled(self, values: Values, absent: Collection[str] = _NONE_ABSENT) -> Outgoing:
+    def filled(self, values: Values, absent: Collection[str] = _NONE_ABSENT) -> OutgoingRequest:
         """Return the request. Keys that hold only a name in `absent` are omitted. Raises CannotSend."""
         body = self._body.encoded(values, absent)
         headers = self._filled_headers(values, absent)
@@ -57,7 +57,7 @@ class RequestTemplate:
             headers.pop(_TYPE, None)
         else:
             headers[_TYPE] = body.content_type
-        return Outgoing(
+        return OutgoingRequest(
             url=self._url(values, absent),
             method=self.method,
             headers=headers,
@@ -113,7 +113,7 @@ class _Segments(_Quoted):
         return value
 
 
-def of_the_turn(config: HttpTemplateAgent) -> RequestTemplate:
+def turn_request(config: HttpTemplateAgent) -> RequestTemplate:
     """Return the request of each turn."""
     accepted = _STREAMS if config.delta or config.streaming else _ACCEPTED
     headers = {_ACCEPT: accepted, **{name.lower(): value for name, value in config.headers.items()}}
@@ -126,7 +126,7 @@ def of_the_turn(config: HttpTemplateAgent) -> RequestTemplate:
     )
 
 
-def beside_the_turn(config: HttpTemplateAgent, request: Request) -> RequestTemplate:
+def auxiliary_request(config: HttpTemplateAgent, request: HttpRequestSettings) -> RequestTemplate:
     """Return another request of the agent. It gets the agent's headers if it goes to the same server."""
     endpoint = urljoin(config.endpoint, request.endpoint)
     return RequestTemplate(
@@ -156,7 +156,7 @@ _MULTIPART = "multipart/form-data"
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedBody:
     """An encoded body and its content type."""
 
     content: bytes
@@ -180,7 +180,7 @@ class BodyTemplate:
         self._is_xml = "xml" in kind
         self._tree = _tree_of(body, self._form, kind)
 
-    def encoded(self, values: Values, absent: Collection[str]) -> Encoded | None:
+    def encoded(self, values: Values, absent: Collection[str]) -> EncodedBody | None:
         """Encode the body without keys that hold only a name in `absent`. None if there is no body."""
         if self._tree is None:
             return None
@@ -189,15 +189,15 @@ class BodyTemplate:
             return self._encode(Template(tree).filled(_Escaped(values)))
         return self._encode(Template(tree).filled(values))
 
-    def _encode(self, value: Any) -> Encoded:
+    def _encode(self, value: Any) -> EncodedBody:
         if self._form == "multipart":
             return _multipart(value)
         if self._form:
             content = urlencode(list(fields(value)), errors="replace", quote_via=quote)
-            return Encoded(content.encode(), self._type or "")
+            return EncodedBody(content.encode(), self._type or "")
         if isinstance(value, str) and not self._is_json:
-            return Encoded(value.encode(errors="replace"), self._type or _TEXT_TYPE)
-        return Encoded(json.dumps(value).encode(), self._type or JSON_TYPE)
+            return EncodedBody(value.encode(errors="replace"), self._type or _TEXT_TYPE)
+        return EncodedBody(json.dumps(value).encode(), self._type or JSON_TYPE)
 
 
 def fields(values: Any) -> Iterator[tuple[str, str]]:
@@ -234,14 +234,14 @@ class _Escaped:
         return escape(as_text(self._values[name]), {'"': "&quot;", "'": "&apos;"})
 
 
-def _multipart(values: Any) -> Encoded:
+def _multipart(values: Any) -> EncodedBody:
     boundary = uuid4().hex
     parts = [
         f'--{boundary}\r\nContent-Disposition: form-data; name="{_field_name(name)}"\r\n\r\n{text}\r\n'
         for name, text in fields(values)
     ]
     content = "".join([*parts, f"--{boundary}--\r\n"]).encode(errors="replace")
-    return Encoded(content, f"{_MULTIPART}; boundary={boundary}")
+    return EncodedBody(content, f"{_MULTIPART}; boundary={boundary}")
 
 
 def _field_name(name: str) -> str:

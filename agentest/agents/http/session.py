@@ -10,13 +10,13 @@ from typing import Any
 import anyio
 
 from agentest.agents.http.cookies import Cookie, CookieJar
-from agentest.agents.http.exchange import exchanged
-from agentest.agents.http.extraction import Sources, of_answer
+from agentest.agents.http.exchange import send_with_status_errors
+from agentest.agents.http.extraction import SavedValueSources, piece_of_response
 from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.port import NoReply
-from agentest.agents.reply_paths import nothing_found
-from agentest.config.agents.http_requests import Step
+from agentest.agents.reply_paths import empty_path_message
+from agentest.config.agents.http_requests import SetUpRequest
 from agentest.support.errors import AgentestError
 from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Values
@@ -27,11 +27,11 @@ _HIDDEN = "…"
 class SetUpStep:
     """A request of `setup` or `teardown`, and the values that it saves."""
 
-    def __init__(self, place: str, step: Step, request: RequestTemplate) -> None:
+    def __init__(self, place: str, step: SetUpRequest, request: RequestTemplate) -> None:
         """Create a step. `place` is its position in the configuration, such as `setup[0]`."""
         self.place = place
         self._request = request
-        self._kept = Sources(step.save)
+        self._kept = SavedValueSources(step.save)
 
     @property
     def names(self) -> frozenset[str]:
@@ -44,14 +44,14 @@ class SetUpStep:
         """Send the request and return the saved values. Raises NoReply (Unauthorized), CannotSend."""
         request = self._request.filled(values, absent)
         try:
-            answered = await exchanged(sender, request, self._read)
+            answered = await send_with_status_errors(sender, request, self._read)
         except NoReply as error:
             raise type(error)(f"{self.place}: {error}", error.retries) from None
         kept, answer = answered.value
         kept = {**kept, **self._kept.in_jar(jar)}
         for name in self._kept.names - kept.keys():
             problem = self._kept.missing(
-                name, f"save.{name}", lambda key, path: nothing_found(key, path, _without_texts(answer))
+                name, f"save.{name}", lambda key, path: empty_path_message(key, path, _without_texts(answer))
             )
             raise NoReply(f"{self.place}: {request.method} {request.url}: {problem}", answered.retries)
         return kept
@@ -64,7 +64,7 @@ class SetUpStep:
         except (ValueError, RecursionError):
             answer = text
         kept = self._kept
-        found = {**kept.in_piece(of_answer(answer)), **kept.in_text(text)}
+        found = {**kept.in_piece(piece_of_response(answer)), **kept.in_text(text)}
         return {**found, **kept.in_headers(response.headers)}, answer
 
 
@@ -95,7 +95,7 @@ OpenSender = Callable[[CookieJar], HttpSender]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedIn:
+class LoginResult:
     """The result of one login."""
 
     number: int
@@ -124,7 +124,7 @@ class Login:
         self._steps = steps
         self._open_sender = open_sender
         self._on_secret = on_secret
-        self._last_login: LoggedIn | None = None
+        self._last_login: LoginResult | None = None
         self._attempt: _LoginAttempt | None = None
 
     @property
@@ -132,11 +132,11 @@ class Login:
         return bool(self._steps)
 
     @property
-    def last(self) -> LoggedIn | None:
+    def last(self) -> LoginResult | None:
         """The last login, if there was one."""
         return self._last_login
 
-    async def newer_than(self, number: int) -> LoggedIn:
+    async def newer_than(self, number: int) -> LoginResult:
         """Return a login newer than this number. Conversations that call this concurrently share one login.
 
         Raises NoReply, CannotSend or HeldUp, in every conversation that waits for a login that fails.
@@ -163,11 +163,11 @@ class Login:
             self._attempt = None
             attempt.over.set()
 
-    async def _log_in(self) -> LoggedIn:
+    async def _log_in(self) -> LoginResult:
         jar, saved = CookieJar(), dict[str, Any]()
         sender = self._open_sender(jar)
         for step in self._steps:
             saved |= await step.take(sender, jar, saved)
             self._on_secret(secrets_of(saved))
         number = self._last_login.number + 1 if self._last_login else 1
-        return LoggedIn(number=number, saved=saved, cookies=tuple(jar))
+        return LoginResult(number=number, saved=saved, cookies=tuple(jar))

@@ -10,13 +10,13 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.in_process.framework import Begin, Prepare, Talk
-from agentest.agents.in_process.tool_gate import Gate, standing
+from agentest.agents.in_process.framework import Begin, FrameworkConversation, Prepare
+from agentest.agents.in_process.tool_gate import ToolGate, gate_in_front
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
-from agentest.agents.python_calls import answer_in_time
+from agentest.agents.python_calls import call_with_timeout
 from agentest.config.frameworks import Framework
 from agentest.domain.messages import Message, Session
-from agentest.support.calling import Steps, ends_the_run, words_of
+from agentest.support.calling import BlockingTimer, ends_the_run, message_of_error
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 
 MakeContext = Callable[..., Any]
@@ -41,7 +41,7 @@ async def open_object(
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"agent {name!r}: handler: the installed {framework.title} cannot be used: "
-            f"{type(error).__name__}: {words_of(error)}. docs/agents has the versions that were tried"
+            f"{type(error).__name__}: {message_of_error(error)}. docs/agents has the versions that were tried"
         ) from error
     except ValueError as error:
         raise ConfigError(f"agent {name!r}: handler: {error}") from None
@@ -73,19 +73,19 @@ class ObjectConversation:
     def __init__(self, agent: ObjectAgent) -> None:
         self.name = agent.name
         self._agent = agent
-        self._conversation: Talk | None = None
+        self._conversation: FrameworkConversation | None = None
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the agent's reply. Raises AgentError; other AgentestErrors pass through."""
         who = f"the {self._agent.framework.title} agent"
         call = partial(self._turn, messages, ctx)
-        timed = await answer_in_time(call, self._agent.timeout_s, who, self.name)
+        timed = await call_with_timeout(call, self._agent.timeout_s, who, self.name)
         return replace(timed.value, latency_ms=timed.latency_ms)
 
-    async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: Steps) -> AgentReply:
-        gate = Gate.of(ctx)
+    async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: BlockingTimer) -> AgentReply:
+        gate = ToolGate.of(ctx)
         try:
-            with standing(gate):
+            with gate_in_front(gate):
                 conversation = self._conversation or await self._start_conversation(ctx)
                 reply = await steps.of(conversation.turn(messages, gate))
         except BaseException as error:
@@ -97,7 +97,7 @@ class ObjectConversation:
         found: AgentReply = reply
         return found
 
-    async def _start_conversation(self, ctx: TurnContext) -> Talk:
+    async def _start_conversation(self, ctx: TurnContext) -> FrameworkConversation:
         context = await _create_context(self._agent.make_context, ctx.session or Session())
         self._conversation = self._agent.begin(context, ctx.session_id)
         return self._conversation
@@ -117,7 +117,7 @@ async def _create_context(make_context: MakeContext | None, session: Session) ->
         made = make_context(session) if takes_session else make_context()
         return await made if inspect.isawaitable(made) else made
     except Exception as error:
-        problem = f"{type(error).__name__}: {words_of(error)}"
+        problem = f"{type(error).__name__}: {message_of_error(error)}"
         raise AgentError(f"the function that `context` names raised {problem}") from error
 
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from agentest.agents.in_process.tool_gate import Gate
+from agentest.agents.in_process.tool_gate import ToolGate
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message
 from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text
 
-FindGate = Callable[[str], Gate | None]
+FindGate = Callable[[str], ToolGate | None]
 """Returns the gate for a tool of this name. None runs the real tool. May raise AgentestError."""
 
 
-class Talk(Protocol):
+class FrameworkConversation(Protocol):
     """One conversation with an agent object. Stores what the framework needs for the next turn."""
 
-    async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Return the reply to the last message. Raises whatever the agent raises."""
         ...
 
 
-Begin = Callable[[Any, str], Talk]
+Begin = Callable[[Any, str], FrameworkConversation]
 """Starts a conversation with the context from the user's code (or None) and the session id."""
 Prepare = Callable[[Any], Begin]
 """Installs the gate in a framework and checks an agent. Raises ValueError if the agent cannot be run."""

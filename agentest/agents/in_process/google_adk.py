@@ -10,10 +10,10 @@ from typing import Any
 
 from agentest.agents.adk_module import AdkModuleClient, load_google_adk, open_agent
 from agentest.agents.in_process.framework import FindGate
-from agentest.agents.in_process.tool_gate import Gate, current, standing
+from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_in_front
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkModuleAgent
-from agentest.config.fields import Given
+from agentest.config.fields import GivenObject
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
 from agentest.support.errors import AgentError
@@ -25,14 +25,14 @@ _WAIT_PREFIX = "adk_request_"
 async def open_object(name: str, agent: Any, resources: Resources) -> MockedAdkAgent:
     """Return the client of an agent or an App. Raises ConfigError if google-adk cannot run it."""
     load_google_adk(name)
-    config = AdkModuleAgent(type="adk_module", name=name, module=Given(_with_mocks(agent)))
+    config = AdkModuleAgent(type="adk_module", name=name, module=GivenObject(_with_mocks(agent)))
     return MockedAdkAgent(await open_agent(name, config, resources))
 
 
 def _with_mocks(agent: Any) -> Any:
     """Return an App with our plugin before all others. The agent itself is unchanged."""
     app = import_module("google.adk.apps.app").App
-    mocks = _plugin_class()("agentest", lambda _: current(), records_transfers=True)
+    mocks = _plugin_class()("agentest", lambda _: current_gate(), records_transfers=True)
     if isinstance(agent, app):
         return agent.model_copy(update={"plugins": [mocks, *agent.plugins]})
     return app(name=agent.name, root_agent=agent, plugins=[mocks])
@@ -49,9 +49,9 @@ class MockedAdkAgent:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Return the reply to the user's last message. Raises NoReply and SessionMismatch."""
-        gate = Gate.of(ctx)
+        gate = ToolGate.of(ctx)
         try:
-            with standing(gate):
+            with gate_in_front(gate):
                 reply = await self._client.reply(messages, ctx)
         except NoReply as error:
             _record_other_calls(error.observed, gate)
@@ -62,7 +62,7 @@ class MockedAdkAgent:
         return replace(reply, observed=())
 
 
-def _record_other_calls(calls: Sequence[ToolCall], gate: Gate) -> None:
+def _record_other_calls(calls: Sequence[ToolCall], gate: ToolGate) -> None:
     """Record calls that reached no tool. Raises AgentError for a call that waits for input."""
     for call in calls:
         if call.name.startswith(_WAIT_PREFIX):

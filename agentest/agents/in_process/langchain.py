@@ -12,7 +12,7 @@ from typing import Any
 
 from agentest.agents.chat_completions import to_wire
 from agentest.agents.in_process.framework import Begin, FindGate, output_text, result_text
-from agentest.agents.in_process.tool_gate import Gate, current, place
+from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_method
 from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
 from agentest.domain.messages import Message
@@ -27,7 +27,7 @@ _MESSAGES = "messages"
 
 def prepare(runnable: Any) -> Begin:
     """Install the gate in LangChain's tools. Raises ValueError for a Runnable that takes no messages."""
-    stand_before_tools()
+    install_gate()
     wanted = _required_keys(runnable)
     others = wanted - {_MESSAGES}
     if others:
@@ -36,7 +36,7 @@ def prepare(runnable: Any) -> Begin:
             f"the Runnable takes {names}; expected one that takes a list of messages, or `messages` alone. "
             "Put what it needs besides into it, or write a handler function (messages, ctx) around it"
         )
-    return lambda *_: LangChainTalk(runnable, bool(wanted))
+    return lambda *_: LangChainConversation(runnable, bool(wanted))
 
 
 def _required_keys(runnable: Any) -> set[str]:
@@ -50,17 +50,17 @@ def _required_keys(runnable: Any) -> set[str]:
     return {*schema.get("required", ()), *({_MESSAGES} & schema.get("properties", {}).keys())}
 
 
-class LangChainTalk:
+class LangChainConversation:
     """One conversation with a Runnable. Each call sends the whole history, and Agentest answers its calls."""
 
     def __init__(self, runnable: Any, by_name: bool) -> None:
         self._runnable = runnable
         self._by_name = by_name
 
-    async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:  # noqa: ARG002 - tools find it
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:  # noqa: ARG002 - tools find it
         """Call the Runnable with the conversation so far."""
         said = import_module("langchain_core.messages").convert_to_messages(to_wire(messages))
-        asked = Asked()
+        asked = ModelCallCounter()
         given = {_MESSAGES: said} if self._by_name else said
         answer = await self._runnable.ainvoke(given, {"callbacks": [asked.handler()]})
         is_message = isinstance(answer, import_module("langchain_core.messages").BaseMessage)
@@ -68,7 +68,7 @@ class LangChainTalk:
         return asked.counted(reply)
 
 
-class Asked:
+class ModelCallCounter:
     """Counts model calls and tokens in one turn."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ def _handler_class() -> type[Any]:
     class Counting(base):  # type: ignore[misc]
         """Reports the responses of models."""
 
-        def __init__(self, asked: Asked) -> None:
+        def __init__(self, asked: ModelCallCounter) -> None:
             super().__init__()
             self._asked = asked
 
@@ -119,11 +119,11 @@ def _handler_class() -> type[Any]:
     return Counting
 
 
-def stand_before_tools() -> None:
+def install_gate() -> None:
     """Route every call of a LangChain tool through the gate, from tool nodes and from the user's code."""
     tool = import_module("langchain_core.tools").BaseTool
-    place(tool, "run", _gated)
-    place(tool, "arun", _gated_async)
+    gate_method(tool, "run", _gated)
+    gate_method(tool, "arun", _gated_async)
 
 
 def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
@@ -149,8 +149,8 @@ def _with_gate(tool: Any, find: FindGate) -> Any:
     return gated_tool
 
 
-def _current_gate(_: str) -> Gate | None:
-    return current()
+def _current_gate(_: str) -> ToolGate | None:
+    return current_gate()
 
 
 def _gated(run: Callable[..., Any], find: FindGate = _current_gate) -> Callable[..., Any]:
@@ -187,7 +187,7 @@ def _gated_async(arun: Callable[..., Any], find: FindGate = _current_gate) -> Ca
     return arun_by_the_gate
 
 
-def _hands_over(tool: Any, gate: Gate, call_id: str | None) -> bool:
+def _hands_over(tool: Any, gate: ToolGate, call_id: str | None) -> bool:
     """Return True for a pseudo-tool that hands over to another agent of the graph."""
     if _HANDOFF not in (tool.metadata or {}):
         return False

@@ -9,10 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 from agentest.agents.in_process.framework import Begin, output_text
-from agentest.agents.in_process.langchain import Asked, stand_before_tools, text_of
-from agentest.agents.in_process.tool_gate import Gate
+from agentest.agents.in_process.langchain import ModelCallCounter, install_gate, text_of
+from agentest.agents.in_process.tool_gate import ToolGate
 from agentest.agents.port import AgentReply
-from agentest.domain.messages import Message, last_said
+from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark
 from agentest.support.errors import AgentError
 
@@ -27,12 +27,12 @@ def prepare(graph: Any) -> Begin:
             f"the state of the graph has no `messages`, but {keys}; write a handler function (messages, ctx) "
             "that calls the graph with what it takes, and returns the reply"
         )
-    stand_before_tools()
+    install_gate()
     import_module("langgraph.checkpoint.memory")
-    return lambda context, session_id: LangGraphTalk(graph, context, session_id)
+    return lambda context, session_id: LangGraphConversation(graph, context, session_id)
 
 
-class LangGraphTalk:
+class LangGraphConversation:
     """One conversation with a copy of the graph that has its own checkpointer."""
 
     def __init__(self, graph: Any, context: Any, session_id: str) -> None:
@@ -41,11 +41,11 @@ class LangGraphTalk:
         self._context = {} if context is None else {"context": context}
         self._config = {"configurable": {"thread_id": session_id}}
 
-    async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Run the graph with the user's last message."""
-        asked, said_id = Asked(), str(uuid4())
+        asked, said_id = ModelCallCounter(), str(uuid4())
         human = import_module("langchain_core.messages").HumanMessage
-        given = {"messages": [human(last_said(messages).text, id=said_id)]}
+        given = {"messages": [human(last_user_message(messages).text, id=said_id)]}
         config = {**self._config, "callbacks": [asked.handler()]}
         try:
             await self._graph.ainvoke(given, config, **self._context)
@@ -95,7 +95,7 @@ def _refuse_interrupts(state: Any) -> None:
     )
 
 
-def _record_other_calls(messages: Sequence[Any], gate: Gate) -> None:
+def _record_other_calls(messages: Sequence[Any], gate: ToolGate) -> None:
     """Record calls that reached no LangChain tool."""
     results = {message.tool_call_id: message for message in messages if message.type == "tool"}
     for message in messages:

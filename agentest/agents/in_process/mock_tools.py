@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import Any, overload
 
 from agentest.agents.in_process.framework import FindGate
-from agentest.agents.in_process.tool_gate import Gate, asked
+from agentest.agents.in_process.tool_gate import ToolGate, gate_for_wrapped_tool
 from agentest.agents.port import TurnContext
-from agentest.support.calling import words_of
+from agentest.support.calling import message_of_error
 from agentest.support.errors import UsageError
 from agentest.support.json_text import safe_repr
 
@@ -76,18 +76,19 @@ def _framework_module(name: str, package: str, title: str) -> Any:
         import_module(package)
     except ImportError as error:
         raise UsageError(
-            f"agentest.mocks: {title} is not installed where Agentest runs, or too old: {words_of(error)}"
+            f"agentest.mocks: {title} is not installed where Agentest runs, or too old: "
+            f"{message_of_error(error)}"
         ) from error
     return import_module(f"agentest.agents.in_process.{name}")
 
 
 def _gates(ctx: TurnContext | None) -> FindGate:
     if ctx is None:
-        return asked
+        return gate_for_wrapped_tool
     if not isinstance(ctx, TurnContext):
         raise UsageError(
             f"agentest.mocks: `ctx` is {safe_repr(ctx):.100}; expected the ctx that a handler is given, or "
             "nothing: then it is the conversation that is under way where a tool is called"
         )
-    gate = Gate.of(ctx)
-    return lambda name: asked(name, gate)
+    gate = ToolGate.of(ctx)
+    return lambda name: gate_for_wrapped_tool(name, gate)

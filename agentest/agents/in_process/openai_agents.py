@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from agentest.agents.in_process.framework import Begin, FindGate, output_text, result_text
-from agentest.agents.in_process.tool_gate import Gate, current, place
+from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_method
 from agentest.agents.port import AgentReply
-from agentest.domain.messages import Message, last_said
+from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark, Usage
 from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
@@ -24,16 +24,16 @@ _HIDDEN = "is no function tool"
 
 def prepare(agent: Any) -> Begin:
     """Install the gate in the tools of all SDK agents, because agents can call or hand over to others."""
-    place(import_module("agents.agent").AgentBase, "get_all_tools", _gated)
-    return lambda context, _: OpenAIAgentsTalk(agent, context)
+    gate_method(import_module("agents.agent").AgentBase, "get_all_tools", _gated)
+    return lambda context, _: OpenAIAgentsConversation(agent, context)
 
 
 def _gated(get_all_tools: Callable[..., Any]) -> Callable[..., Any]:
     async def get_all_tools_by_the_gate(*args: Any, **kwargs: Any) -> Any:
-        if args and current() is not None:
+        if args and current_gate() is not None:
             _check_connected(args[0])
         tools = await get_all_tools(*args, **kwargs)
-        return tools if current() is None else [_with_mock(tool) for tool in tools]
+        return tools if current_gate() is None else [_with_mock(tool) for tool in tools]
 
     return get_all_tools_by_the_gate
 
@@ -65,8 +65,8 @@ def _asking(tool: Any, find: FindGate) -> Any:
     return _led(tool, find)
 
 
-def _anybodys(_: str) -> Gate | None:
-    return current()
+def _anybodys(_: str) -> ToolGate | None:
+    return current_gate()
 
 
 def _with_mock(tool: Any) -> Any:
@@ -110,7 +110,7 @@ def _parsed_arguments(arguments: Any) -> Any:
         return arguments
 
 
-class OpenAIAgentsTalk:
+class OpenAIAgentsConversation:
     """One conversation. Each run continues with the previous messages and the last active agent."""
 
     def __init__(self, agent: Any, context: Any) -> None:
@@ -118,10 +118,10 @@ class OpenAIAgentsTalk:
         self._context = context
         self._items: list[Any] = []
 
-    async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Run the agent with the user's last message."""
         run = import_module("agents").Runner.run
-        user_message = {"role": "user", "content": last_said(messages).text}
+        user_message = {"role": "user", "content": last_user_message(messages).text}
         try:
             result = await run(self._agent, [*self._items, user_message], context=self._context)
         except Exception as error:
@@ -160,7 +160,7 @@ def _remarks(items: Sequence[Any]) -> Iterator[Remark]:
             yield Remark(item.agent.name, text)
 
 
-def _record_other_calls(items: Sequence[Any], gate: Gate) -> None:
+def _record_other_calls(items: Sequence[Any], gate: ToolGate) -> None:
     """Record calls that reached no function tool: hosted tools and unknown names."""
     outputs = {_field(item.raw_item, "call_id"): item.output for item in items if hasattr(item, "output")}
     for item in items:

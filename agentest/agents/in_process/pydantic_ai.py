@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import Any
 
 from agentest.agents.in_process.framework import Begin, FindGate, output_text
-from agentest.agents.in_process.tool_gate import Gate, current, place
+from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_method
 from agentest.agents.port import AgentReply
-from agentest.domain.messages import Message, last_said
+from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage
-from agentest.support.calling import LeavingExecutor, words_of
+from agentest.support.calling import NonWaitingExecutor, message_of_error
 from agentest.support.errors import AgentError
 from agentest.support.json_text import json_text
 
@@ -28,13 +28,13 @@ _AT_THE_PROVIDER = "is a native tool that runs at the model's provider"
 def prepare(agent: Any) -> Begin:
     """Install the gate in the tools of all pydantic-ai runs."""
     _capability()
-    place(import_module("pydantic_ai").Agent, "iter", _gated)
-    return lambda context, _: PydanticAITalk(agent, context)
+    gate_method(import_module("pydantic_ai").Agent, "iter", _gated)
+    return lambda context, _: PydanticAIConversation(agent, context)
 
 
 def _gated(iterate: Callable[..., Any]) -> Callable[..., Any]:
     def iter_by_the_gate(*args: Any, **kwargs: Any) -> Any:
-        if current() is not None:
+        if current_gate() is not None:
             kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _capability()]
         return iterate(*args, **kwargs)
 
@@ -43,7 +43,7 @@ def _gated(iterate: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _capability() -> Any:
-    return _capability_of(lambda _: current())
+    return _capability_of(lambda _: current_gate())
 
 
 def asking_capability(find: FindGate) -> Any:
@@ -68,7 +68,10 @@ def _capability_of(find: FindGate) -> Any:
             except Exception as error:
                 if gate := find(call.tool_name):
                     gate.note(
-                        call.tool_name, _parsed_arguments(call), {"error": words_of(error)}, call.tool_call_id
+                        call.tool_name,
+                        _parsed_arguments(call),
+                        {"error": message_of_error(error)},
+                        call.tool_call_id,
                     )
                 raise
 
@@ -125,7 +128,7 @@ def _parsed_arguments(call: Any) -> Any:
         return call.args
 
 
-class PydanticAITalk:
+class PydanticAIConversation:
     """One conversation. Its messages are passed to the next run."""
 
     def __init__(self, agent: Any, deps: Any) -> None:
@@ -133,9 +136,9 @@ class PydanticAITalk:
         self._deps = deps
         self._history: list[Any] = []
 
-    async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Run the agent with the user's last message."""
-        result = await self._run(last_said(messages).text, gate)
+        result = await self._run(last_user_message(messages).text, gate)
         self._history = result.all_messages()
         _record_other_calls(result.new_messages(), gate)
         _refuse_deferred(result.output)
@@ -146,11 +149,11 @@ class PydanticAITalk:
             model_calls=usage.requests,
         )
 
-    async def _run(self, said: str, gate: Gate) -> Any:
+    async def _run(self, said: str, gate: ToolGate) -> Any:
         settings = {"message_history": self._history or None, "deps": self._deps, "infer_name": False}
         capture = import_module("pydantic_ai").capture_run_messages
         # Sync tools run in threads that the process does not wait for at exit, in case they hang.
-        with capture() as captured, self._agent.using_thread_executor(LeavingExecutor()):
+        with capture() as captured, self._agent.using_thread_executor(NonWaitingExecutor()):
             try:
                 return await self._agent.run(said, **settings)
             except Exception:
@@ -170,7 +173,7 @@ def _refuse_deferred(output: Any) -> None:
     )
 
 
-def _record_other_calls(messages: Sequence[Any], gate: Gate) -> None:
+def _record_other_calls(messages: Sequence[Any], gate: ToolGate) -> None:
     """Record calls that reached no tool of the agent: unknown, skipped, or run by the provider."""
     parts = [part for message in messages for part in message.parts]
     results = {

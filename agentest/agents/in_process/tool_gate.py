@@ -17,14 +17,14 @@ from os import environ
 from typing import Any
 
 from agentest.agents.port import RealCall, TurnContext
-from agentest.support.calling import from_anywhere
+from agentest.support.calling import make_loop_independent
 from agentest.support.errors import REAL_TOOLS_RUN, AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.support.function_threads import in_function_thread
-from agentest.support.functions import THE_USERS, code_of, whose_code
+from agentest.support.functions import USER_CODE, code_owned_by, current_code_owner
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """The answer to a tool call."""
 
     value: Any
@@ -39,12 +39,12 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-class Gate:
+class ToolGate:
     """Answers the tool calls of one turn. Stores the error that ends it, as frameworks may swallow it."""
 
     def __init__(self, ctx: TurnContext) -> None:
         self._ctx = ctx
-        self._resolve = from_anywhere(ctx.resolve_tool)
+        self._resolve = make_loop_independent(ctx.resolve_tool)
         self._seen: set[str] = set()
         self._ignored: set[str] = set()
         self._without_id: list[tuple[str, Any]] = []
@@ -54,7 +54,7 @@ class Gate:
         self._closed = False
 
     @classmethod
-    def of(cls, ctx: TurnContext) -> Gate:
+    def of(cls, ctx: TurnContext) -> ToolGate:
         """Return the gate of a turn, or a new one if the context has none."""
         return ctx.gate if isinstance(ctx.gate, cls) else cls(ctx)
 
@@ -87,7 +87,7 @@ class Gate:
         run: Callable[[], Awaitable[Any]],
         call_id: str | None = None,
         shown: Shown = _unchanged,
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Answer a call with its mock, or run the real tool if that is allowed.
 
         Args:
@@ -97,11 +97,11 @@ class Gate:
         with self._storing_error():
             real = self._start_call(name, args, call_id)
             if real is None:
-                return Answer(await self._answer_by_mock(name, args), True)
+                return ToolAnswer(await self._answer_by_mock(name, args), True)
         with _recording_failure(real):
             value = await run()
         real.answered(shown(value))
-        return Answer(value, False)
+        return ToolAnswer(value, False)
 
     def answer_plainly(
         self,
@@ -110,23 +110,23 @@ class Gate:
         run: Callable[[], Any],
         call_id: str | None = None,
         shown: Shown = _unchanged,
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Answer a call from sync code, and block until the answer is there. Otherwise like `answer`."""
         with self._storing_error():
             real = self._start_call(name, args, call_id)
             if real is None:
-                return Answer(self._resolve.plainly(name, args), True)
+                return ToolAnswer(self._resolve.plainly(name, args), True)
         with _recording_failure(real):
             value = run()
         real.answered(shown(value))
-        return Answer(value, False)
+        return ToolAnswer(value, False)
 
-    async def begin(self, name: str, args: Any, key: str) -> Answer | None:
+    async def begin(self, name: str, args: Any, key: str) -> ToolAnswer | None:
         """Answer a call with its mock. None if the real tool has to run: call `end` or `fail` then."""
         with self._storing_error():
             real = self._start_call(name, args, None)
             if real is None:
-                return Answer(await self._answer_by_mock(name, args), True)
+                return ToolAnswer(await self._answer_by_mock(name, args), True)
         self._running[key] = real
         return None
 
@@ -210,7 +210,7 @@ _MOCK_SERVER_VARIABLES = ("AGENTEST_MCP_URL", "AGENTEST_REST_URL")
 """Environment variables of a process that a run has started with mock servers."""
 _gates_by_thread: Counter[int] = Counter()
 """Thread id → number of active gates, for threads whose event loops run conversations."""
-_available_gates: list[Gate] = []
+_available_gates: list[ToolGate] = []
 """Gates that tools may look up now."""
 _active_runs: list[object] = []
 """Runs in progress in this process."""
@@ -220,16 +220,16 @@ _active_runs: list[object] = []
 class _LookupGate:
     """A gate that applies only to tools that look it up."""
 
-    gate: Gate
+    gate: ToolGate
 
 
-def current() -> Gate | None:
+def current_gate() -> ToolGate | None:
     """Return the gate of the current conversation, or None outside of conversations.
 
     Raises AgentError in a user's thread without context if any conversation is running.
     """
-    who = whose_code()
-    if isinstance(who, Gate):
+    who = current_code_owner()
+    if isinstance(who, ToolGate):
         return who
     if who is not None:
         return None
@@ -242,13 +242,13 @@ def current() -> Gate | None:
     return None
 
 
-def asked(name: str, given: Gate | None = None) -> Gate | None:
+def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate | None:
     """Return the gate for a wrapped tool, or None if the real tool should run.
 
     The real tool runs outside of runs, inside a mock, and behind another gate.
     """
-    who = whose_code()
-    if who is THE_USERS or isinstance(who, Gate):  # inside a mock, or behind another gate
+    who = current_code_owner()
+    if who is USER_CODE or isinstance(who, ToolGate):  # inside a mock, or behind another gate
         return None
     if given is not None:
         return given
@@ -278,12 +278,12 @@ def _unknown_conversation(name: str) -> MockError:
 
 
 @contextmanager
-def standing(gate: Gate) -> Iterator[None]:
+def gate_in_front(gate: ToolGate) -> Iterator[None]:
     """Put a gate in front of all tools called in this block."""
     home = threading.get_ident()
     _gates_by_thread[home] += 1
     try:
-        with code_of(gate):
+        with code_owned_by(gate):
             yield
     finally:
         _gates_by_thread[home] -= 1
@@ -292,18 +292,18 @@ def standing(gate: Gate) -> Iterator[None]:
 
 
 @contextmanager
-def to_be_asked_for(gate: Gate) -> Iterator[None]:
+def gate_for_lookup(gate: ToolGate) -> Iterator[None]:
     """Let wrapped tools called in this block find this gate."""
     _available_gates.append(gate)
     try:
-        with code_of(_LookupGate(gate)):
+        with code_owned_by(_LookupGate(gate)):
             yield
     finally:
         _available_gates.remove(gate)
 
 
 @contextmanager
-def run_under_way() -> Iterator[None]:
+def run_in_progress() -> Iterator[None]:
     """Prevent wrapped tools from running the real tool outside of a conversation during this block."""
     run = object()
     _active_runs.append(run)
@@ -313,7 +313,7 @@ def run_under_way() -> Iterator[None]:
         _active_runs.remove(run)
 
 
-def place(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def gate_method(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Route a method of a framework's class through the gate, once. Without a gate it behaves as before.
 
     Args:

@@ -15,14 +15,20 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import anyio
 
 from agentest.agents.chat_completions import content_of
-from agentest.agents.detection import Seen
-from agentest.agents.http_sender import HttpAnswer, HttpSender, cancelled_on_server, read_body, seen_of
+from agentest.agents.detection import ProbeResponse
+from agentest.agents.http_sender import (
+    HttpAnswer,
+    HttpSender,
+    cancelled_on_server,
+    probe_response_of,
+    read_body,
+)
 from agentest.agents.json_reader import read_json, shown
-from agentest.agents.langgraph.messages import PLACE, RunTold, Sent, StreamReader, read_answer
-from agentest.agents.port import Ignored, NoReply, Resources
+from agentest.agents.langgraph.messages import PLACE, GraphRun, SentMessage, StreamReader, read_answer
+from agentest.agents.port import IgnoredCounter, NoReply, Resources
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import UserText
-from agentest.support.errors import CannotSend, HeldUp
+from agentest.support.errors import CannotSend, ProgramDelayed
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template, Values
@@ -44,7 +50,7 @@ _MESSAGE_PLACEHOLDERS = {"message", "messages"}
 class _Refused:
     status: int
     problem: str
-    seen: Seen
+    seen: ProbeResponse
 
 
 class Graph:
@@ -54,13 +60,13 @@ class Graph:
         self.name = config.name
         self.path = JsonPath(config.reply) if config.reply else None
         self.approvals = config.approvals
-        self.requests = Requests(config)
-        self.ignored = Ignored(config.name, resources)
+        self.requests = RunBodies(config)
+        self.ignored = IgnoredCounter(config.name, resources)
         self._on_note = resources.on_note
         self._assistant = config.assistant_id
         self._root = config.endpoint.rstrip("/")
         self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE, _TIMEOUT_HINT)
-        self.server = Server(self._root, config.name, self._sender)
+        self.server = LangGraphServer(self._root, config.name, self._sender)
         self._reader = StreamReader(self.ignored.note)
         self._streams: bool | None = None
         """True if the server streams runs; None while that is unknown."""
@@ -69,13 +75,13 @@ class Graph:
         """Return the assistant to run. Raises CannotSend if none is configured and there are several."""
         return self._assistant or await self.server.only_graph(values)
 
-    async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[RunTold]:
+    async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[GraphRun]:
         """Run the graph once and return the result. Raises NoReply, and CannotSend for an unknown graph."""
         kind = "wait" if self._streams is False else "stream"
         answer, result = await self._send(thread, kind, body, values)
         if isinstance(result, _Refused) and result.status in _NO_ADDRESS_STATUSES and self._streams is None:
             answer, result = await self._send(thread, "wait", body, values)
-            if isinstance(result, RunTold):
+            if isinstance(result, GraphRun):
                 self._note_no_streaming()
         if isinstance(result, _Refused):
             raise await self._refusal(result, answer.retries, body["assistant_id"], values)
@@ -84,13 +90,13 @@ class Graph:
 
     async def _send(
         self, thread: str, kind: str, body: dict[str, object], values: Values
-    ) -> tuple[HttpAnswer[RunTold | _Refused], RunTold | _Refused]:
+    ) -> tuple[HttpAnswer[GraphRun | _Refused], GraphRun | _Refused]:
         runs = f"{self._root}/threads/{thread}/runs"
         accept = {"accept": "text/event-stream"} if kind == "stream" else {}
         sent = {k: v for k, v in body.items() if accept or not k.startswith("stream_")}
         run_ids: list[str] = []
 
-        async def read(response: DirectResponse) -> RunTold | _Refused:
+        async def read(response: DirectResponse) -> GraphRun | _Refused:
             location = response.headers.get("content-location", "")
             run_ids.extend(_RUN_ID.findall(location))
             return await self._read(response, run_ids.append)
@@ -123,11 +129,11 @@ class Graph:
             f"{', '.join(graphs)} ({refused.problem})"
         )
 
-    async def _read(self, response: DirectResponse, on_run: Callable[[str], object]) -> RunTold | _Refused:
+    async def _read(self, response: DirectResponse, on_run: Callable[[str], object]) -> GraphRun | _Refused:
         """Read a run's result or a refusal. `on_run` receives the run's id."""
         if response.status_code in _REFUSAL_STATUSES:
             problem = await self._sender.problem(response)
-            return _Refused(response.status_code, problem, seen_of(response))
+            return _Refused(response.status_code, problem, probe_response_of(response))
         return await read_body(response, True, read_answer, lambda events: self._reader.read(events, on_run))
 
 
@@ -152,7 +158,7 @@ class ThreadState:
     error: str | None = None
 
 
-class Server:
+class LangGraphServer:
     """The graphs and threads of a LangGraph server. Stores nothing about conversations."""
 
     def __init__(self, root: str, agent: str, sender: HttpSender) -> None:
@@ -184,7 +190,7 @@ class Server:
         """Return the names of the server's graphs; an empty list if the request fails."""
         try:
             return await self._search_graphs(values)
-        except (NoReply, CannotSend, HeldUp):
+        except (NoReply, CannotSend, ProgramDelayed):
             return []
 
     async def _search_graphs(self, values: Values) -> list[str]:
@@ -199,7 +205,7 @@ class Server:
         url = f"{self._root}/threads/{thread}/state"
         try:
             found = (await self._sender.get(url, _read_json, values=values)).value
-        except (NoReply, CannotSend, HeldUp) as error:
+        except (NoReply, CannotSend, ProgramDelayed) as error:
             return ThreadState(
                 error=f"the thread's state could not be read: {str(error).replace(thread, '<thread>')}"
             )
@@ -232,7 +238,7 @@ def thread_of(session_id: str) -> str:
         return str(uuid5(NAMESPACE_URL, f"agentest:{session_id}"))
 
 
-class Requests:
+class RunBodies:
     """Makes the bodies of run requests from the configuration."""
 
     def __init__(self, config: LangGraphAgent) -> None:
@@ -255,7 +261,7 @@ class Requests:
         return [key for key in state if key not in placed]
 
     def run(
-        self, assistant: str, said: UserText, sent: Sent, state: Mapping[str, Any], values: Values
+        self, assistant: str, said: UserText, sent: SentMessage, state: Mapping[str, Any], values: Values
     ) -> dict[str, Any]:
         """Return the body of a run with a user message and the session's state as input."""
         given = {key: state[key] for key in self.state_keys(state)} | self._input.filled(values)

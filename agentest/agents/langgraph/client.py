@@ -16,9 +16,9 @@ from agentest.agents.approvals import (
     TOO_MANY_QUESTIONS,
     Decision,
     approvals_of,
-    decided_by,
-    decided_by_user,
-    question,
+    decision_of_setting,
+    decision_of_user,
+    question_text,
     resume,
 )
 from agentest.agents.json_reader import shown
@@ -26,8 +26,8 @@ from agentest.agents.langgraph.api import Graph, ThreadState, thread_of
 from agentest.agents.langgraph.messages import (
     AI,
     MESSAGES,
-    RunTold,
-    Sent,
+    GraphRun,
+    SentMessage,
     Wire,
     after_user,
     calls_of,
@@ -43,9 +43,9 @@ from agentest.agents.langgraph.messages import (
 )
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.reply_paths import nothing_found, text_of, where_text_is
+from agentest.agents.reply_paths import empty_path_message, text_of, where_text_is
 from agentest.config.agents.langgraph import LangGraphAgent
-from agentest.domain.messages import Message, last_said
+from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting
 from agentest.support.errors import AgentError, SessionMismatch
@@ -82,9 +82,9 @@ class _Turn:
     thread: str
     index: int
     values: TurnValues
-    sent: Sent | None
+    sent: SentMessage | None
     """The user's message; None if it answers the graph's interrupts."""
-    run: RunTold = field(default_factory=RunTold)
+    run: GraphRun = field(default_factory=GraphRun)
     """The result of the last run."""
     updates: list[Wire] = field(default_factory=list)
     """The messages that the nodes of all runs have added."""
@@ -111,14 +111,14 @@ class GraphConversation:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to the user's last message. Raises NoReply, SessionMismatch, CannotSend."""
-        values, said = TurnValues(messages, ctx), last_said(messages)
+        values, said = TurnValues(messages, ctx), last_user_message(messages)
         assistant = await self._graph.assistant(values)
         state = dict(ctx.session.state) if ctx.session and ctx.turn_index == 0 else {}
-        sent = None if self._interrupts else Sent(id=str(uuid4()), text=said.text)
+        sent = None if self._interrupts else SentMessage(id=str(uuid4()), text=said.text)
         turn = _Turn(thread_of(ctx.session_id), ctx.turn_index, values, sent)
         requests = self._graph.requests
         if sent is None:
-            configured, decision = requests.configured_resume(values), decided_by_user(said.text)
+            configured, decision = requests.configured_resume(values), decision_of_user(said.text)
             answer = resume(self._interrupts, decision) if configured is None else configured
             body = requests.answer(assistant, answer, values)
             turn.decided = {} if configured is not None else _approvals(self._interrupts, decision)
@@ -131,7 +131,7 @@ class GraphConversation:
 
     async def _answer_interrupts(self, turn: _Turn, assistant: str) -> None:
         """Answer the graph's interrupts if the configuration decides. Raises NoReply."""
-        decision = decided_by(self._graph.approvals)
+        decision = decision_of_setting(self._graph.approvals)
         questions = 0
         while decision is not None and turn.run.interrupts:
             questions += 1
@@ -263,11 +263,11 @@ class GraphConversation:
         """Return the text of the reply. Raises AgentError."""
         values, path = turn.run.values, self._graph.path
         if turn.run.interrupts:
-            return question(turn.run.interrupts)
+            return question_text(turn.run.interrupts)
         if path is not None:
             found = text_of(path.find(values))
             if found is None:
-                raise AgentError(turn.state.error or nothing_found("reply", path, values))
+                raise AgentError(turn.state.error or empty_path_message("reply", path, values))
             return found
         in_state = self._state_messages(turn)
         if in_state is None and not messages:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import cut_stream, read_json, read_result, read_text, shown
+from agentest.agents.json_reader import read_json, read_result, read_text, shown, truncated_stream_error
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
@@ -248,14 +248,14 @@ def _tokens(count: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentMessage:
     """The user's message as it was sent."""
 
     id: str
     text: str
 
 
-def after_user(messages: Sequence[Wire], sent: Sent | None) -> Sequence[Wire]:
+def after_user(messages: Sequence[Wire], sent: SentMessage | None) -> Sequence[Wire]:
     """Return the messages after the user's message; all of them if it is missing.
 
     Not every graph preserves message ids, so the last user message with the same text also counts.
@@ -269,7 +269,7 @@ def after_user(messages: Sequence[Wire], sent: Sent | None) -> Sequence[Wire]:
     return messages
 
 
-def new_in_state(messages: Sequence[Wire], known: Container[str], sent: Sent | None) -> list[Wire]:
+def new_in_state(messages: Sequence[Wire], known: Container[str], sent: SentMessage | None) -> list[Wire]:
     """Return the messages of this turn in a graph's state: those after the user's message.
 
     If the user's message is missing, known messages are left out. If some messages have no ids, the turn
@@ -343,7 +343,7 @@ def _author(message: Wire, agent: str) -> str:
 
 
 @dataclass(slots=True)
-class RunTold:
+class GraphRun:
     """The result of a run, as far as events have reported it."""
 
     values: Any = None
@@ -393,10 +393,10 @@ def state_messages(values: Any) -> list[Wire] | None:
     return [m for m in found if is_message(m)] if isinstance(found, list) else None
 
 
-def read_answer(body: bytes) -> RunTold:
+def read_answer(body: bytes) -> GraphRun:
     """Read a response of `/runs/wait`, which contains only the state. Raises AgentError."""
     data = read_json(body, PLACE)
-    run = RunTold()
+    run = GraphRun()
     if isinstance(data, Mapping) and _ERROR in data:
         run.problem = _failure(data[_ERROR])
     else:
@@ -417,12 +417,12 @@ class StreamReader:
     def __init__(self, on_unknown: OnUnknown) -> None:
         self._on_unknown = on_unknown
 
-    async def read(self, events: EventStream, on_run: Callable[[str], object]) -> RunTold:
+    async def read(self, events: EventStream, on_run: Callable[[str], object]) -> GraphRun:
         """Read a stream up to its end or the event `end` of older servers. Raises AgentError.
 
         `on_run` receives the run's id if the stream has it.
         """
-        run, begun = RunTold(ended=False), False
+        run, begun = GraphRun(ended=False), False
         async for event in events:
             kind, _, _ = event.name.partition("|")
             data = read_text(event.data) if event.data.strip() else None
@@ -437,10 +437,10 @@ class StreamReader:
             if self._take(run, kind, "|" in event.name, data):
                 events.note_first_token()
         if not begun:
-            raise cut_stream("any event")
+            raise truncated_stream_error("any event")
         return run
 
-    def _take(self, run: RunTold, kind: str, inside: bool, data: Any) -> bool:
+    def _take(self, run: GraphRun, kind: str, inside: bool, data: Any) -> bool:
         """Take one event and return whether it has text."""
         if kind == "updates":
             run.take_update(data)

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from agentest.agents.bypassed_tools import OwnTools, answered_by_us
+from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
 from agentest.agents.http_sender import HttpSender, read_body
 from agentest.agents.json_reader import read_object, shown
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentReply, Ignored, NoReply, Resources, TurnContext
-from agentest.agents.responses.exchange import Answered, Exchange, Refused
-from agentest.agents.responses.items import Item, asked_by_id, written
+from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.responses.exchange import EndedResponse, InvalidRequest, ResponsesSender
+from agentest.agents.responses.items import Item, requested_by_id, written
 from agentest.agents.responses.response import RESPONSES_PLACE, Response, items_of, made_so_far, reply_of
 from agentest.config.agents.responses import History, ResponsesAgent
 from agentest.domain.messages import Message
@@ -37,11 +37,11 @@ class ResponsesClient:
     def __init__(self, config: ResponsesAgent, resources: Resources) -> None:
         self.name = config.name
         self.history = config.history
-        self.ignored = Ignored(config.name, resources)
-        self.own_tools = OwnTools(config.name, handed_over=_HANDED_OVER)
+        self.ignored = IgnoredCounter(config.name, resources)
+        self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
         sender = HttpSender(config, resources.client, resources.timeout_s, RESPONSES_PLACE)
-        self.conversations = Conversations(config, sender, resources.on_note)
-        self._exchange = Exchange(config.endpoint, sender, config.streaming, resources.timeout_s)
+        self.conversations = ConversationStarter(config, sender, resources.on_note)
+        self._exchange = ResponsesSender(config.endpoint, sender, config.streaming, resources.timeout_s)
         self._streamed = {"stream": True} if config.streaming else {}
         self._body = Template(config.body)
 
@@ -62,7 +62,7 @@ class ResponsesClient:
         ctx: TurnContext,
         *,
         first: bool,
-    ) -> Answered:
+    ) -> EndedResponse:
         """Send items of one conversation and return the response.
 
         Args:
@@ -99,14 +99,14 @@ class _Conversation:
         """Reply to the last messages. Raises NoReply, CannotSend, MockBypassed."""
         if not self._known:
             self._client.own_tools.check_before(ctx)
-        new = written(messages[self._known :], asked_by_id(self._items))
+        new = written(messages[self._known :], requested_by_id(self._items))
         ended = await self._send(new, TurnValues(messages, ctx), ctx)
         try:
             reply = reply_of(ended.response, ctx.turn_index, self.name, self._client.ignored, self._items)
             self._store(new, ended.response, ctx)
         except NoReply as error:
             raise NoReply(str(error), ended.retries, error.observed) from None
-        self._client.own_tools.check_after(reply.observed, ctx, answered_by_us(messages))
+        self._client.own_tools.check_after(reply.observed, ctx, ids_of_mocked_calls(messages))
         self._known = len(messages) + 1  # the reply will be the next of them
         return replace(
             reply,
@@ -115,7 +115,7 @@ class _Conversation:
             first_token_ms=ended.first_token_ms,
         )
 
-    async def _send(self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext) -> Answered:
+    async def _send(self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext) -> EndedResponse:
         match self._client.history:
             case History.PREVIOUS_RESPONSE_ID:
                 return await self._send_after_previous(new, values, ctx)
@@ -125,26 +125,26 @@ class _Conversation:
 
     async def _send_after_previous(
         self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext
-    ) -> Answered:
+    ) -> EndedResponse:
         if self._previous is None:
             return await self._client.send({}, new, values, ctx, first=True)
         history = {"previous_response_id": self._previous}
         try:
             return await self._client.send(history, new, values, ctx, first=False)
-        except Refused as error:
+        except InvalidRequest as error:
             if not error.is_about("previous.?response"):
                 raise
             raise NoReply(f"{error} (write history: input)", error.retries) from None
 
     async def _send_in_conversation(
         self, new: list[dict[str, Any]], values: TurnValues, ctx: TurnContext
-    ) -> Answered:
+    ) -> EndedResponse:
         first, client = self._conversation is None, self._client
         if self._conversation is None:
             self._conversation = await client.conversations.start(values, ctx)
         try:
             return await client.send({"conversation": self._conversation}, new, values, ctx, first=first)
-        except Refused as error:
+        except InvalidRequest as error:
             if not first or not client.conversations.should_create(error):
                 raise
             self._conversation = await client.conversations.create(values)
@@ -172,7 +172,7 @@ def _id_of(response: Response, ctx: TurnContext) -> str:
     )
 
 
-class Conversations:
+class ConversationStarter:
     """Starts conversations with `history: conversation`, and learns whether the server must create them."""
 
     def __init__(self, config: ResponsesAgent, sender: HttpSender, on_note: Callable[[str], None]) -> None:
@@ -191,7 +191,7 @@ class Conversations:
             return self._named.filled(values)
         return await self.create(values) if self._are_made_by_server else ctx.session_id
 
-    def should_create(self, refused: Refused) -> bool:
+    def should_create(self, refused: InvalidRequest) -> bool:
         """Return whether a refusal suggests that the server accepts only conversations that it created."""
         return refused.is_about("conversation") and self._url is not None and not self._is_named
 

@@ -12,8 +12,14 @@ import anyio
 
 from agentest.agents.http_sender import HttpSender, read_body
 from agentest.agents.json_reader import TOO_DEEP
-from agentest.agents.port import Ignored, NoReply
-from agentest.agents.responses.response import Assembly, Response, is_under_way, made_so_far, read_response
+from agentest.agents.port import IgnoredCounter, NoReply
+from agentest.agents.responses.response import (
+    Response,
+    ResponseAssembly,
+    is_running,
+    made_so_far,
+    read_response,
+)
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
@@ -25,7 +31,7 @@ _LONGEST_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class EndedResponse:
     """A response that has ended, with its timing and retries."""
 
     response: Response
@@ -34,7 +40,7 @@ class Answered:
     first_token_ms: float | None
 
 
-class Refused(NoReply):
+class InvalidRequest(NoReply):
     """The agent refused a request as invalid."""
 
     def is_about(self, pattern: str) -> bool:
@@ -42,7 +48,7 @@ class Refused(NoReply):
         return bool(re.search(pattern, str(self).partition(" answered ")[2], re.I))
 
 
-class Exchange:
+class ResponsesSender:
     """Sends requests to one endpoint. Stores nothing about conversations."""
 
     def __init__(self, endpoint: str, sender: HttpSender, streaming: bool, timeout_s: float) -> None:
@@ -52,13 +58,13 @@ class Exchange:
         self._timeout_s = timeout_s
 
     async def send(
-        self, payload: Mapping[str, Any], values: Values, turn_index: int, ignored: Ignored
-    ) -> Answered:
+        self, payload: Mapping[str, Any], values: Values, turn_index: int, ignored: IgnoredCounter
+    ) -> EndedResponse:
         """Send a request and wait until its response has ended.
 
         Raises Refused, or NoReply with the calls that the agent made before the error.
         """
-        assembly, refused = Assembly(ignored), False
+        assembly, refused = ResponseAssembly(ignored), False
 
         async def read(response: DirectResponse) -> Response:
             nonlocal refused
@@ -69,7 +75,7 @@ class Exchange:
 
         try:
             first = await self._sender.post(self._endpoint, payload, read, _REFUSAL_STATUSES, values=values)
-            if not is_under_way(first.value) or not isinstance(first.value.get("id"), str):
+            if not is_running(first.value) or not isinstance(first.value.get("id"), str):
                 return _answered(first.value, first.latency_ms, first.retries, first.first_token_ms)
             done, waited_ms = await self._poll_until_ended(
                 first.value, assembly, values, first.latency_ms / 1000
@@ -77,12 +83,12 @@ class Exchange:
             return _answered(done, first.latency_ms + waited_ms, first.retries, first.first_token_ms)
         except NoReply as error:
             seen = made_so_far(assembly.response(), turn_index)
-            raise (Refused if refused else NoReply)(str(error), error.retries, seen) from None
+            raise (InvalidRequest if refused else NoReply)(str(error), error.retries, seen) from None
         except RecursionError:
             raise NoReply(TOO_DEEP) from None
 
     async def _poll_until_ended(
-        self, response: Response, assembly: Assembly, values: Values, took_s: float
+        self, response: Response, assembly: ResponseAssembly, values: Values, took_s: float
     ) -> tuple[Response, float]:
         """Return the ended response and the time that polling took, in milliseconds. Raises NoReply."""
         url = part_of(self._endpoint, response["id"])
@@ -90,7 +96,7 @@ class Exchange:
         limit = TimeLimit(max(0.0, self._timeout_s - took_s))
         try:
             with limit:
-                while is_under_way(response):
+                while is_running(response):
                     await anyio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                     answer = await self._sender.get(url, _read_response, values=values)
@@ -109,11 +115,15 @@ def part_of(endpoint: str, name: str) -> str:
     return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name, '')}").geturl()
 
 
-def _answered(response: Response, latency_ms: float, retries: int, first_token_ms: float | None) -> Answered:
-    return Answered(response=response, latency_ms=latency_ms, retries=retries, first_token_ms=first_token_ms)
+def _answered(
+    response: Response, latency_ms: float, retries: int, first_token_ms: float | None
+) -> EndedResponse:
+    return EndedResponse(
+        response=response, latency_ms=latency_ms, retries=retries, first_token_ms=first_token_ms
+    )
 
 
-def _reader_into(assembly: Assembly) -> Callable[[bytes], Response]:
+def _reader_into(assembly: ResponseAssembly) -> Callable[[bytes], Response]:
     return lambda body: assembly.take(read_response(body))
 
 

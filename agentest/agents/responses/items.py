@@ -11,7 +11,7 @@ from typing import Any
 
 from agentest.agents.file_parts import audio_format, data_address, kind_of, name_of, web_address
 from agentest.agents.json_reader import arguments_text, read_arguments, read_result, shown
-from agentest.agents.port import Ignored
+from agentest.agents.port import IgnoredCounter
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall
@@ -77,7 +77,7 @@ _CALLER_TOOLS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class ResponseCalls:
     """The calls of one response, in order."""
 
     requests: tuple[ToolRequest, ...]
@@ -92,7 +92,7 @@ def is_call(item: Item) -> bool:
     return kind.endswith((_CALL, _CALL + _OUTPUT))
 
 
-def read_calls(items: Sequence[Item], turn_index: int) -> Calls:
+def read_calls(items: Sequence[Item], turn_index: int) -> ResponseCalls:
     """Return the calls among a response's items. Raises AgentError for a call without a tool's name."""
     outputs = _outputs(items)
     requests: list[ToolRequest] = []
@@ -105,7 +105,7 @@ def read_calls(items: Sequence[Item], turn_index: int) -> Calls:
             requests.append(_request(item))
         else:
             made.append(_made(item, output, turn_index))
-    return Calls(requests=tuple(requests), made=tuple(made))
+    return ResponseCalls(requests=tuple(requests), made=tuple(made))
 
 
 def read_made(items: Sequence[Item], turn_index: int) -> tuple[ToolCall, ...]:
@@ -137,7 +137,7 @@ def with_ids(items: Sequence[Item], prefix: str) -> tuple[Item, ...]:
     )
 
 
-def asked_by_id(items: Sequence[Item]) -> dict[str, Item]:
+def requested_by_id(items: Sequence[Item]) -> dict[str, Item]:
     """Return the calls that a caller may have to answer, by `call_id`."""
     return {item["call_id"]: item for item in items if _kind(item) in _CALLER_TOOLS}
 
@@ -267,7 +267,7 @@ def _error(item: Item) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ResponseTexts:
     """The texts of a response."""
 
     reply: str | None
@@ -293,7 +293,7 @@ def check_items(output: Any) -> list[Item]:
     return output
 
 
-def read_said(items: Sequence[Item], ignored: Ignored) -> Said:
+def read_texts(items: Sequence[Item], ignored: IgnoredCounter) -> ResponseTexts:
     """Split the texts into reply and remarks. Raises AgentError.
 
     The reply is the text after the last call, or the last message if there is none.
@@ -301,13 +301,13 @@ def read_said(items: Sequence[Item], ignored: Ignored) -> Said:
     messages = [m for place, item in enumerate(items) if (m := _message(place, item, ignored)) is not None]
     last_call = max((place for place, item in enumerate(items) if is_call(item)), default=-1)
     final = [m for m in messages if m.place > last_call and m.final] or messages[-1:]
-    return Said(
+    return ResponseTexts(
         reply="\n\n".join(m.text for m in final) or None,
         remarks=tuple(m.text for m in messages if m not in final),
     )
 
 
-def approval_asked(items: Sequence[Item]) -> str | None:
+def approval_error(items: Sequence[Item]) -> str | None:
     """Return the error if the server requests approval for an MCP tool call; None if it does not."""
     for item in items:
         if item.get("type") == "mcp_approval_request":
@@ -318,7 +318,7 @@ def approval_asked(items: Sequence[Item]) -> str | None:
     return None
 
 
-def _message(place: int, item: Item, ignored: Ignored) -> _Message | None:
+def _message(place: int, item: Item, ignored: IgnoredCounter) -> _Message | None:
     kind = item.get("type", "message" if "content" in item else None)
     if kind != "message":
         if not is_call(item) and kind not in _SILENT_ITEMS:
@@ -331,7 +331,7 @@ def _message(place: int, item: Item, ignored: Ignored) -> _Message | None:
     return _Message(place=place, text=text, final=item.get("phase") != "commentary") if text.strip() else None
 
 
-def _content(content: Any, ignored: Ignored) -> str:
+def _content(content: Any, ignored: IgnoredCounter) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list):
@@ -339,7 +339,7 @@ def _content(content: Any, ignored: Ignored) -> str:
     raise AgentError(f"the `content` of a message of the agent is no list of parts: {shown(content)}")
 
 
-def _part(part: Any, ignored: Ignored) -> str:
+def _part(part: Any, ignored: IgnoredCounter) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import cut_stream, read_count, read_event, read_object, shown
-from agentest.agents.port import AgentReply, Ignored, NoReply
+from agentest.agents.json_reader import read_count, read_event, read_object, shown, truncated_stream_error
+from agentest.agents.port import AgentReply, IgnoredCounter, NoReply
 from agentest.agents.responses.items import (
     Item,
-    approval_asked,
+    approval_error,
     check_items,
     check_outputs,
     is_call,
     read_calls,
     read_made,
-    read_said,
+    read_texts,
     with_ids,
 )
 from agentest.domain.transcript import ToolCall, Usage
@@ -70,7 +70,7 @@ def read_response(body: bytes) -> Response:
     return answer
 
 
-def is_under_way(response: Response) -> bool:
+def is_running(response: Response) -> bool:
     """Return whether the response is queued or in progress."""
     return response.get("status") in _RUNNING_STATUSES
 
@@ -89,7 +89,7 @@ def items_of(response: Response) -> tuple[Item, ...]:
 
 
 def reply_of(
-    response: Response, turn_index: int, author: str, ignored: Ignored, before: Sequence[Item] = ()
+    response: Response, turn_index: int, author: str, ignored: IgnoredCounter, before: Sequence[Item] = ()
 ) -> AgentReply:
     """Return the reply in a response.
 
@@ -114,11 +114,11 @@ def reply_of(
 
 
 def _reply(
-    items: tuple[Item, ...], response: Response, turn_index: int, author: str, ignored: Ignored
+    items: tuple[Item, ...], response: Response, turn_index: int, author: str, ignored: IgnoredCounter
 ) -> AgentReply:
-    if problem := approval_asked(items):
+    if problem := approval_error(items):
         raise AgentError(problem)
-    calls, said = read_calls(items, turn_index), read_said(items, ignored)
+    calls, said = read_calls(items, turn_index), read_texts(items, ignored)
     return AgentReply(
         text=said.reply,
         tool_requests=calls.requests,
@@ -173,10 +173,10 @@ def _error(error: Any) -> str:
     return f"{error['message']} ({code})" if isinstance(code, str | int) and code else str(error["message"])
 
 
-class Assembly:
+class ResponseAssembly:
     """Assembles the response to one request. The received part is available at any time."""
 
-    def __init__(self, ignored: Ignored) -> None:
+    def __init__(self, ignored: IgnoredCounter) -> None:
         self._ignored = ignored
         self._head: Response = {}
         self._items: dict[int, dict[str, Any]] = {}
@@ -197,7 +197,7 @@ class Assembly:
             content = read_event(data)
             if self._add(content, str(content.get("type") or event.name), stream):
                 return self.response()
-        raise cut_stream("response.completed, response.failed or response.incomplete", received)
+        raise truncated_stream_error("response.completed, response.failed or response.incomplete", received)
 
     def take(self, response: Response) -> Response:
         """Replace everything with a complete response and return it."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.mock_servers import ADDRESSES, ServedAgent, check_known
+from agentest.config.agents.mock_servers import ADDRESSES, AgentWithServers, check_known_placeholders
 from agentest.config.agents.ports import PORT, address_awaits_port
 from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
@@ -32,7 +32,7 @@ Approvals = Literal["approve", "deny", "ask"]
 the user's next message is the answer."""
 
 
-class AnyAgent(ServedAgent):
+class AnyAgent(AgentWithServers):
     """Base class of the settings of all agents."""
 
     if TYPE_CHECKING:
@@ -124,13 +124,15 @@ class AnyAgent(ServedAgent):
 
     def check_placeholders(self, value: Any, families: tuple[str, ...] = FAMILIES) -> None:
         """Raise ValueError for a text with an unknown placeholder."""
-        check_known(value, self.placeholders, families)
+        check_known_placeholders(value, self.placeholders, families)
 
     @model_validator(mode="after")
     def _server_is_told_addresses(self) -> Self:
         for key in ("command", "env") if self.server else ():
             try:
-                check_known(_without_foreign_placeholders(getattr(self.server, key)), self.address_names)
+                check_known_placeholders(
+                    _without_foreign_placeholders(getattr(self.server, key)), self.address_names
+                )
             except ValueError as error:
                 raise ValueError(f"`server.{key}` {error}") from None
         return self

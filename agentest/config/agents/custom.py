@@ -8,15 +8,15 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from agentest.config.agents.base import AnyAgent
-from agentest.config.fields import Given
-from agentest.config.frameworks import accepted, advice_on, framework_of
+from agentest.config.fields import GivenObject
+from agentest.config.frameworks import accepted_handlers, advice_for_handler, framework_of
 
 
 class CustomAgent(AnyAgent):
     """An agent in Python: a handler function, or an agent object of a framework."""
 
     type: Literal["custom"]
-    handler: Callable[..., Any] | str | Given
+    handler: Callable[..., Any] | str | GivenObject
     """An async or sync function `(messages, ctx) -> message | str`, an agent object of a framework
     (`config.frameworks`), or the import path of either, `pkg.module:name`."""
     context: Callable[..., Any] | str | None = None
@@ -26,10 +26,10 @@ class CustomAgent(AnyAgent):
     @field_validator("handler", mode="before")
     @classmethod
     def _function_or_object(cls, value: Any) -> Any:
-        if isinstance(value, str | Given):
+        if isinstance(value, str | GivenObject):
             return value
         if framework_of(value) is not None:
-            return Given(value)
+            return GivenObject(value)
         check_handler(value)
         return value
 
@@ -43,11 +43,11 @@ class CustomAgent(AnyAgent):
 
     @property
     def tells_own_calls(self) -> bool:
-        return isinstance(self.handler, Given)  # all calls of an agent object go through the gate
+        return isinstance(self.handler, GivenObject)  # all calls of an agent object go through the gate
 
     @property
     def address(self) -> str:
-        if isinstance(self.handler, Given):
+        if isinstance(self.handler, GivenObject):
             return f"{self.handler}"
         return self.handler if isinstance(self.handler, str) else "python handler"
 
@@ -58,8 +58,8 @@ class CustomAgent(AnyAgent):
 
 def check_handler(value: Any) -> None:
     """Raise ValueError for an invalid handler. The message lists the valid kinds."""
-    advice = advice_on(value)
+    advice = advice_for_handler(value)
     if callable(value) and advice is None:
         return
     found = f"a {type(value).__name__}" if advice else repr(value)
-    raise ValueError(f"found {found:.200}; {advice or f'expected {accepted()}'}")
+    raise ValueError(f"found {found:.200}; {advice or f'expected {accepted_handlers()}'}")

@@ -10,10 +10,10 @@ from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.http_requests import (
+    HttpRequestSettings,
     Poll,
-    Request,
-    Source,
-    Step,
+    SetUpRequest,
+    ValueSource,
     check_body,
     check_endpoint,
     check_method,
@@ -22,9 +22,9 @@ from agentest.config.agents.http_requests import (
     names_in,
     request_secrets,
 )
-from agentest.config.agents.mock_servers import ADDRESSES, check_known
+from agentest.config.agents.mock_servers import ADDRESSES, check_known_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
-from agentest.config.agents.ports import normal_address, sample
+from agentest.config.agents.ports import example_url, normal_address
 from agentest.config.fields import PathText
 from agentest.domain.tool_visibility import Sight
 
@@ -49,13 +49,13 @@ class HttpTemplateAgent(HttpAgent):
     tool_calls: PathText | None = None
     error: PathText | None = None
     usage: PathText = "usage"
-    session: Source | None = None
+    session: ValueSource | None = None
     """Place of the server's session id. None: Agentest creates the id."""
-    save: dict[str, Source] = Field(default_factory=dict)
+    save: dict[str, ValueSource] = Field(default_factory=dict)
     """Placeholder → place of its value in the response, for polls and later turns."""
     poll: Poll | None = None
-    setup: list[Step] = Field(default_factory=list)
-    teardown: list[Step] = Field(default_factory=list)
+    setup: list[SetUpRequest] = Field(default_factory=list)
+    teardown: list[SetUpRequest] = Field(default_factory=list)
 
     @property
     def natural_sight(self) -> Sight:
@@ -105,7 +105,7 @@ class HttpTemplateAgent(HttpAgent):
             raise PydanticCustomError("missing", "Field required")
         whole = f"{IN_PROCESS}{value}" if in_process and value.startswith("/") else value
         if whole:
-            check_endpoint(sample(whole))
+            check_endpoint(example_url(whole))
         return normal_address(whole)
 
     @property
@@ -122,7 +122,7 @@ class HttpTemplateAgent(HttpAgent):
             }
         )
 
-    def _requests(self) -> Iterator[tuple[str, Request]]:
+    def _requests(self) -> Iterator[tuple[str, HttpRequestSettings]]:
         """Yield key → request, for all requests except that of the turn."""
         for key in ("setup", "teardown"):
             yield from ((f"{key}[{index}]", step) for index, step in enumerate(getattr(self, key)))
@@ -141,13 +141,13 @@ class HttpTemplateAgent(HttpAgent):
 
     @field_validator("save")
     @classmethod
-    def _names_of_placeholders(cls, value: dict[str, Source]) -> dict[str, Source]:
+    def _names_of_placeholders(cls, value: dict[str, ValueSource]) -> dict[str, ValueSource]:
         return check_saved(value)
 
     @field_validator("setup", "teardown", mode="before")
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
-        return [value] if isinstance(value, Mapping | Request) else value
+        return [value] if isinstance(value, Mapping | HttpRequestSettings) else value
 
     @model_validator(mode="after")
     def _hands_calls_to_somebody(self) -> Self:
@@ -212,9 +212,9 @@ class HttpTemplateAgent(HttpAgent):
         return known
 
     def _check_request(
-        self, place: str, request: Request, names: tuple[str, ...], families: tuple[str, ...]
+        self, place: str, request: HttpRequestSettings, names: tuple[str, ...], families: tuple[str, ...]
     ) -> None:
-        of_run = isinstance(request, Step) and request.per == "run"
+        of_run = isinstance(request, SetUpRequest) and request.per == "run"
         for key, template in request.templates:
             if of_run and (foreign := names_in(template) - set(names)):
                 raise ValueError(
@@ -223,13 +223,13 @@ class HttpTemplateAgent(HttpAgent):
                 )
             _checked(f"{place}.{key}", template, names, families)
         try:
-            check_endpoint(sample(request.endpoint), sample(self.endpoint or self.default_endpoint))
+            check_endpoint(example_url(request.endpoint), example_url(self.endpoint or self.default_endpoint))
         except ValueError as error:
             raise ValueError(f"`{place}.endpoint` {error}") from None
 
 
 def _checked(place: str, template: Any, names: tuple[str, ...], families: tuple[str, ...]) -> None:
     try:
-        check_known(template, names, families)
+        check_known_placeholders(template, names, families)
     except ValueError as error:
         raise ValueError(f"`{place}` {error}") from None

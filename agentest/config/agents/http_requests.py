@@ -30,7 +30,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _TYPE = "content-type"
 
 
-class Source(Section):
+class ValueSource(Section):
     """The place of a value in a response: a JMESPath, a header, a cookie or a regular expression."""
 
     path: PathText | None = None
@@ -72,7 +72,7 @@ class Source(Section):
         return f"{{{kind}: {getattr(self, kind)}}}"
 
 
-class Request(Section):
+class HttpRequestSettings(Section):
     """A request other than that of the turn, with placeholders in all values."""
 
     endpoint: str = Field(min_length=1)
@@ -121,20 +121,20 @@ class Request(Section):
         return request_secrets(self.endpoint, self.params, self.headers, self.body)
 
 
-class Step(Request):
+class SetUpRequest(HttpRequestSettings):
     """A request of `setup` or `teardown`."""
 
     per: Literal["conversation", "run"] = "conversation"
-    save: dict[str, Source] = Field(default_factory=dict)
+    save: dict[str, ValueSource] = Field(default_factory=dict)
     """Placeholder → place of its value in the response."""
 
     @field_validator("save")
     @classmethod
-    def _names_of_placeholders(cls, value: dict[str, Source]) -> dict[str, Source]:
+    def _names_of_placeholders(cls, value: dict[str, ValueSource]) -> dict[str, ValueSource]:
         return check_saved(value)
 
 
-class Poll(Request):
+class Poll(HttpRequestSettings):
     """How to poll for the result of a job."""
 
     method: str = "GET"
@@ -161,7 +161,7 @@ def check_params(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def check_saved(saved: dict[str, Source]) -> dict[str, Source]:
+def check_saved(saved: dict[str, ValueSource]) -> dict[str, ValueSource]:
     """Check that the names are valid placeholders. Raises ValueError."""
     for name in saved:
         if not _NAME.fullmatch(name):

@@ -20,7 +20,7 @@ ADDRESSES = {"mcp_url": "mcp_mock", "rest_url": "rest_mock", "otlp_url": "traces
 """Placeholder → the key of the server with this address."""
 
 
-class ServerBeside(Section):
+class CompanionServer(Section):
     """A server that Agentest runs on this machine."""
 
     port: Port | None = None
@@ -49,7 +49,7 @@ class ServerBeside(Section):
         raise ValueError(f"is {value!r:.80}; write true, or keys of: {', '.join(cls.model_fields)}")
 
 
-class McpMock(ServerBeside):
+class McpMock(CompanionServer):
     """An MCP server that answers an agent's tool calls with the scenario's mocks."""
 
     tools: Annotated[str, Field(min_length=1)] | None = None
@@ -91,7 +91,7 @@ class McpMock(ServerBeside):
         return [*url_secrets(self.upstream_url or ""), *header_secrets(self.upstream_headers)]
 
 
-class RestMock(ServerBeside):
+class RestMock(CompanionServer):
     """An HTTP server that answers an agent's API requests with the scenario's mocks."""
 
     openapi: str = Field(min_length=1)
@@ -110,11 +110,11 @@ class RestMock(ServerBeside):
         return url_secrets(self.upstream or "")
 
 
-class Traces(ServerBeside):
+class Traces(CompanionServer):
     """A receiver for the agent's own traces."""
 
 
-class ServedAgent(Section):
+class AgentWithServers(Section):
     """The servers that Agentest runs for an agent."""
 
     mcp_mock: McpMock | None = None
@@ -157,7 +157,7 @@ class ServedAgent(Section):
         return self
 
 
-def check_known(template: Any, known: Iterable[str], families: Iterable[str] = ()) -> None:
+def check_known_placeholders(template: Any, known: Iterable[str], families: Iterable[str] = ()) -> None:
     """Raise ValueError for unknown placeholders. For a server's address, name the key that it needs."""
     known = tuple(known)
     for name in sorted(Template(template).names & (ADDRESSES.keys() - set(known))):

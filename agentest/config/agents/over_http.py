@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.ports import address_at, normal_address, sample
+from agentest.config.agents.ports import address_at, example_url, normal_address
 from agentest.config.fields import NotNegative, check_headers, check_url
 from agentest.support.redaction import header_secrets, url_secrets
 
@@ -100,7 +100,7 @@ class HttpAgent(AnyAgent):
 
 
 def _checked(endpoint: str) -> str:
-    check_url(sample(endpoint))
+    check_url(example_url(endpoint))
     return normal_address(endpoint)
 
 

@@ -33,7 +33,7 @@ def text_at(text: str, port: int) -> str:
     return _PLACEHOLDER.sub(str(port), text)
 
 
-def sample(url: str) -> str:
+def example_url(url: str) -> str:
     """Return the URL with an example port, to validate it."""
     return address_at(url, _ANY_PORT)
 

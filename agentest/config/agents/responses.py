@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
-from agentest.config.agents.tools import AgentTool, joined, system_text, text_of, tools_in
+from agentest.config.agents.tools import AgentTool, join_texts, system_text, text_of, tools_in
 
 
 class History(StrEnum):
@@ -40,7 +40,7 @@ class ResponsesAgent(HttpAgent):
 
     @property
     def sent_instructions(self) -> str:
-        return joined([text_of(self.body.get("instructions")), system_text(self.body.get("input"))])
+        return join_texts([text_of(self.body.get("instructions")), system_text(self.body.get("input"))])
 
     @property
     def sent_tools(self) -> tuple[AgentTool, ...]:

@@ -19,9 +19,9 @@ from agentest.config.agents.ports import (
     PORT,
     address_at,
     address_awaits_port,
+    example_url,
     normal_address,
     normal_text,
-    sample,
     text_at,
     text_awaits_port,
 )
@@ -67,7 +67,7 @@ class Server(Section):
     @field_validator("ready")
     @classmethod
     def _reachable_form(cls, value: str) -> str:
-        parts = urlsplit(sample(value))
+        parts = urlsplit(example_url(value))
         if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
             raise ValueError("is neither an http(s) URL nor tcp://host:port")
         if not has_valid_port(parts) or (parts.scheme == "tcp" and parts.port is None):

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.fields import Section, check_json
-from agentest.support.json_text import NotJson, check_plain, on_one_line
+from agentest.support.json_text import NotJson, check_plain, encode_on_one_line
 from agentest.support.spelling import snake_keys
 
 _SCHEMA_KEYS = ("parameters", "input_schema")
@@ -55,7 +55,7 @@ def tools_shown(tools: Sequence[AgentTool] | None) -> str:
 
 def _shown(tool: AgentTool) -> str:
     told = tool.model_dump(exclude_none=True)
-    return tool.name if told.keys() == {"name"} else on_one_line(told)
+    return tool.name if told.keys() == {"name"} else encode_on_one_line(told)
 
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -66,7 +66,7 @@ def system_text(messages: Any) -> str:
     """Return the text of the system messages, in order."""
     found = messages if isinstance(messages, list) else ()
     said = [each for each in found if isinstance(each, Mapping) and each.get("role") in _SYSTEM_ROLES]
-    return joined(text_of(each.get("content")) for each in said)
+    return join_texts(text_of(each.get("content")) for each in said)
 
 
 def text_of(content: Any) -> str:
@@ -74,7 +74,7 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
-    return joined(part if isinstance(part, str) else _text_of_part(part) for part in parts)
+    return join_texts(part if isinstance(part, str) else _text_of_part(part) for part in parts)
 
 
 def _text_of_part(part: Any) -> str:
@@ -82,7 +82,7 @@ def _text_of_part(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def joined(texts: Iterable[str]) -> str:
+def join_texts(texts: Iterable[str]) -> str:
     """Join non-empty texts with an empty line between them."""
     return "\n\n".join(text for text in texts if text.strip())
 

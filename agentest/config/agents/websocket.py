@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from agentest.config.agents.base import DialogueAgent
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.ports import normal_address, sample
+from agentest.config.agents.ports import example_url, normal_address
 from agentest.config.fields import PathText, check_url
 from agentest.support.templates import Template, check_names
 
@@ -42,7 +42,7 @@ class WebSocketAgent(HttpAgent, DialogueAgent):
         scheme, _, rest = value.partition("://")
         if scheme not in _SCHEMES:
             raise ValueError(f"must start with ws:// or wss://, but is {value!r}; http:// is for other types")
-        check_url(sample(f"{_SCHEMES[scheme]}://{rest}").replace(" ", ""))
+        check_url(example_url(f"{_SCHEMES[scheme]}://{rest}").replace(" ", ""))
         return normal_address(value)
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from agentest.support.json_text import json_of_others
+from agentest.support.json_text import parse_untrusted_json
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -52,7 +52,7 @@ class RpcRequest:
 def parsed(body: bytes) -> Any:
     """Parse a body as JSON. Raises RpcError."""
     try:
-        return json_of_others(body)
+        return parse_untrusted_json(body)
     except (ValueError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"the body is not JSON: {error}") from None
 

@@ -19,9 +19,9 @@ from agentest.mock_servers.mcp.jsonrpc import (
     parsed,
     request_in,
 )
-from agentest.mock_servers.mcp.tool_catalog import Catalog, Misfit, answered, failed
+from agentest.mock_servers.mcp.tool_catalog import Catalog, OutputSchemaError, answered, failed
 from agentest.mock_servers.mcp.upstream import Upstream
-from agentest.mock_servers.port import CallReal, How, RealAnswer, ServedAnswer, ServedCall
+from agentest.mock_servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
 from agentest.mock_servers.registry import Group, Names, Registry, names_of
 from agentest.version import __version__
 
@@ -193,14 +193,14 @@ class Methods:
     def _written(self, name: str, answer: ServedAnswer) -> dict[str, Any]:
         if answer.real is not None:
             return dict(answer.real)
-        if answer.how is How.INVALID:
+        if answer.how is CallOutcome.INVALID:
             return failed(f"invalid arguments: {answer.message}")
-        if answer.how is not How.ANSWERED:
+        if answer.how is not CallOutcome.ANSWERED:
             return failed(answer.message)
         promised = self.catalog.promised(name)
         try:
             return answered(answer.result, promised and promised.structured(answer.result))
-        except Misfit as error:  # no mock answers it, and no real server has it
+        except OutputSchemaError as error:  # no mock answers it, and no real server has it
             return failed(f"Agentest answered null, which is not what this tool answers: {error}")
 
 

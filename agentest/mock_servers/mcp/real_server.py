@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentest.config.agents.mock_servers import McpMock
 from agentest.domain.messages import ToolSpec
-from agentest.mock_servers.listener import Opening
+from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.methods import Methods
 from agentest.mock_servers.mcp.recorded_tools import Tools, checked_tools, read_tools, write_tools
 from agentest.mock_servers.mcp.tool_catalog import Catalog, Entry, catalog
@@ -112,7 +112,7 @@ async def recorded_tools(
     return tools
 
 
-async def opened_methods(settings: McpMock, opening: Opening) -> Methods:
+async def opened_methods(settings: McpMock, opening: ServerInputs) -> Methods:
     """Create the server's methods with all dependencies. Raises ConfigError."""
     upstream = open_upstream(settings, opening.client, opening.root, opening.place)
     if upstream:
@@ -130,7 +130,7 @@ async def opened_methods(settings: McpMock, opening: Opening) -> Methods:
     )
 
 
-def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Opening) -> Catalog:
+def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: ServerInputs) -> Catalog:
     try:
         return catalog(recorded, mocks, opening.on_note)
     except ValueError as error:

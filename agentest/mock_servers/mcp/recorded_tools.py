@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentest.support.files import text_file, write_atomically
+from agentest.support.files import read_text_file, write_atomically
 from agentest.support.json_text import json_value
 
 Tools = list[dict[str, Any]]
@@ -18,7 +18,7 @@ def read_tools(path: Path) -> Tools:
 
     Raises ValueError that describes the problem, without the file's path.
     """
-    text = text_file(path)
+    text = read_text_file(path)
     try:
         content = json_value(text)
     except ValueError as error:

@@ -16,7 +16,7 @@ import anyio
 from aiohttp import web
 
 from agentest.config.agents.mock_servers import McpMock
-from agentest.mock_servers.listener import Opening, headers_of, listen
+from agentest.mock_servers.listener import ServerInputs, headers_of, listen
 from agentest.mock_servers.mcp.jsonrpc import INVALID_REQUEST, PARSE_ERROR, TOO_LARGE, RpcError
 from agentest.mock_servers.mcp.methods import UNSUPPORTED_VERSION, Methods, Sender
 from agentest.mock_servers.mcp.real_server import opened_methods
@@ -29,7 +29,7 @@ _REFUSED = frozenset({PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION})
 """Errors that also have status 400."""
 
 
-async def open_mcp_server(settings: McpMock, opening: Opening) -> str:
+async def open_mcp_server(settings: McpMock, opening: ServerInputs) -> str:
     """Serve the tools until the run ends. Returns the server's URL. Raises ConfigError."""
     server = _Server(await opened_methods(settings, opening))
     app = web.Application()

@@ -14,7 +14,7 @@ from agentest.mock_servers.mcp.jsonrpc import INVALID_PARAMS, RpcError
 from agentest.support.function_threads import in_thread
 from agentest.support.json_schema import check_references, draft_of, schema_validator
 from agentest.support.json_text import json_text
-from agentest.support.patterns import PatternTimeout, searches
+from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.spelling import did_you_mean
 from agentest.support.text import shortened
 
@@ -98,15 +98,15 @@ def _compiles(pattern: str) -> bool:
 
 
 def _found(pattern: str, text: str) -> bool:
-    return searches(re.compile(pattern), text)
+    return has_match(re.compile(pattern), text)
 
 
-class Misfit(Exception):
+class OutputSchemaError(Exception):
     """An answer violates the tool's `outputSchema`; the message says how."""
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
+class OutputSchema:
     """The output schema of a tool. It can be sent to another process that runs conversations."""
 
     schema: str
@@ -116,7 +116,7 @@ class Promised:
         """Describe how a mock's answer violates the schema; None if it is valid."""
         try:
             self.structured(result)
-        except Misfit as error:
+        except OutputSchemaError as error:
             return str(error)
         return None
 
@@ -127,7 +127,7 @@ class Promised:
         schema = _read(self.schema)
         value = _value(result, schema)
         if problem := schema.misfit(value):
-            raise Misfit(problem)
+            raise OutputSchemaError(problem)
         return value
 
 
@@ -159,7 +159,7 @@ class ServedTool:
     entry: Entry
     arguments: Schema | None = None
     """None if no schema was recorded, so that the mock itself checks its arguments."""
-    answer: Promised | None = None
+    answer: OutputSchema | None = None
     """The schema of `structuredContent`; None if clients expect none."""
 
 
@@ -197,7 +197,7 @@ class Catalog:
             return problem
         return schema.misfit(arguments)
 
-    def promised(self, name: str) -> Promised | None:
+    def promised(self, name: str) -> OutputSchema | None:
         """Return the output schema of the tool; None if it has none."""
         tool = self._tools.get(name)
         return tool.answer if tool else None
@@ -219,7 +219,7 @@ def _recorded(entry: Entry, on_note: Callable[[str], None]) -> ServedTool:
     if "outputSchema" not in entry:
         return ServedTool(entry=entry, arguments=arguments)
     answer = _schema(entry, "outputSchema", on_note)
-    return ServedTool(entry=entry, arguments=arguments, answer=Promised(json.dumps(answer.text)))
+    return ServedTool(entry=entry, arguments=arguments, answer=OutputSchema(json.dumps(answer.text)))
 
 
 def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> Schema:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from agentest.config.errors import dotted
-from agentest.config.file import Sizes
+from agentest.config.file import AliasSizes
 from agentest.support.errors import ConfigError
 from agentest.support.files import user_text
 from agentest.support.json_text import json_value, plainly
@@ -96,7 +96,7 @@ def _read_yaml(text: str, path: Path) -> Any:
         node = loader.get_single_node()
         if node is None:
             raise ConfigError(f"{path}: is empty")
-        Sizes(path).measure(node)
+        AliasSizes(path).measure(node)
         for twice, line in _twice(node, set()):
             raise ConfigError(f"{path}:{line}: the key {twice!r} is given twice")
         return _with_text_keys(loader.construct_document(node))

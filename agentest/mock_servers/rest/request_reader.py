@@ -27,7 +27,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ToolHttpRequest:
     """The parts of a request that matter for a call."""
 
     query: Pairs
@@ -39,7 +39,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class ParsedRequest:
     """The arguments and the problems of a request."""
 
     arguments: Mapping[str, Any]
@@ -56,7 +56,9 @@ class Read:
         return "; ".join(shown) or None
 
 
-def read_request(operation: Operation, asked: Asked, keys_in_query: frozenset[str]) -> Read:
+def read_request(
+    operation: Operation, asked: ToolHttpRequest, keys_in_query: frozenset[str]
+) -> ParsedRequest:
     """Read a request. Never raises: problems are part of the result.
 
     Args:
@@ -69,7 +71,7 @@ def read_request(operation: Operation, asked: Asked, keys_in_query: frozenset[st
         if value is not MISSING and parameter.where in ("path", "query"):
             arguments[parameter.argument] = value
     status = _read_body(operation, asked, arguments, problems)
-    return Read(
+    return ParsedRequest(
         arguments=arguments,
         problems=tuple(problems),
         status=status,
@@ -77,7 +79,7 @@ def read_request(operation: Operation, asked: Asked, keys_in_query: frozenset[st
     )
 
 
-def _value(parameter: Parameter, asked: Asked, problems: list[Problem]) -> Any:
+def _value(parameter: Parameter, asked: ToolHttpRequest, problems: list[Problem]) -> Any:
     """Return the value of a parameter or MISSING, and append its problem if there is one."""
     at = (parameter.where, parameter.name)
     try:
@@ -92,7 +94,7 @@ def _value(parameter: Parameter, asked: Asked, problems: list[Problem]) -> Any:
     return value
 
 
-def _pairs(parameter: Parameter, asked: Asked) -> Pairs:
+def _pairs(parameter: Parameter, asked: ToolHttpRequest) -> Pairs:
     match parameter.where:
         case "path":
             return list(asked.values.items())
@@ -112,7 +114,7 @@ def _cookies(header: str) -> Pairs:
 
 
 def _read_body(
-    operation: Operation, asked: Asked, arguments: dict[str, Any], problems: list[Problem]
+    operation: Operation, asked: ToolHttpRequest, arguments: dict[str, Any], problems: list[Problem]
 ) -> int | None:
     """Add the body to the arguments. Returns the status for its problem."""
     content = operation.body
@@ -137,7 +139,7 @@ def _read_body(
     return None
 
 
-def _strangers(operation: Operation, asked: Asked, keys_in_query: frozenset[str]) -> Iterator[str]:
+def _strangers(operation: Operation, asked: ToolHttpRequest, keys_in_query: frozenset[str]) -> Iterator[str]:
     mine = [each for each in operation.parameters if each.where == "query"]
     known = {name for each in mine for name in names_of_query(each)} | keys_in_query
     deep = tuple(f"{each.name}[" for each in mine if each.style == "deepObject")
@@ -155,7 +157,7 @@ _MAX_LISTED_OPERATIONS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RequestTarget:
     """The target of a request."""
 
     conversation: str | None
@@ -179,7 +181,7 @@ class Routes:
             by_path.setdefault(operation.path, []).append(operation)
         self._paths = [(_pattern(path), by_path[path]) for path in sorted(by_path, key=_literal_first)]
 
-    def find(self, method: str, raw_path: str) -> Found:
+    def find(self, method: str, raw_path: str) -> RequestTarget:
         """Find the target of a request.
 
         Args:
@@ -204,7 +206,7 @@ class Routes:
         )
         return (f"the nearest path is {close}; " if close else "") + f"there are {there}"
 
-    def _found(self, method: str, path: str, conversation: str | None) -> Found:
+    def _found(self, method: str, path: str, conversation: str | None) -> RequestTarget:
         methods: tuple[str, ...] = ()
         for each in self._without_base(path):
             for pattern, operations in self._paths:
@@ -214,14 +216,14 @@ class Routes:
                 operation = next((one for one in operations if one.method == method), None)
                 if operation:
                     values = dict(zip(_TEMPLATE.findall(operation.path), match.groups(), strict=True))
-                    return Found(
+                    return RequestTarget(
                         conversation=conversation,
                         path=each,
                         operation=operation,
                         values={name: unquote(value) for name, value in values.items()},
                     )
                 methods = methods or tuple(one.method for one in operations)
-        return Found(conversation=conversation, path=path, values={}, methods=methods)
+        return RequestTarget(conversation=conversation, path=path, values={}, methods=methods)
 
     def _without_base(self, path: str) -> Iterator[str]:
         """Yield the possible paths, because clients may or may not include the base path of the real API."""

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from agentest.mock_servers.rest.operations import Content, Parameter, is_json
 from agentest.mock_servers.rest.schema import Schema
-from agentest.support.json_text import json_of_others
+from agentest.support.json_text import parse_untrusted_json
 
 MISSING: Any = object()
 _INTEGER = re.compile(r"[-+]?[0-9]{1,4000}")
@@ -273,7 +273,7 @@ def _declared(kind: str, content: Content) -> str | None:
 def _json(body: bytes, charset: str | None) -> Any:
     try:
         text = body.decode(charset) if charset else body.decode(json.detect_encoding(body))
-        return json_of_others(text)
+        return parse_untrusted_json(text)
     except RecursionError:
         raise BadBody("is nested too deeply") from None
     except (ValueError, LookupError) as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from agentest.mock_servers.port import How, RealAnswer, ServedAnswer
+from agentest.mock_servers.port import CallOutcome, RealAnswer, ServedAnswer
 from agentest.mock_servers.registry import HEADER
 from agentest.mock_servers.rest.operations import Content, Operation, is_json
 from agentest.mock_servers.rest.schema import Problem
@@ -24,12 +24,12 @@ JSON = "application/json"
 _NO_BODY = (204, 205, 304)
 NOTHING = (None, "")
 """Results that carry no information; the record of an empty body is a text."""
-_OF_HOW = {How.FAILED: 500, How.UNMOCKED: 501, How.REFUSED: 409}
+_OF_HOW = {CallOutcome.FAILED: 500, CallOutcome.UNMOCKED: 501, CallOutcome.REFUSED: 409}
 """Statuses that clients do not retry, because a refusal and a missing mock are permanent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ToolHttpResponse:
     """An HTTP response."""
 
     status: int
@@ -37,13 +37,13 @@ class Answer:
     body: bytes = b""
 
 
-def in_json(status: int, value: Any, headers: Iterable[tuple[str, str]] = ()) -> Answer:
+def in_json(status: int, value: Any, headers: Iterable[tuple[str, str]] = ()) -> ToolHttpResponse:
     """Return a JSON value as a response."""
     body = well_formed(json_text(value)).encode()
-    return Answer(status=status, headers=(*headers, ("content-type", JSON)), body=body)
+    return ToolHttpResponse(status=status, headers=(*headers, ("content-type", JSON)), body=body)
 
 
-def misfit(operation: Operation, problems: Sequence[Problem], status: int | None) -> Answer:
+def misfit(operation: Operation, problems: Sequence[Problem], status: int | None) -> ToolHttpResponse:
     """Report invalid requests to the agent: as a message, and item by item in FastAPI's format."""
     declared = "422" in operation.answers
     detail = [{"loc": list(each.at), "msg": each.text, "type": "value_error"} for each in problems]
@@ -51,15 +51,19 @@ def misfit(operation: Operation, problems: Sequence[Problem], status: int | None
     return in_json(status or (422 if declared else 400), said)
 
 
-def written(operation: Operation, answer: ServedAnswer) -> Answer:
+def written(operation: Operation, answer: ServedAnswer) -> ToolHttpResponse:
     """Return the response to a valid call."""
     if answer.real is not None:
-        return answer.real if isinstance(answer.real, Answer) else in_json(502, {"error": answer.message})
-    if answer.status is None and answer.how is not How.ANSWERED:
+        return (
+            answer.real
+            if isinstance(answer.real, ToolHttpResponse)
+            else in_json(502, {"error": answer.message})
+        )
+    if answer.status is None and answer.how is not CallOutcome.ANSWERED:
         return in_json(_OF_HOW[answer.how], {"error": answer.message})
     status = answer.status or success(operation, answer.result)
     if status in _NO_BODY:
-        return Answer(status=status, headers=answer.headers)
+        return ToolHttpResponse(status=status, headers=answer.headers)
     told = {name.lower(): value for name, value in answer.headers}
     kind = told.get("content-type") or media_type(content_of(operation, status), answer.result)
     if isinstance(answer.result, str) and not is_json(kind):
@@ -67,7 +71,7 @@ def written(operation: Operation, answer: ServedAnswer) -> Answer:
     else:
         body = well_formed(json_text(answer.result)).encode()
     kept = [header for header in answer.headers if header[0].lower() != "content-type"]
-    return Answer(status=status, headers=(*kept, ("content-type", kind)), body=body)
+    return ToolHttpResponse(status=status, headers=(*kept, ("content-type", kind)), body=body)
 
 
 def success(operation: Operation, result: Any) -> int:
@@ -99,7 +103,7 @@ def media_type(content: Content | None, result: Any) -> str:
     )
 
 
-def misfits(operation: Operation, answer: Answer, result: Any) -> str | None:
+def misfits(operation: Operation, answer: ToolHttpResponse, result: Any) -> str | None:
     """Describe how a mock's answer violates the document; None if it is valid."""
     content = content_of(operation, answer.status)
     if content is None:
@@ -186,7 +190,7 @@ class Upstream:
         finally:
             await response.aclose()
         kept = [(n, v) for n, v in response.headers.multi_items() if n.lower() not in _OF_THE_CONNECTION]
-        answer = Answer(status=response.status_code, headers=tuple(kept), body=told)
+        answer = ToolHttpResponse(status=response.status_code, headers=tuple(kept), body=told)
         status = response.status_code
         return RealAnswer(result=_value(told), raw=answer, failed=status >= _FAILING, status=status)
 

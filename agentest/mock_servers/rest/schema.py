@@ -12,7 +12,7 @@ from typing import Any
 
 from agentest.mock_servers.rest.document import Document, Node
 from agentest.support.json_text import json_text
-from agentest.support.patterns import PatternTimeout, searches
+from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened
 
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -212,7 +212,7 @@ def _matches(pattern: str, text: str) -> bool:
         found = re.compile(pattern)
     except (re.error, RecursionError, OverflowError):  # a pattern in JavaScript's syntax cannot be checked
         return True
-    return searches(found, text)
+    return has_match(found, text)
 
 
 def _formats() -> Any:

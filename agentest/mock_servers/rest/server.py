@@ -11,17 +11,24 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from agentest.config.agents.mock_servers import RestMock
-from agentest.mock_servers.listener import MAX_BODY_BYTES, Opening, callers_of, headers_of, listen
-from agentest.mock_servers.port import CallReal, How, ServedAnswer, ServedCall
+from agentest.mock_servers.listener import MAX_BODY_BYTES, ServerInputs, callers_of, headers_of, listen
+from agentest.mock_servers.port import CallOutcome, CallReal, ServedAnswer, ServedCall
 from agentest.mock_servers.registry import Names, names_of
 from agentest.mock_servers.rest.document import Document
 from agentest.mock_servers.rest.operations import Api, Content, Operation, read_api
-from agentest.mock_servers.rest.request_reader import Asked, Found, Read, Routes, allowed, read_request
-from agentest.mock_servers.rest.responses import Answer, Upstream, in_json, misfit, misfits, written
+from agentest.mock_servers.rest.request_reader import (
+    ParsedRequest,
+    RequestTarget,
+    Routes,
+    ToolHttpRequest,
+    allowed,
+    read_request,
+)
+from agentest.mock_servers.rest.responses import ToolHttpResponse, Upstream, in_json, misfit, misfits, written
 from agentest.mock_servers.rest.schema import Problem
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
-from agentest.support.http.caller_guard import Callers
+from agentest.support.http.caller_guard import CallerGuard
 from agentest.support.http.request_bodies import BodyRefused, read_body
 from agentest.support.spelling import nearest
 from agentest.support.text import shortened
@@ -32,7 +39,7 @@ _LARGE_BYTES = 100_000
 _OWN_DOCUMENT = "/openapi.json"
 
 
-async def open_rest_server(settings: RestMock, opening: Opening) -> str:
+async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
     """Serve the operations until the run ends. Returns the server's base URL. Raises ConfigError."""
     document, api = _read(settings, opening)
     routes = Routes(api)
@@ -50,7 +57,7 @@ async def open_rest_server(settings: RestMock, opening: Opening) -> str:
     return await listen(app, settings, place, opening.stack, opening.on_note)
 
 
-def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
+def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
     """Read the document and its operations, under the names that mocks use."""
     try:
         document = Document(opening.root / Path(settings.openapi).expanduser())
@@ -60,14 +67,14 @@ def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
         raise ConfigError(f"{opening.place('rest_mock.openapi')}: {error}") from None
 
 
-def _names_of_mocks(api: Api, opening: Opening) -> set[str]:
+def _names_of_mocks(api: Api, opening: ServerInputs) -> set[str]:
     """Return the tool names that scenarios use; if there are none yet, the most readable ones."""
     if opening.left_out is None:
         return {each.short_name for each in api.operations if each.short_name}
     return {tool.name for tool in opening.tools} | opening.left_out
 
 
-def _check_mocks(api: Api, routes: Routes, opening: Opening, file: str) -> None:
+def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> None:
     """Raise ConfigError if a mock belongs to no operation, because it would never be called."""
     names = {operation.tool for operation in api.operations}
     # An id from FastAPI is shown as the name of its function, because mocks may use that name.
@@ -105,12 +112,12 @@ def _is_undocumented_request(name: str, routes: Routes) -> bool:
 class _Server:
     def __init__(
         self,
-        opening: Opening,
+        opening: ServerInputs,
         document: Document,
         api: Api,
         routes: Routes,
         upstream: Upstream | None,
-        callers: Callers,
+        callers: CallerGuard,
     ) -> None:
         self._opening = opening
         self._document = document
@@ -135,27 +142,29 @@ class _Server:
         headers = CIMultiDict([*answer.headers, *allowing(request, self._callers)])
         return web.Response(status=answer.status, headers=headers, body=answer.body)
 
-    async def _answered(self, request: web.Request, found: Found, query: str) -> Answer:
+    async def _answered(self, request: web.Request, found: RequestTarget, query: str) -> ToolHttpResponse:
         headers = headers_of(request)
         names = names_of(headers, found.conversation)
         self._opening.registry.reach(self._opening.group, "rest_mock", names)
         body, problem = await _body_of(request)
         real = self._real(request.method, found.path + (query and f"?{query}"), headers, body)
         pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
-        asked = Asked(query=pairs, headers=headers, body=body, values=found.values)
+        asked = ToolHttpRequest(query=pairs, headers=headers, body=body, values=found.values)
         if found.operation is None:
             return await self._unknown(request, found, asked, problem, names, real)
         read = problem or await self._read(found.operation, asked)
         return await self._called(found.operation, read, names, real)
 
-    async def _read(self, operation: Operation, asked: Asked) -> Read:
+    async def _read(self, operation: Operation, asked: ToolHttpRequest) -> ParsedRequest:
         """Read a request in a thread if it is large or has patterns, so that other conversations continue."""
         if len(asked.body) > _LARGE_BYTES or self._in_threads:
-            read: Read = await in_thread(read_request, operation, asked, self._api.keys_in_query)
+            read: ParsedRequest = await in_thread(read_request, operation, asked, self._api.keys_in_query)
             return read
         return read_request(operation, asked, self._api.keys_in_query)
 
-    async def _called(self, operation: Operation, read: Read, names: Names, real: CallReal | None) -> Answer:
+    async def _called(
+        self, operation: Operation, read: ParsedRequest, names: Names, real: CallReal | None
+    ) -> ToolHttpResponse:
         call = ServedCall(
             tool=operation.tool,
             arguments=read.arguments,
@@ -172,10 +181,10 @@ class _Server:
         await self._check(operation, made, answer)
         return made
 
-    async def _check(self, operation: Operation, made: Answer, answer: ServedAnswer) -> None:
+    async def _check(self, operation: Operation, made: ToolHttpResponse, answer: ServedAnswer) -> None:
         """Note violations of the document by mocks, once for each operation."""
         by_nobody = self._opening.passthrough and answer.result is None
-        by_a_mock = answer.how is How.ANSWERED or answer.status is not None
+        by_a_mock = answer.how is CallOutcome.ANSWERED or answer.status is not None
         if answer.real is not None or by_nobody or not by_a_mock:
             return
         arguments = operation, made, answer.result
@@ -190,12 +199,12 @@ class _Server:
     async def _unknown(
         self,
         request: web.Request,
-        found: Found,
-        asked: Asked,
-        problem: Read | None,
+        found: RequestTarget,
+        asked: ToolHttpRequest,
+        problem: ParsedRequest | None,
         names: Names,
         real: CallReal | None,
-    ) -> Answer:
+    ) -> ToolHttpResponse:
         """Answer a request without an operation, and record it if it belongs to a conversation."""
         if request.method == "GET" and found.path == _OWN_DOCUMENT:
             return self._own_document(request, found)
@@ -212,11 +221,11 @@ class _Server:
         answered = one.tool in self._undocumented or (real is not None and self._opening.passthrough)
         call = ServedCall(tool=one.tool, arguments=arguments, problem=read.problem if answered else text)
         answer = await registry.answer(group, names, call, real)
-        if answer.how is How.INVALID and not answered:
+        if answer.how is CallOutcome.INVALID and not answered:
             return in_json(status, {"error": text}, headers)
         return _response(one, read, answer)
 
-    def _own_document(self, request: web.Request, found: Found) -> Answer:
+    def _own_document(self, request: web.Request, found: RequestTarget) -> ToolHttpResponse:
         """Serve the document itself with our address, for agents that generate their tools from it."""
         conversation = f"/c/{found.conversation}" if found.conversation else ""
         servers = [{"url": f"{request.scheme}://{request.host}{conversation}"}]
@@ -234,9 +243,9 @@ class _Server:
             self._opening.on_note(self._opening.redact(text))
 
 
-def _response(operation: Operation, read: Read, answer: ServedAnswer) -> Answer:
+def _response(operation: Operation, read: ParsedRequest, answer: ServedAnswer) -> ToolHttpResponse:
     """Return the response: for invalid calls by the document's rules first, then by those of the mock."""
-    if answer.how is not How.INVALID:
+    if answer.how is not CallOutcome.INVALID:
         return written(operation, answer)
     problems = read.problems or (Problem(at=("arguments",), text=answer.message),)
     return misfit(operation, problems, read.status)
@@ -254,13 +263,13 @@ def _target(request: web.Request) -> str:
     return raw if raw.startswith("/") else str(request.rel_url)
 
 
-async def _body_of(request: web.Request) -> tuple[bytes, Read | None]:
+async def _body_of(request: web.Request) -> tuple[bytes, ParsedRequest | None]:
     """Return the decompressed body, or the problem if it is too large or not decodable."""
     try:
         return await read_body(request, MAX_BODY_BYTES), None
     except BodyRefused as error:
         problem = Problem(at=("body",), text=str(error))
-        return b"", Read(arguments={}, problems=(problem,), status=error.status)
+        return b"", ParsedRequest(arguments={}, problems=(problem,), status=error.status)
 
 
 def is_preflight(request: web.Request) -> bool:
@@ -268,7 +277,7 @@ def is_preflight(request: web.Request) -> bool:
     return request.method == "OPTIONS" and "access-control-request-method" in request.headers
 
 
-def preflight(request: web.Request, callers: Callers) -> web.Response:
+def preflight(request: web.Request, callers: CallerGuard) -> web.Response:
     """Answer a preflight request: an accepted page may send anything."""
     told = request.headers
     headers = dict(allowing(request, callers))
@@ -278,7 +287,7 @@ def preflight(request: web.Request, callers: Callers) -> web.Response:
     return web.Response(status=204, headers=headers)
 
 
-def allowing(request: web.Request, callers: Callers) -> Sequence[tuple[str, str]]:
+def allowing(request: web.Request, callers: CallerGuard) -> Sequence[tuple[str, str]]:
     """Return the headers that let an accepted page read a response."""
     origin = request.headers.get("origin", "")
     if not callers.allows(origin):

@@ -25,7 +25,17 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.domain.verdict import turn_verdict
-from agentest.report.console.text import BLANK, STYLES, Line, Look, Part, Printer, labelled, line, rows_of
+from agentest.report.console.text import (
+    BLANK,
+    STYLES,
+    ConsoleLine,
+    DisplayOptions,
+    Part,
+    Printer,
+    labelled,
+    line,
+    rows_of,
+)
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 
@@ -45,7 +55,7 @@ class _Shortfall:
     replied: str
 
 
-def shortfall_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
+def shortfall_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """List the scores below their thresholds; a shortfall that several runs share appears once."""
     if result.case is None:
         return
@@ -64,7 +74,7 @@ def _shortfall_text(short: _Shortfall) -> str:
     return f"turn {short.turn}: {verdict.name} {verdict.score:.3g} (≥ {verdict.threshold:g})"
 
 
-def _evidence(short: _Shortfall) -> Iterator[Line]:
+def _evidence(short: _Shortfall) -> Iterator[ConsoleLine]:
     if short.reason:
         yield line(8, (shortened(short.reason, _REASON_CHARS), "dim"))
     if short.expected is not None:
@@ -98,7 +108,9 @@ def _below_threshold(
                 yield verdict, metric
 
 
-def detail_tables(result: ScenarioResult, look: Look, printer: Printer) -> Iterator[Line | Table]:
+def detail_tables(
+    result: ScenarioResult, look: DisplayOptions, printer: Printer
+) -> Iterator[ConsoleLine | Table]:
     """Show every invocation of a case: the expected and the actual one in two columns, and the scores."""
     if result.case is None:
         return
@@ -129,7 +141,7 @@ def _scores(
     evaluation: TurnEvaluation,
     result: ScenarioResult,
     conversation: ConversationResult,
-    look: Look,
+    look: DisplayOptions,
     printer: Printer,
 ) -> Table:
     table = _table("metric", "score", "threshold", "status", "reason", printer=printer)
@@ -147,7 +159,7 @@ def _scores(
     return table
 
 
-def _badge(status: Status, look: Look) -> Part:
+def _badge(status: Status, look: DisplayOptions) -> Part:
     word = "not evaluated" if status is Status.ERRORED else str(status)
     return f"{look.glyphs.marks[status]} {word}", STYLES[status]
 

@@ -16,13 +16,13 @@ from agentest.domain.results import (
     ScenarioResult,
     Status,
 )
-from agentest.report.alignments import SideBySide
-from agentest.report.console.text import STYLES, Chunk, Line, Look, Part, columns, line
+from agentest.report.alignments import AlignmentTable
+from agentest.report.console.text import STYLES, Chunk, ConsoleLine, DisplayOptions, Part, columns, line
 from agentest.report.phrases import criterion_counts, criterion_example, criterion_name
 from agentest.support.text import count, shortened
 
 
-def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
+def criteria_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the criteria that some conversations did not meet; with --verbose, show all of them."""
     criteria = result.totals.criteria
     unasked = [each for each in criteria if each.example and each.example[1].without_model]
@@ -40,7 +40,9 @@ def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
     yield from _left_out(result, look)
 
 
-def conversation_criteria(result: ConversationResult, look: Look, indent: int) -> Iterator[Line]:
+def conversation_criteria(
+    result: ConversationResult, look: DisplayOptions, indent: int
+) -> Iterator[ConsoleLine]:
     """Show each criterion of a conversation with the judge's answer."""
     for each in result.criteria:
         turn = "" if each.turn_index is None else f" in turn {each.turn_index}"
@@ -59,20 +61,22 @@ def _already_failed(result: ScenarioResult) -> list[ConversationResult]:
     return [each for each in result.conversations if any(c.reason == DECIDED for c in each.criteria)]
 
 
-def _left_out(result: ScenarioResult, look: Look) -> Iterator[Line]:
+def _left_out(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     if decided := _already_failed(result):
         names = count(len({c.text for each in decided for c in each.criteria}), "criterion", "criteria")
         text = f"{names} not asked of {count(len(decided), 'conversation')}: failed already"
         yield line(4, (text, STYLES[Status.SKIPPED]), lead=(look.mark(Status.SKIPPED), " "))
 
 
-def _unasked(criteria: Sequence[CriterionTotals], look: Look) -> Line:
+def _unasked(criteria: Sequence[CriterionTotals], look: DisplayOptions) -> ConsoleLine:
     status = Status.ERRORED if any(each.required for each in criteria) else Status.SKIPPED
     text = f"{count(len(criteria), 'criterion', 'criteria')} not judged: {NO_MODEL}"
     return line(4, (text, STYLES[status]), lead=(look.mark(status), " "))
 
 
-def _criterion(criterion: CriterionTotals, told: Sequence[CriterionResult], look: Look) -> Line:
+def _criterion(
+    criterion: CriterionTotals, told: Sequence[CriterionResult], look: DisplayOptions
+) -> ConsoleLine:
     found = criterion.example[1] if criterion.example else None
     mark = _mark(found, look) if found else look.mark(Status.PASSED)
     # The verdict states it already.
@@ -82,7 +86,7 @@ def _criterion(criterion: CriterionTotals, told: Sequence[CriterionResult], look
     return line(4, f"{criterion_name(criterion)}  ", (where, "dim"), lead=(mark, " "))
 
 
-def _mark(criterion: CriterionResult, look: Look) -> Part:
+def _mark(criterion: CriterionResult, look: DisplayOptions) -> Part:
     """The mark is dim for an unmet criterion without effect: it is optional, or was skipped."""
     status = criterion_status(criterion)
     pale = status is Status.PASSED and criterion.result is not CriterionOutcome.MET
@@ -96,7 +100,7 @@ _STATUS = {
 }
 
 
-def alignment_lines(table: SideBySide, look: Look, indent: int) -> Iterator[Line]:
+def alignment_lines(table: AlignmentTable, look: DisplayOptions, indent: int) -> Iterator[ConsoleLine]:
     """Show the rows below their headings; below a row its mismatch, or the reason why the call is allowed."""
     width = max(map(len, look.glyphs.marks.values()))
     blank = " " * (width + 1)
@@ -110,18 +114,18 @@ def alignment_lines(table: SideBySide, look: Look, indent: int) -> Iterator[Line
         yield line(indent + width + 1, (table.more, "dim"))
 
 
-def _heads(table: SideBySide) -> tuple[Part, Part]:
+def _heads(table: AlignmentTable) -> tuple[Part, Part]:
     expected, made = table.heads
     return ((expected, "dim"), (made, "dim")) if table.expects else ((made, "dim"), "")
 
 
-def _rows(table: SideBySide, look: Look, width: int) -> Iterator[tuple[Chunk, Part, Part]]:
+def _rows(table: AlignmentTable, look: DisplayOptions, width: int) -> Iterator[tuple[Chunk, Part, Part]]:
     for row in table.rows:
         cells = (row.expected, row.made) if table.expects else (row.made, "")
         yield (_alignment_mark(row.status, look, width), " "), *cells
 
 
-def _alignment_mark(status: RowStatus, look: Look, width: int) -> Part:
+def _alignment_mark(status: RowStatus, look: DisplayOptions, width: int) -> Part:
     return look.glyphs.marks[_status(status)].ljust(width), STYLES[_status(status)]
 
 

@@ -20,8 +20,16 @@ from agentest.domain.results import RunResult, ScenarioResult
 from agentest.report.console.case import detail_tables
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
-from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Printer, line
-from agentest.report.progress import Progress, PulseReporter, Standing, cost, phases, time_left, troubles
+from agentest.report.console.text import BLANK, STYLES, Chunk, ConsoleLine, DisplayOptions, Printer, line
+from agentest.report.progress import (
+    Progress,
+    ProgressLogReporter,
+    ProgressSnapshot,
+    cost,
+    phases,
+    time_left,
+    troubles,
+)
 from agentest.support.files import open_text
 from agentest.support.terminal import Output
 from agentest.support.text import count, duration
@@ -95,14 +103,16 @@ class ConsoleReporter:
         self._console = console
         self._detailed = detailed
         self._printer = Printer(console)
-        self._look = Look(self._printer.glyphs, verbose, next_step=next_step)
+        self._look = DisplayOptions(self._printer.glyphs, verbose, next_step=next_step)
         self._unfinished: list[ScenarioResult] = []
         """The scenarios that the end of the run shows as one count, if it ended early."""
         moving = console.is_terminal and not console.is_dumb_terminal if live is None else live
         self._forecast = forecast
         expected_s = forecast.seconds if forecast else None
         self._live = LiveArea(self._printer, expected_s=expected_s, clock=clock) if moving else None
-        self._pulse = None if moving else PulseReporter(self._print_text, expected_s=expected_s, clock=clock)
+        self._pulse = (
+            None if moving else ProgressLogReporter(self._print_text, expected_s=expected_s, clock=clock)
+        )
 
     def show(self, text: str) -> bool:
         """Show a text in the live area, if there is one. Returns True if it is visible."""
@@ -144,7 +154,7 @@ class ConsoleReporter:
     def _show_complete_result(self, result: ScenarioResult) -> None:
         self._printer.write(scenario_lines(result, self._look))
         for part in detail_tables(result, self._look, self._printer) if self._detailed else ():
-            if isinstance(part, Line):
+            if isinstance(part, ConsoleLine):
                 self._printer.write([part])
             else:
                 self._printer.write_table(part)
@@ -235,7 +245,7 @@ class LiveArea:
         return Group(*(row for each in chain(lines, [last]) for row in self._printer.rows(each)))
 
 
-def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Line]:
+def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[ConsoleLine]:
     """Yield the progress in rows that fit the terminal, followed by some running scenarios."""
     standing = progress.standing(now)
     yield _bar_line(progress, standing, printer)
@@ -244,26 +254,26 @@ def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Lin
     for (name, agent), unit in running[:_SHOWN_RUNNING]:
         of = f" [{agent}]" if progress.several_agents else ""
         lead = f"  {unit.done}/{unit.planned}  {unit.phase}{'  ' * bool(unit.phase)}"
-        yield Line((lead,), (((f"{name}{of}", "dim"),),), cut=True)
+        yield ConsoleLine((lead,), (((f"{name}{of}", "dim"),),), cut=True)
     if len(running) > _SHOWN_RUNNING:
         yield line(2, (f"and {len(running) - _SHOWN_RUNNING} more", "dim"))
 
 
-def _bar_line(progress: Progress, now: Standing, printer: Printer) -> Line:
+def _bar_line(progress: Progress, now: ProgressSnapshot, printer: Printer) -> ConsoleLine:
     """Fill the room that the numbers leave with a bar; without room, show only the numbers."""
     ended = sum(progress.finished.values())
     numbers = f" {now.done:,}/{count(now.planned, 'conversation')}"
     numbers += f" · {ended:,}/{count(progress.scenarios, 'scenario')}"
     size = min(_LONGEST_BAR, printer.console.width - len(numbers))
     if size < _SHORTEST_BAR:
-        return Line((), ((numbers.strip(),),), cut=True)
+        return ConsoleLine((), ((numbers.strip(),),), cut=True)
     full, empty = printer.glyphs.bar
     filled = min(size, size * now.done // now.planned) if now.planned else 0
-    return Line((), (((full * filled, "green"), (empty * (size - filled), "dim"), numbers),), cut=True)
+    return ConsoleLine((), (((full * filled, "green"), (empty * (size - filled), "dim"), numbers),), cut=True)
 
 
-def _facts_line(now: Standing) -> Line:
+def _facts_line(now: ProgressSnapshot) -> ConsoleLine:
     elapsed: Chunk = ((duration(now.elapsed_s * 1000), "bold"),)
     told: list[Chunk] = [(text,) for text in (*phases(now), *time_left(now))]
     bad: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(now)]
-    return Line((), (elapsed, *told, *bad, *((text,) for text in cost(now))), gap=" · ")
+    return ConsoleLine((), (elapsed, *told, *bad, *((text,) for text in cost(now))), gap=" · ")

@@ -21,10 +21,20 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.domain.verdict import conversation_status, threshold_status
-from agentest.report.alignments import counted_lines, of_held, of_reason
+from agentest.report.alignments import alignment_of_reason, alignment_of_trajectory, threshold_counted_lines
 from agentest.report.console.case import shortfall_lines
 from agentest.report.console.criteria import alignment_lines, criteria_lines
-from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, labelled, line, rows_of
+from agentest.report.console.text import (
+    BLANK,
+    STYLES,
+    Chunk,
+    ConsoleLine,
+    DisplayOptions,
+    Part,
+    labelled,
+    line,
+    rows_of,
+)
 from agentest.report.console.transcript import (
     call_lines,
     example_lines,
@@ -34,7 +44,7 @@ from agentest.report.console.transcript import (
 )
 from agentest.report.figures import interval_text, passed_text
 from agentest.report.phrases import decided, unreached_goal
-from agentest.support.terminal import clean, in_log
+from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, duration
 
 _SHOWN_IDS = 6
@@ -49,7 +59,7 @@ _SEVERITY_STYLES = {
 }
 
 
-def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
+def scenario_lines(result: ScenarioResult, look: DisplayOptions) -> list[ConsoleLine]:
     """Return all lines of a finished scenario; only scenarios that did not pass have details."""
     status = result.verdict.status
     if status is Status.SKIPPED:
@@ -66,7 +76,7 @@ def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
     return [headline(result, look), *general, *_conversations(result, look), *findings, BLANK]
 
 
-def headline(result: ScenarioResult, look: Look) -> Line:
+def headline(result: ScenarioResult, look: DisplayOptions) -> ConsoleLine:
     """Return the single line that summarizes a scenario."""
     status = result.verdict.status
     badge: Chunk = ((look.glyphs.badge(status), STYLES[status]), "  ")
@@ -77,7 +87,7 @@ def headline(result: ScenarioResult, look: Look) -> Line:
         chunks.append(((f"[{result.agent}]", "magenta"),))
     if facts := " · ".join(_facts(result)):
         chunks.append(((facts, "dim"),))
-    return Line(badge, tuple(chunks))
+    return ConsoleLine(badge, tuple(chunks))
 
 
 def location(result: ScenarioResult) -> str:
@@ -120,14 +130,14 @@ def _facts(result: ScenarioResult) -> Iterator[str]:
         yield duration(result.duration_ms)
 
 
-def _warnings(result: ScenarioResult) -> Iterator[Line]:
+def _warnings(result: ScenarioResult) -> Iterator[ConsoleLine]:
     for warning in result.warnings:
         yield from labelled(4, "warning: ", rows_of(warning), "yellow")
 
 
-def _averages(result: ScenarioResult, look: Look) -> Iterator[Line]:
+def _averages(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     if chunks := averages_text(result, look.calibrations):
-        yield Line(("    ",), tuple(chunks))
+        yield ConsoleLine(("    ",), tuple(chunks))
 
 
 def _average(name: str, result: ScenarioResult, judge: JudgeCalibration | None) -> Chunk:
@@ -154,7 +164,7 @@ def _in_parentheses(*facts: str) -> str:
     return f" ({shown})" if shown else ""
 
 
-def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:
+def _general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the reasons that belong to no single conversation; error groups include their occurrences."""
     ids = {each.conversation.conversation_id for each in result.conversations}
     for reason in result.verdict.reasons:
@@ -163,16 +173,16 @@ def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:
             yield from _more_rows(reason, 6)
 
 
-def _error_groups(result: ScenarioResult, look: Look) -> Iterator[Line]:
+def _error_groups(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     for group in result.errors:
         yield from _error_group(group, result, look)
 
 
-def _error_group(group: ErrorGroup, result: ScenarioResult, look: Look) -> Iterator[Line]:
+def _error_group(group: ErrorGroup, result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     mark: Part = look.mark(Status.FAILED) if group.fails else " " * len(look.glyphs.marks[Status.FAILED])
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
-    yield Line(
+    yield ConsoleLine(
         ("    ", mark, " "), ((severity, (what, "bold" if group.fails else "")), (_ids(group.occurrences),))
     )
     if result.verdict.status is not Status.PASSED or look.verbose:
@@ -187,7 +197,7 @@ def _ids(ids: Sequence[str]) -> Part:
     return ", ".join(ids[:_SHOWN_IDS]) + more, "dim"
 
 
-def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
+def _conversations(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the failed conversations first, similar ones only once, then the others."""
     reasons = _by_conversation(result)
     with_reasons = [c for c in result.conversations if c.conversation.conversation_id in reasons]
@@ -225,7 +235,7 @@ def _by_conversation(result: ScenarioResult) -> dict[str, list[Reason]]:
 
 
 def _group_similar(
-    conversations: Sequence[ConversationResult], reasons: dict[str, list[Reason]], look: Look
+    conversations: Sequence[ConversationResult], reasons: dict[str, list[Reason]], look: DisplayOptions
 ) -> list[list[ConversationResult]]:
     """Group the conversations that did not pass for the same reasons; with transcripts, each is alone."""
     if look.verbose:
@@ -238,7 +248,7 @@ def _group_similar(
 
 
 def _visible_groups(
-    groups: Sequence[list[ConversationResult]], reasons: dict[str, list[Reason]], look: Look
+    groups: Sequence[list[ConversationResult]], reasons: dict[str, list[Reason]], look: DisplayOptions
 ) -> Iterator[list[ConversationResult]]:
     """Select the groups to show: few about criteria alone, because these are counted below."""
     left = _SHOWN_BY_CRITERIA
@@ -268,7 +278,9 @@ def _without_reply(reason: Reason) -> str:
     return f"{reason.check.check}: {reason.check.summary}" if reason.check else reason.message
 
 
-def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
+def _conversation(
+    result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
+) -> Iterator[ConsoleLine]:
     conversation = result.conversation
     facts = " · ".join(
         (
@@ -278,7 +290,7 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
         )
     )
     mark = look.mark(conversation_status(result))
-    yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
+    yield ConsoleLine(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(result, reasons, look)
     yield from _threshold_trajectories(result, look)
     has_goal = any(reason.kind is ReasonKind.GOAL for reason in reasons)
@@ -297,15 +309,17 @@ def _ending(conversation: Conversation) -> str:
     return IN_WORDS[conversation.ending]
 
 
-def _threshold_trajectories(result: ConversationResult, look: Look) -> Iterator[Line]:
+def _threshold_trajectories(result: ConversationResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show mismatched trajectories that are not reasons; a transcript includes them already."""
-    for held, text in () if look.verbose else counted_lines(result):
+    for held, text in () if look.verbose else threshold_counted_lines(result):
         yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
-        if table := of_held(held, result.conversation):
+        if table := alignment_of_trajectory(held, result.conversation):
             yield from alignment_lines(table, look, 10)
 
 
-def _reasons(result: ConversationResult, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
+def _reasons(
+    result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
+) -> Iterator[ConsoleLine]:
     """Show the reasons turn by turn, each turn with its messages."""
     conversation = result.conversation
     by_turn: dict[int | None, list[Reason]] = {}
@@ -314,7 +328,7 @@ def _reasons(result: ConversationResult, reasons: Sequence[Reason], look: Look) 
     for index, about_turn in by_turn.items():
         for reason in about_turn:
             yield _reason_line(reason, look, 8)
-            table = of_reason(reason, result)
+            table = alignment_of_reason(reason, result)
             yield from _more_rows(reason, 10, sides=table is None)
             yield from alignment_lines(table, look, 10) if table else ()
         if not look.verbose and (turn := _turn(conversation, index, by_turn)):
@@ -342,14 +356,14 @@ def _turn(
     return next((turn for turn in turns if turn.turn_index == index), None)
 
 
-def _reason_line(reason: Reason, look: Look, indent: int) -> Line:
+def _reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLine:
     where = f"turn {reason.turn_index}  " if reason.turn_index is not None else ""
     first = reason.message.split("\n", 1)[0]
     lead: Chunk = (look.mark(reason.status), " ", (where, "bold"))
     return line(indent, (first, STYLES[reason.status]), lead=lead)
 
 
-def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[Line]:
+def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[ConsoleLine]:
     """Show the further rows of a message; the sides of a trajectory are aligned.
 
     Args:
@@ -381,5 +395,5 @@ def block(result: ScenarioResult, *, verbose: bool = False, several_agents: bool
     Args:
         verbose: include transcripts; the result must still have its conversations.
     """
-    look = Look(verbose=verbose, several_agents=several_agents)
-    return in_log("\n".join(clean(line.plain) for line in scenario_lines(result, look)).rstrip())
+    look = DisplayOptions(verbose=verbose, several_agents=several_agents)
+    return clean_for_log("\n".join(clean(line.plain) for line in scenario_lines(result, look)).rstrip())

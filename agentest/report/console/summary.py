@@ -10,16 +10,25 @@ from rich.table import Table
 from rich.text import Text
 
 from agentest.domain.events import RunStarted
-from agentest.domain.forecast import Forecast, forecast_words
+from agentest.domain.forecast import Forecast, format_forecast
 from agentest.domain.results import RunResult, ScenarioResult, SlowTurn, Status
 from agentest.domain.root_causes import root_causes
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import Usage
 from agentest.domain.verdict import run_status
 from agentest.report.console.scenario import averages_text, location, passed_conversations
-from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
-from agentest.report.figures import BRACKETS, limits, passed_text, run_rates
-from agentest.report.phrases import cause_facts, ended_early_text, questions
+from agentest.report.console.text import (
+    BLANK,
+    STYLES,
+    Chunk,
+    ConsoleLine,
+    DisplayOptions,
+    Part,
+    Printer,
+    line,
+)
+from agentest.report.figures import BRACKETS, detection_limits, passed_text, run_rates
+from agentest.report.phrases import cause_facts, ended_early_text, questioned_verdicts
 from agentest.support.text import count, duration
 
 _SLOWEST = 3
@@ -30,7 +39,7 @@ _STRICT = "Each of these questions a verdict. In strict mode (--strict) its scen
 _ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
-def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[Line]:
+def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[ConsoleLine]:
     """Show what is going to run, against which agents, and the forecast."""
     lines = [line(0, ("agentest", "bold"), f" {event.version}")]
     widest = max((len(name) for name in event.agents), default=0)
@@ -51,7 +60,7 @@ def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[Li
         run += f", at most {event.concurrency:,} at once"
     lines.append(_fact("run", run))
     if forecast:
-        lines.append(_fact("expect", forecast_words(forecast, datetime.now().astimezone())))
+        lines.append(_fact("expect", format_forecast(forecast, datetime.now().astimezone())))
     return [*lines, BLANK]
 
 
@@ -64,7 +73,7 @@ def _visibility(event: RunStarted, agent: str) -> Part:
     return (f"  tool calls: {sight.words}" if sight else "", "dim")
 
 
-def closing_lines(result: RunResult, look: Look) -> list[Line]:
+def closing_lines(result: RunResult, look: DisplayOptions) -> list[ConsoleLine]:
     """Show the end of a run. Failures and totals come last, so that the last screen has them."""
     return [
         *_skipped_metrics(result),
@@ -81,7 +90,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
     ]
 
 
-def comparison_table(result: RunResult, look: Look, printer: Printer) -> Table:
+def comparison_table(result: RunResult, look: DisplayOptions, printer: Printer) -> Table:
     """Build the table of scenarios and agents, with status and averages."""
     table = Table(box=box.SIMPLE_HEAD, show_footer=True, show_edge=False, pad_edge=False)
     table.add_column(printer.text(["scenario"]), printer.text(["passed"]), overflow="fold")
@@ -96,7 +105,7 @@ def comparison_table(result: RunResult, look: Look, printer: Printer) -> Table:
     return table
 
 
-def _cell(result: ScenarioResult | None, look: Look, printer: Printer) -> Text:
+def _cell(result: ScenarioResult | None, look: DisplayOptions, printer: Printer) -> Text:
     if result is None:
         return Text()
     status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
@@ -108,7 +117,7 @@ def _cell(result: ScenarioResult | None, look: Look, printer: Printer) -> Text:
     return Text("\n").join(printer.text(row) for row in [(status, held), *averages_text(result)])
 
 
-def _fact(label: str, *parts: Part) -> Line:
+def _fact(label: str, *parts: Part) -> ConsoleLine:
     return line(0, *parts, lead=((f"{label:8}", "dim"),))
 
 
@@ -125,7 +134,7 @@ def _models(models: Mapping[str, str | None]) -> Iterator[Part]:
         yield "; no judge: LLM metrics are skipped", "yellow"
 
 
-def _skipped_metrics(result: RunResult) -> Iterator[Line]:
+def _skipped_metrics(result: RunResult) -> Iterator[ConsoleLine]:
     names: dict[str, list[str]] = {}
     for scenario in result.scenarios:
         for name, why in scenario.skipped_metrics.items():
@@ -138,7 +147,7 @@ def _skipped_metrics(result: RunResult) -> Iterator[Line]:
         yield BLANK
 
 
-def _slowest(result: RunResult, look: Look) -> Iterator[Line]:
+def _slowest(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     slowest = result.slowest_turns(_SLOWEST)
     if len(slowest) < 2:
         return
@@ -150,7 +159,7 @@ def _slowest(result: RunResult, look: Look) -> Iterator[Line]:
             *([f"[{scenario.agent}]"] if look.several_agents else []),
         )
         chunks: tuple[tuple[Part, ...], ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
-        yield Line((f"{turn.latency_ms:>9,.0f} ms{_first_token(turn)}  ",), chunks, cut=True)
+        yield ConsoleLine((f"{turn.latency_ms:>9,.0f} ms{_first_token(turn)}  ",), chunks, cut=True)
     yield BLANK
 
 
@@ -158,7 +167,7 @@ def _first_token(turn: SlowTurn) -> str:
     return "" if turn.first_token_ms is None else f" (first token {turn.first_token_ms:,.0f} ms)"
 
 
-def _waiting(result: RunResult) -> Iterator[Line]:
+def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
     """Show the waits of conversations as shares of their time."""
     time = result.time
     if time.total_ms <= 0:
@@ -176,7 +185,7 @@ def _waiting(result: RunResult) -> Iterator[Line]:
     yield BLANK
 
 
-def _calls(result: RunResult) -> Iterator[Line]:
+def _calls(result: RunResult) -> Iterator[ConsoleLine]:
     """Show calls and tokens of the agent, and of the models in each role."""
     if not result.agent_calls:
         return
@@ -212,7 +221,7 @@ def _tokens(usage: Usage) -> Iterator[str]:
         yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
 
 
-def _rates(result: RunResult) -> Iterator[Line]:
+def _rates(result: RunResult) -> Iterator[ConsoleLine]:
     """Show how many conversations passed, with an interval and the limits of the sample size."""
     found = run_rates(result)
     if not found:
@@ -220,14 +229,14 @@ def _rates(result: RunResult) -> Iterator[Line]:
     for i, rates in enumerate(found):
         agent: tuple[Chunk, ...] = (((rates.agent, "magenta"),),) if rates.agent else ()
         lead = ("Pass rate  " if i == 0 else " " * 11, "bold")
-        yield Line((lead,), (*agent, *((fact,) for fact in rates.facts)))
-    yield line(0, (" ".join(filter(None, (BRACKETS, limits(result)))), "dim"))
+        yield ConsoleLine((lead,), (*agent, *((fact,) for fact in rates.facts)))
+    yield line(0, (" ".join(filter(None, (BRACKETS, detection_limits(result)))), "dim"))
     yield BLANK
 
 
-def _questions(result: RunResult) -> Iterator[Line]:
+def _questions(result: RunResult) -> Iterator[ConsoleLine]:
     """Show the warnings that question verdicts, a few lines for each code."""
-    found = questions(result)
+    found = questioned_verdicts(result)
     for each in found:
         yield line(0, (each.head, "yellow"), lead=(("Warning: ", "bold yellow"),))
         yield from (line(2, (row, "yellow")) for row in each.rows())
@@ -236,7 +245,7 @@ def _questions(result: RunResult) -> Iterator[Line]:
         yield BLANK
 
 
-def _warnings(result: RunResult) -> Iterator[Line]:
+def _warnings(result: RunResult) -> Iterator[ConsoleLine]:
     for error in result.unclaimed:
         yield line(0, (error.message, "red"), lead=(("Error: ", "bold red"),))
     for warning in result.warnings[len(result.unclaimed) :]:
@@ -245,7 +254,7 @@ def _warnings(result: RunResult) -> Iterator[Line]:
         yield BLANK
 
 
-def _recap(result: RunResult, look: Look) -> Iterator[Line]:
+def _recap(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     by_status = {status: [s for s in result.finished if s.verdict.status is status] for status in Status}
     not_passed = [*by_status[Status.FAILED], *by_status[Status.ERRORED]]
     if not not_passed:
@@ -256,11 +265,11 @@ def _recap(result: RunResult, look: Look) -> Iterator[Line]:
         agent: tuple[Chunk, ...] = (((f"[{scenario.agent}]", "magenta"),),) if look.several_agents else ()
         lead: Chunk = ("  ", (look.glyphs.badge(status), STYLES[status]), "  ")
         name: tuple[Chunk, ...] = ((scenario.name,),) if scenario.name != location(scenario) else ()
-        yield Line(lead, (((location(scenario), "cyan"),), *agent, *name), cut=True)
+        yield ConsoleLine(lead, (((location(scenario), "cyan"),), *agent, *name), cut=True)
     yield BLANK
 
 
-def _causes(result: RunResult, look: Look) -> Iterator[Line]:
+def _causes(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """List the root causes of all scenarios that did not pass."""
     causes = root_causes(result)
     if not causes:
@@ -271,13 +280,13 @@ def _causes(result: RunResult, look: Look) -> Iterator[Line]:
     for cause in shown:
         facts = " · ".join(cause_facts(cause, several_agents=look.several_agents))
         lead: Chunk = (f"  {cause.scenarios:>{width},} × ",)
-        yield Line(lead, (((cause.title, "bold"),), ((facts, "dim"),)))
+        yield ConsoleLine(lead, (((cause.title, "bold"),), ((facts, "dim"),)))
     if len(causes) > len(shown):
         yield line(2, (f"and {len(causes) - len(shown):,} more", "dim"))
     yield BLANK
 
 
-def _early_end(result: RunResult, look: Look) -> Iterator[Line]:
+def _early_end(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the number of unfinished scenarios and the command that continues the run."""
     if text := ended_early_text(result):
         yield line(0, (f"{text}.", "bold yellow"))
@@ -285,7 +294,7 @@ def _early_end(result: RunResult, look: Look) -> Iterator[Line]:
         yield line(0, (f"{look.next_step} runs the rest.", "yellow"))
 
 
-def _totals(result: RunResult) -> Iterator[Line]:
+def _totals(result: RunResult) -> Iterator[ConsoleLine]:
     if result.finished and not result.with_status(Status.PASSED):
         all_skipped = len(result.with_status(Status.SKIPPED)) == len(result.scenarios)
         why = "Every scenario was skipped" if all_skipped else "No scenario passed"
@@ -302,7 +311,7 @@ def _totals(result: RunResult) -> Iterator[Line]:
     ]
     flaky = sum(scenario.flaky for scenario in result.scenarios)
     extent = f"({_extent(result)}{f', {flaky:,} flaky' if flaky else ''}) in {duration(result.duration_ms)}"
-    yield Line((), (tuple(parts), (extent,)), gap=" ")
+    yield ConsoleLine((), (tuple(parts), (extent,)), gap=" ")
 
 
 def _extent(result: RunResult) -> str:

@@ -1,6 +1,7 @@
 """Lines for the console: cleaned of terminal control characters and laid out for the console's width.
 
-Formatting code creates `Line` values and is independent of the terminal; `Printer` knows width and encoding.
+Formatting code creates `ConsoleLine` values and is independent of the terminal; `Printer` knows width and
+encoding.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.ERRORED: "yellow"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DisplayOptions:
     """Display options, and the facts that formatting needs in addition to results."""
 
     glyphs: Glyphs = UNICODE
@@ -82,7 +83,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ConsoleLine:
     """One line of output.
 
     If it is too long, it is broken between chunks and indented to the end of `lead`.
@@ -110,11 +111,11 @@ class Line:
         )
 
 
-BLANK = Line(())
+BLANK = ConsoleLine(())
 
 
 @dataclass(frozen=True, slots=True)
-class TwoColumns(Line):
+class TwoColumns(ConsoleLine):
     """A line with two chunks in columns. Long chunks wrap within their column, or one below the other."""
 
     widths: tuple[int, int] = (0, 0)
@@ -142,9 +143,9 @@ def _cells(chunk: Chunk) -> int:
     return sum(cell_len(clean(part if isinstance(part, str) else part[0])) for part in chunk)
 
 
-def line(indent: int, *parts: Part, lead: Chunk = ()) -> Line:
+def line(indent: int, *parts: Part, lead: Chunk = ()) -> ConsoleLine:
     """Return a line with one chunk."""
-    return Line((" " * indent, *lead), (parts,))
+    return ConsoleLine((" " * indent, *lead), (parts,))
 
 
 def rows_of(text: str) -> list[str]:
@@ -154,7 +155,7 @@ def rows_of(text: str) -> list[str]:
     return shown.replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
-def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> Iterator[Line]:
+def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> Iterator[ConsoleLine]:
     """Yield rows next to a label, which only the first row shows."""
     for row in rows:
         yield line(indent, (row, style), lead=((label, "dim"),))
@@ -170,7 +171,7 @@ class Printer:
         self._wraps = console.is_terminal and not console.soft_wrap
         self.glyphs = UNICODE if encodable("✓✗━─", console.encoding) == "✓✗━─" else ASCII
 
-    def write(self, lines: Iterable[Line]) -> None:
+    def write(self, lines: Iterable[ConsoleLine]) -> None:
         """Write the lines; of several blank lines in a row, write only the first."""
         rows = [row for each in self._once_blank(lines) for row in self.rows(each)]
         for row in rows:
@@ -185,13 +186,13 @@ class Printer:
         self.console.print(table, crop=False)
         self._after_blank = False
 
-    def _once_blank(self, lines: Iterable[Line]) -> Iterator[Line]:
+    def _once_blank(self, lines: Iterable[ConsoleLine]) -> Iterator[ConsoleLine]:
         for each in lines:
             if not (self._after_blank and each is BLANK):
                 yield each
             self._after_blank = each is BLANK
 
-    def rows(self, each: Line) -> list[Text]:
+    def rows(self, each: ConsoleLine) -> list[Text]:
         """Return the rows that the console shows for a line."""
         if not self._wraps:
             return [self.text(each.parts)]
@@ -216,10 +217,10 @@ class Printer:
             row.append(mark)
         return row
 
-    def _wrapped(self, each: Line) -> list[Text]:
+    def _wrapped(self, each: ConsoleLine) -> list[Text]:
         lead = self.text(each.lead)
         if lead.cell_len > self.console.width // 2:
-            return self._wrapped(Line((_GAP,), (each.lead, *each.chunks), gap=each.gap))
+            return self._wrapped(ConsoleLine((_GAP,), (each.lead, *each.chunks), gap=each.gap))
         width = self.console.width - lead.cell_len
         rows = [row for packed in self._packed(each, width) for row in _folded(packed, self.console, width)]
         hang = Text(" " * lead.cell_len)
@@ -229,7 +230,7 @@ class Printer:
         lead = self.text(each.lead)
         room = self.console.width - lead.cell_len - len(each.gap)
         if room < _NARROW:
-            stacked = Line(each.lead, ((*each.chunks[0], " |"), each.chunks[1]), gap=" ")
+            stacked = ConsoleLine(each.lead, ((*each.chunks[0], " |"), each.chunks[1]), gap=" ")
             return self._wrapped(stacked)
         widths = _shared(room, each.widths)
         left, right = (
@@ -243,7 +244,7 @@ class Printer:
             for i, (one, other) in enumerate(rows)
         ]
 
-    def _packed(self, each: Line, width: int) -> Iterator[Text]:
+    def _packed(self, each: ConsoleLine, width: int) -> Iterator[Text]:
         """Fill each row with as many whole chunks as fit."""
         row: Text | None = None
         for text in map(self.text, each.chunks):

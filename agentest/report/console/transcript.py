@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.domain.reasons import HeldTrajectory, check_status, held_trajectories, trajectory_status
+from agentest.domain.reasons import LocatedTrajectory, check_status, located_trajectories, trajectory_status
 from agentest.domain.results import (
     CheckResult,
     ConversationResult,
@@ -28,9 +28,9 @@ from agentest.domain.transcript import (
     call_text,
     state_changes,
 )
-from agentest.report.alignments import counted_lines, of_held
+from agentest.report.alignments import alignment_of_trajectory, threshold_counted_lines
 from agentest.report.console.criteria import alignment_lines, conversation_criteria
-from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
+from agentest.report.console.text import ConsoleLine, DisplayOptions, Part, labelled, line, rows_of
 from agentest.report.phrases import score_reason, score_text, server_rows, state_rows
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import count, duration, shortened
@@ -43,7 +43,7 @@ _USER_PREFIX = "user's "
 """The prefix of the simulated user's own tools, which are invisible to the agent."""
 
 
-def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[Line]:
+def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[ConsoleLine]:
     """Show the two messages of a turn, each in about two rows."""
     yield from labelled(indent, _USER, [shortened(turn.user_message)])
     if isinstance(turn, UnfinishedTurn):
@@ -53,12 +53,12 @@ def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True)
         yield from labelled(indent, _AGENT, [shortened(turn.agent_message) or NO_TEXT])
 
 
-def _server_lines(turn: UnfinishedTurn, indent: int) -> Iterator[Line]:
+def _server_lines(turn: UnfinishedTurn, indent: int) -> Iterator[ConsoleLine]:
     for output in turn.server_output:
         yield from labelled(indent, _SERVER, server_rows(output), "dim")
 
 
-def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
+def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[ConsoleLine]:
     """Show the tool calls of a conversation with their results, one row each."""
     for call in calls[:_SHOWN_CALLS]:
         made, answer = (
@@ -70,7 +70,7 @@ def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
         yield line(indent, (f"… {len(calls) - _SHOWN_CALLS} more tool calls", "dim"))
 
 
-def example_lines(example: ErrorExample, indent: int) -> Iterator[Line]:
+def example_lines(example: ErrorExample, indent: int) -> Iterator[ConsoleLine]:
     """Show a turn in which an error occurred: its position, messages and calls."""
     yield line(indent, (f"for example {example.conversation_id}, turn {example.turn_index}", "dim"))
     yield from labelled(indent + 2, _USER, [example.user_message])
@@ -80,8 +80,8 @@ def example_lines(example: ErrorExample, indent: int) -> Iterator[Line]:
 
 
 def transcript_lines(
-    result: ConversationResult, look: Look, indent: int, *, faults: bool = True
-) -> Iterator[Line]:
+    result: ConversationResult, look: DisplayOptions, indent: int, *, faults: bool = True
+) -> Iterator[ConsoleLine]:
     """Show the whole conversation with the evaluation of each turn.
 
     Args:
@@ -110,7 +110,7 @@ def transcript_lines(
             yield _check(check, look, indent)
 
 
-def state_lines(conversation: Conversation, turn: Turn, indent: int) -> Iterator[Line]:
+def state_lines(conversation: Conversation, turn: Turn, indent: int) -> Iterator[ConsoleLine]:
     """Show the changes to the session's state in a turn, one row for each key, or why they are unknown."""
     if turn.state_error:
         yield from labelled(indent, _STATE, [shortened(turn.state_error)], "yellow")
@@ -139,7 +139,7 @@ def _hidden(turn: Turn | UnfinishedTurn) -> str:
     return f", {SECRETS_HIDDEN}" if turn.redacted else ""
 
 
-def _messages(turn: Turn, indent: int) -> Iterator[Line]:
+def _messages(turn: Turn, indent: int) -> Iterator[ConsoleLine]:
     yield from labelled(indent, _USER, rows_of(turn.user_message), "cyan")
     yield from _calls_in_full(turn.tool_calls, indent)
     for remark in turn.remarks:
@@ -147,13 +147,13 @@ def _messages(turn: Turn, indent: int) -> Iterator[Line]:
     yield from labelled(indent, _AGENT, rows_of(turn.agent_message or NO_TEXT))
 
 
-def _user_calls(conversation: Conversation, turn_index: int, indent: int) -> Iterator[Line]:
+def _user_calls(conversation: Conversation, turn_index: int, indent: int) -> Iterator[ConsoleLine]:
     """Show the calls of the simulated user's own tools before its message in a turn."""
     calls = [call for call in conversation.user_calls if call.turn_index == turn_index]
     yield from _calls_in_full(calls, indent, _USER_PREFIX)
 
 
-def _user_calls_at_end(conversation: Conversation, indent: int) -> Iterator[Line]:
+def _user_calls_at_end(conversation: Conversation, indent: int) -> Iterator[ConsoleLine]:
     """Show the calls of the simulated user's own tools after the last turn."""
     calls = list(_user_calls(conversation, len(conversation.turns), indent + 2))
     if calls and conversation.unfinished is None:
@@ -161,7 +161,7 @@ def _user_calls_at_end(conversation: Conversation, indent: int) -> Iterator[Line
         yield from calls
 
 
-def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> Iterator[Line]:
+def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> Iterator[ConsoleLine]:
     for call in calls:
         yield from labelled(indent, who, rows_of(call_text(call)), "magenta")
         first, *more = rows_of(value_text(call.result))
@@ -182,7 +182,7 @@ def _remarks(call: ToolCall) -> list[Part]:
     return [(f"  ({shortened(remark)})", "yellow") for remark in remarks]
 
 
-def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
+def _unfinished(conversation: Conversation, indent: int) -> Iterator[ConsoleLine]:
     if unfinished := conversation.unfinished:
         yield line(indent, (f"turn {unfinished.turn_index}  no reply{_hidden(unfinished)}", "bold"))
         yield from _user_calls(conversation, unfinished.turn_index, indent + 2)
@@ -192,8 +192,8 @@ def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
 
 
 def _evaluation(
-    evaluation: TurnEvaluation, result: ConversationResult, look: Look, indent: int, faults: bool
-) -> Iterator[Line]:
+    evaluation: TurnEvaluation, result: ConversationResult, look: DisplayOptions, indent: int, faults: bool
+) -> Iterator[ConsoleLine]:
     yield from _metrics(evaluation.metrics, indent)
     yield from _trajectories(result, evaluation.turn_index, look, indent, faults)
     for check in evaluation.checks:
@@ -201,7 +201,7 @@ def _evaluation(
             yield _check(check, look, indent)
 
 
-def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Line]:
+def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[ConsoleLine]:
     for name, result in metrics.items():
         if isinstance(result, Score):
             samples = f" {[*result.samples]}" if len(result.samples) > 1 else ""
@@ -211,27 +211,32 @@ def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Line]
             yield line(indent, f"{name} ", ("could not be scored: " + shortened(result.error, 400), "yellow"))
 
 
-def _check(check: CheckResult, look: Look, indent: int) -> Line:
+def _check(check: CheckResult, look: DisplayOptions, indent: int) -> ConsoleLine:
     mark = look.mark(check_status(check))
     where = "" if check.turn_index is None else f" (turn {check.turn_index})"
     return line(indent, f"{check.check}{where}: {check.reason}", lead=(mark, " "))
 
 
 def _trajectories(
-    result: ConversationResult, turn_index: int | None, look: Look, indent: int, faults: bool
-) -> Iterator[Line]:
+    result: ConversationResult, turn_index: int | None, look: DisplayOptions, indent: int, faults: bool
+) -> Iterator[ConsoleLine]:
     """Show the trajectories of a turn, or of the whole; those that only a threshold counts are not faults."""
-    counted = dict(counted_lines(result))
-    for held in held_trajectories(result):
+    counted = dict(threshold_counted_lines(result))
+    for held in located_trajectories(result):
         if held.turn_index == turn_index and (held.result.matched or faults or held in counted):
             status = Status.SKIPPED if held in counted else trajectory_status(held.result)
             yield from _trajectory(held, status, counted.get(held, ""), result, look, indent)
 
 
 def _trajectory(
-    held: HeldTrajectory, status: Status, text: str, result: ConversationResult, look: Look, indent: int
-) -> Iterator[Line]:
-    table = of_held(held, result.conversation)
+    held: LocatedTrajectory,
+    status: Status,
+    text: str,
+    result: ConversationResult,
+    look: DisplayOptions,
+    indent: int,
+) -> Iterator[ConsoleLine]:
+    table = alignment_of_trajectory(held, result.conversation)
     reason = held.result.reason if table is None else held.result.summary
     first, *more = rows_of(f"{held.subject}: {reason}")
     yield line(indent, text or first, lead=(look.mark(status), " "))

@@ -26,7 +26,7 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
 
-class Coat(StrEnum):
+class PageVariant(StrEnum):
     """The variants of the page; the value is the module that starts the variant."""
 
     FILE = "file.js"
@@ -55,7 +55,7 @@ class Page:
     policy: str
 
 
-def page(coat: Coat, title: str, data: Mapping[str, str] | None = None, *, plain: str = "") -> Page:
+def page(coat: PageVariant, title: str, data: Mapping[str, str] | None = None, *, plain: str = "") -> Page:
     """Build one variant of the page.
 
     Args:
@@ -63,7 +63,7 @@ def page(coat: Coat, title: str, data: Mapping[str, str] | None = None, *, plain
         plain: the text for browsers without scripts.
     """
     script, style = joined(coat), _style()
-    policy = _policy(script, style, connect="'none'" if coat is Coat.FILE else "'self'")
+    policy = _policy(script, style, connect="'none'" if coat is PageVariant.FILE else "'self'")
     kept = "".join(data_element(id, text) for id, text in (data or {}).items())
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -84,13 +84,13 @@ def data_element(id: str, text: str) -> str:
 
 
 @cache
-def joined(coat: Coat) -> str:
+def joined(coat: PageVariant) -> str:
     """Join all modules of a variant into one script that starts it. Raises ValueError."""
     order: dict[str, str] = {}
     _collect(coat.value, order, ())
     functions = "".join(_as_function(name, text) for name, text in order.items())
     body = f'const modules = {{}};\n{functions}modules["{coat.value}"].start();'
-    return slim(f'"use strict";\n(() => {{\n{body}\n}})();\n')
+    return minify(f'"use strict";\n(() => {{\n{body}\n}})();\n')
 
 
 def _collect(name: str, order: dict[str, str], importers: tuple[str, ...]) -> None:
@@ -165,7 +165,7 @@ def asset_names() -> Iterator[str]:
     return (each.name for each in ASSETS.iterdir() if each.name.endswith((".js", ".css")))
 
 
-def whole(parts: Page, data: Iterable[str] = ()) -> str:
+def page_text(parts: Page, data: Iterable[str] = ()) -> str:
     """Return the page as one text."""
     return f"{parts.head}{''.join(data)}{parts.tail}"
 
@@ -186,7 +186,7 @@ class Token(NamedTuple):
     gap: str
 
 
-def slim(script: str) -> str:
+def minify(script: str) -> str:
     """Minify the script by removing spaces. Raises ValueError if a string is not closed."""
     pieces: list[str] = []
     before = "\n"

@@ -10,7 +10,7 @@ from numbers import Number
 from typing import Any
 
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
-from agentest.support.calling import ends_the_run, words_of
+from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.json_text import copied
 from agentest.support.patterns import PatternTimeout, matches_whole
 from agentest.support.source_location import raised_at
@@ -27,7 +27,7 @@ class PredicateFailed(Exception):
     """
 
 
-class CannotTell(PredicateFailed):
+class ComparisonUnknown(PredicateFailed):
     """Raised if the result is unknown: a regular expression timed out, or a call's arguments are not
     reported.
     """
@@ -162,22 +162,22 @@ def equal(expected: Any, actual: Any) -> bool:
         )
     if isinstance(expected, Number) and isinstance(actual, bool) is not isinstance(expected, bool):
         return False
-    return asked(expected, lambda: _compared(expected, actual))
+    return call_predicate(expected, lambda: _compared(expected, actual))
 
 
-def asked(expected: Any, question: Callable[[], Any]) -> bool:
+def call_predicate(expected: Any, question: Callable[[], Any]) -> bool:
     """Return the answer of a user's function or matcher. Raises PredicateFailed, which names `expected`."""
     try:
         return bool(question())
     except PredicateFailed:
         raise
     except PatternTimeout as error:
-        raise CannotTell(str(error)) from None
+        raise ComparisonUnknown(str(error)) from None
     except BaseException as error:
         if ends_the_run(error):
             raise
         at = raised_at(error, expected)
-        message = f"{type(error).__name__}: {words_of(error)}".removesuffix(": ")
+        message = f"{type(error).__name__}: {message_of_error(error)}".removesuffix(": ")
         raise PredicateFailed(f"{shown(expected)} raised {message}" + (f" ({at})" if at else "")) from error
 
 

@@ -27,7 +27,7 @@ _VALUE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ValueDifference:
     """One part of a value that is not as expected."""
 
     path: str
@@ -66,7 +66,7 @@ def _lengths_text(expected: Any, actual: Any) -> str:
 
 def argument_problems(
     wanted: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool, inside: str = ""
-) -> Iterator[Problem]:
+) -> Iterator[ValueDifference]:
     """Yield the differences that `arguments_hold` found in the arguments of a call.
 
     After the first problem, no further predicates and patterns are evaluated, so that none can hang here that
@@ -83,7 +83,7 @@ def argument_problems(
     yield from search.entries(wanted, found, inside)
 
 
-def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[Problem]:
+def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[ValueDifference]:
     """Yield the differences that `equal` found in a value, like `argument_problems`."""
     return _DifferenceSearch().values(expected, actual, path)
 
@@ -92,11 +92,13 @@ def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[Probl
 class _DifferenceSearch:
     found: bool = field(default=False)
 
-    def extra(self, entries: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+    def extra(self, entries: Mapping[Any, Any], path: str) -> Iterator[ValueDifference]:
         for key, actual in entries.items():
             yield self._problem(_joined_path(path, key), NOT_EXPECTED, actual)
 
-    def entries(self, wanted: Mapping[Any, Any], given: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+    def entries(
+        self, wanted: Mapping[Any, Any], given: Mapping[Any, Any], path: str
+    ) -> Iterator[ValueDifference]:
         """Yield the differences of each expected key, missing ones first."""
         for key, value in wanted.items():
             if given.get(key, MISSING) is MISSING and not may_be_absent(value):
@@ -105,7 +107,7 @@ class _DifferenceSearch:
             if given.get(key, MISSING) is not MISSING:
                 yield from self.values(value, given[key], _joined_path(path, key))
 
-    def values(self, expected: Any, actual: Any, path: str) -> Iterator[Problem]:
+    def values(self, expected: Any, actual: Any, path: str) -> Iterator[ValueDifference]:
         if isinstance(expected, Mapping) and isinstance(actual, Mapping):
             yield from self.extra({key: actual[key] for key in actual if key not in expected}, path)
             yield from self.entries(expected, actual, path)
@@ -119,7 +121,7 @@ class _DifferenceSearch:
                 whole = problem.path == path  # report `optional(5)` as written, not 5
                 yield replace(problem, expected=expected) if whole else problem
 
-    def _whole(self, expected: Any, actual: Any, path: str) -> Iterator[Problem]:
+    def _whole(self, expected: Any, actual: Any, path: str) -> Iterator[ValueDifference]:
         if self.found and not is_plain(expected):
             return
         try:
@@ -128,9 +130,9 @@ class _DifferenceSearch:
         except PredicateFailed as error:
             yield self._problem(path, expected, actual, str(error))
 
-    def _problem(self, path: str, expected: Any, actual: Any, failed: str | None = None) -> Problem:
+    def _problem(self, path: str, expected: Any, actual: Any, failed: str | None = None) -> ValueDifference:
         self.found = True
-        return Problem(path=path, expected=expected, actual=actual, failed=failed)
+        return ValueDifference(path=path, expected=expected, actual=actual, failed=failed)
 
 
 def _parts(expected: Any, actual: Any) -> list[tuple[str, Any, Any]] | None:
@@ -181,7 +183,7 @@ def argument(given: Mapping[str, Any], key: str) -> Any:
     return _value_at(given, key.split(".")) if isinstance(key, str) and "." in key else MISSING
 
 
-def steps_of(key: str) -> list[str]:
+def leading_keys(key: str) -> list[str]:
     """Return the key and, for a path, the keys that contain it, longest first: `a.b.c`, `a.b`, `a`."""
     parts = key.split(".")
     return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]

@@ -33,7 +33,7 @@ def function_problem(function: Any) -> str | None:
     """Return why a function cannot be called with one value, or None."""
     if is_async(function):
         return "is async; a predicate cannot be"
-    if yields(function):
+    if is_generator(function):
         return "yields; a predicate returns its answer"
     try:
         inspect.signature(function).bind(None)
@@ -44,7 +44,7 @@ def function_problem(function: Any) -> str | None:
     return None
 
 
-def yields(function: Any) -> bool:
+def is_generator(function: Any) -> bool:
     """Return True if calling it returns a generator, which always counts as true."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 

@@ -312,7 +312,7 @@ def text(
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Form(Matcher):
+class DataMatcher(Matcher):
     """A matcher written as a dict of data; also accepts that dict itself, such as an argument `{"text":
     "hi"}`.
     """
@@ -337,7 +337,7 @@ class Form(Matcher):
         return [("", self.word, actual)]
 
     def says_same(self, other: Any) -> bool:
-        if isinstance(other, Form):
+        if isinstance(other, DataMatcher):
             return is_same(self.word, other.word)
         return is_same(self.word, other) or is_same(self.literal, other)
 

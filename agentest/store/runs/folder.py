@@ -70,7 +70,7 @@ def new_run_folder(output_dir: Path, now: datetime) -> Iterator[RunFolder]:
 def _after_all(output_dir: Path, now: datetime) -> datetime:
     """Return a moment for the run's id that is later than those of all stored runs."""
     with suppress(ValueError, IndexError, OverflowError):
-        return max(now, moment_of(kept_runs(output_dir)[-1].id) + timedelta(milliseconds=1))
+        return max(now, moment_of(list_stored_runs(output_dir)[-1].id) + timedelta(milliseconds=1))
     return now
 
 
@@ -105,7 +105,7 @@ def publish(path: Path, fixed: Path) -> None:
 
 def prune(output_dir: Path, keep: int) -> None:
     """Remove the oldest runs until `keep` are left, except active ones. Never raises."""
-    runs = kept_runs(output_dir)
+    runs = list_stored_runs(output_dir)
     for run in runs[: max(0, len(runs) - keep)]:
         if not run.under_way:
             with suppress(OSError):
@@ -123,7 +123,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRun:
+class StoredRunFolder:
     """The folder of a stored run."""
 
     path: Path
@@ -170,13 +170,13 @@ def is_run_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def kept_runs(output_dir: Path) -> list[KeptRun]:
+def list_stored_runs(output_dir: Path) -> list[StoredRunFolder]:
     """Return the stored runs; the oldest comes first. Empty if the folder is unreadable."""
     try:
         names = sorted(entry.name for entry in (output_dir / RUNS).iterdir() if _ID.fullmatch(entry.name))
     except OSError:
         return []
-    return [KeptRun(output_dir / RUNS / name) for name in names]
+    return [StoredRunFolder(output_dir / RUNS / name) for name in names]
 
 
 def check_readable(output_dir: Path) -> None:
@@ -197,19 +197,19 @@ def moment_of(id: str) -> datetime:
     return datetime.strptime(f"{day}{second}{thousandth}000+0000", "%Y%m%d%H%M%S%f%z")
 
 
-def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> KeptRun | None:
+def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> StoredRunFolder | None:
     """Return the latest run with a readable file. `kinds` restricts the kinds of runs."""
     wanted = set(kinds)
-    for run in reversed(kept_runs(output_dir)):
+    for run in reversed(list_stored_runs(output_dir)):
         record = run.record if wanted else None
         if run.file and (not wanted or (record and record.kind in wanted)):
             return run
     return None
 
 
-def latest_whole_run(output_dir: Path, kind: str) -> KeptRun | None:
+def latest_whole_run(output_dir: Path, kind: str) -> StoredRunFolder | None:
     """Return the latest complete run of a kind or merged run: not a shard, not filtered."""
-    for run in reversed(kept_runs(output_dir)):
+    for run in reversed(list_stored_runs(output_dir)):
         record = run.record if run.file else None
         if record and record.kind in (kind, RunKind.MERGE) and _is_whole(record):
             return run
@@ -218,7 +218,7 @@ def latest_whole_run(output_dir: Path, kind: str) -> KeptRun | None:
 
 def complete_runs(output_dir: Path, kind: str) -> Iterator[RunRecord]:
     """Yield the records of complete runs of a kind; the latest comes first."""
-    records = (run.record for run in reversed(kept_runs(output_dir)))
+    records = (run.record for run in reversed(list_stored_runs(output_dir)))
     return (record for record in records if record and record.kind == kind and _came_to_its_end(record))
 
 
@@ -230,7 +230,7 @@ def _came_to_its_end(record: RunRecord) -> bool:
     return record.ended is not None and not record.ended.interrupted and not record.ended.stopped
 
 
-def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> KeptRun | None:
+def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> StoredRunFolder | None:
     """Return the latest run of a kind that was interrupted or killed and has not been resumed.
 
     If there is none, return the latest run of the kind, in which nothing may be left to do. Return None if
@@ -239,7 +239,7 @@ def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> 
     Args:
         shard: only consider runs of this shard; None for all runs.
     """
-    known = [(run, run.record) for run in reversed(kept_runs(output_dir))]
+    known = [(run, run.record) for run in reversed(list_stored_runs(output_dir))]
     runs = [(run, record) for run, record in known if record and record.kind == kind and not run.under_way]
     runs = [(run, record) for run, record in runs if shard is None or record.shard == shard]
     begun = [(run, record) for run, record in runs if run.file]
@@ -263,7 +263,7 @@ def run_file(reference: str, output_dir: Path, here: Path) -> Path:
     """
     path = here / reference
     if path.is_dir() and reference not in ("", "."):
-        return _of(KeptRun(path), reference)
+        return _of(StoredRunFolder(path), reference)
     if path.is_file() or "/" in reference or path.suffix in _SUFFIXES:
         return path
     if reference == LATEST:
@@ -272,26 +272,26 @@ def run_file(reference: str, output_dir: Path, here: Path) -> Path:
         if latest is None:
             raise UsageError(f"no run is kept in {output_dir / RUNS} yet; agentest run makes one")
         return _of(latest, reference)
-    found = [run for run in kept_runs(output_dir) if reference and run.id.startswith(reference)]
+    found = [run for run in list_stored_runs(output_dir) if reference and run.id.startswith(reference)]
     if len(found) == 1:
         return _of(found[0], reference)
     raise UsageError(_not_unique_message(reference, found, output_dir))
 
 
-def _of(run: KeptRun, reference: str) -> Path:
+def _of(run: StoredRunFolder, reference: str) -> Path:
     if run.file is None:
         raise UsageError(f"{reference}: {run.path} holds no {' and no '.join(_FILES)}")
     return run.file
 
 
-def _not_unique_message(reference: str, found: list[KeptRun], output_dir: Path) -> str:
+def _not_unique_message(reference: str, found: list[StoredRunFolder], output_dir: Path) -> str:
     if found:
         return f"{reference!r} begins {len(found)} runs: {_latest_ids(found)}; write more of the id"
-    runs = kept_runs(output_dir)
+    runs = list_stored_runs(output_dir)
     kept = f"kept are {_latest_ids(runs)}" if runs else "none is kept yet"
     return f"there is no run {reference!r}, nor a file or folder of that name; {kept} (`agentest runs`)"
 
 
-def _latest_ids(runs: list[KeptRun]) -> str:
+def _latest_ids(runs: list[StoredRunFolder]) -> str:
     names = [run.id for run in reversed(runs)]
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

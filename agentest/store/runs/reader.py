@@ -41,18 +41,18 @@ _FIRST_BYTES = 64 * 1024 * 1024
 _BEGIN = b'{"type"'
 """The beginning of every line in a journal."""
 
-Brief = Callable[[Json], Json]
+ConversationSummarizer = Callable[[Json], Json]
 """Summarizes a conversation in the format of results.json."""
 
 
 @dataclass(slots=True)
-class KeptScenario:
+class IndexedScenario:
     """A scenario with an agent, and its progress.
 
     Attributes:
         planned: the number of conversations; 0 if unknown.
         scenario: as in results.json, without conversations; None if it has not ended.
-        rows: number of a conversation → the result of `Brief`.
+        rows: number of a conversation → the result of `ConversationSummarizer`.
     """
 
     name: str
@@ -88,7 +88,7 @@ class KeptScenario:
         )
 
 
-class Ended(Exception):
+class ReaderClosed(Exception):
     """The reader was closed."""
 
 
@@ -102,7 +102,7 @@ class RunIndex:
         brief: summarizes each conversation.
     """
 
-    def __init__(self, path: Path, brief: Brief) -> None:
+    def __init__(self, path: Path, brief: ConversationSummarizer) -> None:
         self.path = path
         self.changes = 0
         self.ended = False
@@ -120,7 +120,7 @@ class RunIndex:
             self._spool = None
         self.run: RunLine | None = None
         self.head: Json | None = None
-        self.scenarios: dict[tuple[str, str], KeptScenario] = {}
+        self.scenarios: dict[tuple[str, str], IndexedScenario] = {}
         self.problems: list[str] = []
         """Descriptions of unreadable parts."""
         self._silent: frozenset[str] = frozenset()
@@ -174,7 +174,7 @@ class RunIndex:
         content.seek(self._offset)
         for line in content:
             if self.ended:
-                raise Ended
+                raise ReaderClosed
             if not line.endswith(b"\n"):
                 return
             self._take(line)
@@ -223,8 +223,8 @@ class RunIndex:
                 f"{__version__}: install that one to look at it"
             )
 
-    def _at(self, name: str, agent: str) -> KeptScenario:
-        return self.scenarios.setdefault((name, agent), KeptScenario(name, agent))
+    def _at(self, name: str, agent: str) -> IndexedScenario:
+        return self.scenarios.setdefault((name, agent), IndexedScenario(name, agent))
 
     def _converted(self, conversation: object) -> Json:
         """Convert a conversation of another version to the format of this version."""

@@ -30,7 +30,7 @@ class RunKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedRunNumbers:
     """The end of a run in numbers."""
 
     status: Status
@@ -49,7 +49,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioTook:
+class RecordedScenario:
     """The resources that a scenario used against one agent, in total over its conversations."""
 
     scenario: str
@@ -95,16 +95,16 @@ class RunRecord:
     """The run that this one resumes."""
     job: str | None = None
     """The page's id, if `agentest ui` started the run."""
-    ended: Ended | None = None
-    took: tuple[ScenarioTook, ...] = ()
+    ended: EndedRunNumbers | None = None
+    took: tuple[RecordedScenario, ...] = ()
     """The resources of each scenario with a verdict, as the basis of forecasts."""
 
 
 _CODECS = Codecs(
     {
         RunRecord: Layout(only_if_set=("shard", "part", "partial", "resumed", "job", "took")),
-        Ended: Layout(digits={"cost": 6}, only_if_set=("stopped",)),
-        ScenarioTook: Layout(digits={"cost": 6}),
+        EndedRunNumbers: Layout(digits={"cost": 6}, only_if_set=("stopped",)),
+        RecordedScenario: Layout(digits={"cost": 6}),
     }
 )
 
@@ -113,7 +113,7 @@ def with_end(record: RunRecord, result: RunResult) -> RunRecord:
     """Return the record of a run that has ended."""
     return replace(
         record,
-        ended=Ended(
+        ended=EndedRunNumbers(
             status=run_status(result),
             interrupted=result.interrupted,
             scenarios=len(result.scenarios),
@@ -130,9 +130,9 @@ def with_end(record: RunRecord, result: RunResult) -> RunRecord:
     )
 
 
-def _took(scenario: ScenarioResult) -> ScenarioTook:
+def _took(scenario: ScenarioResult) -> RecordedScenario:
     time, used = scenario.totals.time, sum(scenario.usage.values(), ModelUsage())
-    return ScenarioTook(
+    return RecordedScenario(
         scenario=scenario.name,
         agent=scenario.agent,
         conversations=scenario.totals.conversations,

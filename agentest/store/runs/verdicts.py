@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from agentest.domain.results import ReasonKind, Status
 from agentest.store.codec import CODECS
-from agentest.store.runs.folder import JOURNAL, RESULTS, KeptRun, kept_runs
+from agentest.store.runs.folder import JOURNAL, RESULTS, StoredRunFolder, list_stored_runs
 from agentest.store.runs.record import RunKind, RunRecord
 from agentest.store.shapes import (
     CONVERSATION,
@@ -32,7 +32,7 @@ _OF_CONVERSATION = encoded({_TYPE: CONVERSATION}).removesuffix(b"}")
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
-class Tried(NamedTuple):
+class ScenarioWithAgent(NamedTuple):
     """A scenario with an agent."""
 
     file: str
@@ -44,39 +44,39 @@ class Tried(NamedTuple):
 class LatestVerdicts:
     """The verdicts from each scenario's last complete execution."""
 
-    known: Mapping[Tried, Status] = field(default_factory=dict)
+    known: Mapping[ScenarioWithAgent, Status] = field(default_factory=dict)
     begun: frozenset[tuple[str, str]] = frozenset()
     """Scenario and agent of those that never completed."""
     runs: int = 0
     """The number of runs that were read."""
 
-    def has_failed(self, tried: Tried) -> bool:
+    def has_failed(self, tried: ScenarioWithAgent) -> bool:
         """True if a scenario failed, errored or never ended, because an unknown verdict is not a pass."""
         status = self.known.get(tried)
         if status is None:
             return (tried.name, tried.agent) in self.begun
         return status in (Status.FAILED, Status.ERRORED)
 
-    def is_new(self, tried: Tried) -> bool:
+    def is_new(self, tried: ScenarioWithAgent) -> bool:
         """True if no stored run has started it."""
         return tried not in self.known and (tried.name, tried.agent) not in self.begun
 
     @property
-    def failed(self) -> list[Tried]:
+    def failed(self) -> list[ScenarioWithAgent]:
         """Return all that failed or errored."""
         return [tried for tried in self.known if self.has_failed(tried)]
 
 
-def latest_verdicts(output_dir: Path, wanted: Collection[Tried] = ()) -> LatestVerdicts:
+def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()) -> LatestVerdicts:
     """Return the latest verdict on each scenario. An interrupted scenario has the verdict before it.
 
     Args:
         wanted: reading stops when the verdicts on these are known; older runs are not read.
     """
-    known: dict[Tried, Status] = {}
+    known: dict[ScenarioWithAgent, Status] = {}
     begun: set[tuple[str, str]] = set()
     looked = 0
-    for run in reversed(kept_runs(output_dir)):
+    for run in reversed(list_stored_runs(output_dir)):
         record = run.record
         if record is None or record.kind not in _KINDS or run.file is None:
             continue
@@ -92,7 +92,7 @@ def latest_verdicts(output_dir: Path, wanted: Collection[Tried] = ()) -> LatestV
     return LatestVerdicts(known=known, begun=frozenset(begun), runs=looked)
 
 
-def _verdicts(run: KeptRun) -> Iterator[tuple[Tried, Status | None]]:
+def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
     """Yield the verdicts of a run; None for scenarios without one. Unreadable runs yield nothing."""
     try:
         journal = run.path / JOURNAL
@@ -101,40 +101,40 @@ def _verdicts(run: KeptRun) -> Iterator[tuple[Tried, Status | None]]:
         return
 
 
-def _of_journal(path: Path) -> Iterator[tuple[Tried, Status | None]]:
+def _of_journal(path: Path) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
     with path.open("rb") as lines:
         for line in lines:
             if not line.startswith(_OF_CONVERSATION) and line.endswith(b"\n"):
                 yield from _of_line(json.loads(line))
 
 
-def _of_line(data: Any) -> Iterator[tuple[Tried, Status | None]]:
+def _of_line(data: Any) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
     if data[_TYPE] == RUN:
         for planned in CODECS.read(RunLine, data).planned:
-            yield Tried("", planned.scenario, planned.agent), None
+            yield ScenarioWithAgent("", planned.scenario, planned.agent), None
     elif data[_TYPE] == SCENARIO:
         yield _verdict(CODECS.read(ScenarioLine, data).scenario)
 
 
-def _of_results(path: Path) -> Iterator[tuple[Tried, Status | None]]:
+def _of_results(path: Path) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
     agents = CODECS.key(ComparedScenario, "agents")
     for entry in json.loads(path.read_bytes())[CODECS.key(StoredRun, "scenarios")]:
         for each in entry.get(agents, [entry]):
             yield _verdict(each)
 
 
-def _verdict(data: Any) -> tuple[Tried, Status | None]:
+def _verdict(data: Any) -> tuple[ScenarioWithAgent, Status | None]:
     stored = CODECS.read(StoredScenario, data)
     cut_short = any(reason.kind is ReasonKind.INTERRUPTED for reason in stored.reasons)
     undecided = cut_short and stored.status is not Status.FAILED
-    return Tried(stored.file, stored.name, stored.agent), None if undecided else stored.status
+    return ScenarioWithAgent(stored.file, stored.name, stored.agent), None if undecided else stored.status
 
 
-RecordOf = Callable[[KeptRun], RunRecord | None]
+RecordOf = Callable[[StoredRunFolder], RunRecord | None]
 MOST_RUNS = 20
 
 
-def read_anew(run: KeptRun) -> RunRecord | None:
+def reread_record(run: StoredRunFolder) -> RunRecord | None:
     """Read run.json again."""
     return run.record
 
@@ -156,7 +156,7 @@ def about(record: RunRecord) -> Json:
 
 
 def trend(
-    output_dir: Path, last: RunRecord, most: int = MOST_RUNS, record_of: RecordOf = read_anew
+    output_dir: Path, last: RunRecord, most: int = MOST_RUNS, record_of: RecordOf = reread_record
 ) -> list[Json]:
     """Summarize a run and the runs of its kind that ended before it; the latest comes last.
 
@@ -170,7 +170,7 @@ def trend(
 
 def _before(output_dir: Path, last: RunRecord, most: int, record_of: RecordOf) -> Iterator[RunRecord]:
     """Yield earlier records, latest first; no more records are read than the caller uses."""
-    for run in reversed(kept_runs(output_dir)):
+    for run in reversed(list_stored_runs(output_dir)):
         record = record_of(run) if run.id < last.id else None
         if record and record.kind == last.kind and record.ended:
             yield record

@@ -37,7 +37,7 @@ class _Pieces(Protocol):
     def iter_any(self) -> AsyncIterator[bytes]: ...
 
 
-class RawAnswer(Protocol):
+class RawResponse(Protocol):
     """A response as received, compressed and unlimited: the part of aiohttp's interface used here."""
 
     @property
@@ -59,10 +59,10 @@ class RawAnswer(Protocol):
         """Release the connection, whether the body was read to its end or not."""
 
 
-class Body(httpx.AsyncByteStream):
+class ResponseBody(httpx.AsyncByteStream):
     """A response body, decompressed while it arrives. Raises BadBody. At most one piece is in memory."""
 
-    def __init__(self, raw: RawAnswer) -> None:
+    def __init__(self, raw: RawResponse) -> None:
         self._raw = raw
         self.beginning = b""
         """The first few kilobytes that were read."""
@@ -84,7 +84,7 @@ class Body(httpx.AsyncByteStream):
     async def _unpacked(self) -> AsyncIterator[bytes]:
         left = MAX_BODY_BYTES  # limits received bytes as well, because they may decompress to nothing forever
         try:
-            unpack = unpacker(", ".join(self._raw.headers.getall("content-encoding")))
+            unpack = decompressor_for(", ".join(self._raw.headers.getall("content-encoding")))
             async for piece in self._as_it_comes():
                 left -= len(piece)
                 if left < 0:
@@ -94,14 +94,14 @@ class Body(httpx.AsyncByteStream):
                     await checkpoint()  # a few bytes may have contained millions of events
             if unpack:
                 unpack.end()
-        except PackedWrongly as error:
+        except DecompressionError as error:
             raise BadBody(str(error)) from None
 
     async def aclose(self) -> None:
         self._raw.release()  # closes the connection if the body was not read to its end
 
 
-def headers_of(raw: RawAnswer) -> list[tuple[bytes, bytes]]:
+def headers_of(raw: RawResponse) -> list[tuple[bytes, bytes]]:
     """Return the headers without those about compression, because the body is decompressed."""
     if "content-encoding" not in raw.headers:
         return list(raw.raw_headers)
@@ -118,15 +118,15 @@ _SLICE_BYTES = 4096  # zlib copies its remaining input with every piece and ever
 _GZIP, _ZLIB, _RAW = zlib.MAX_WBITS | 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
-class PackedWrongly(ValueError):
+class DecompressionError(ValueError):
     """The body cannot be decompressed. The message continues the words "the answer"."""
 
 
-class UnknownCoding(PackedWrongly):
+class UnknownCoding(DecompressionError):
     """The body has a content encoding that is not supported."""
 
 
-class Unpacker:
+class Decompressor:
     """Decompresses one body. `coding` is one of CODINGS."""
 
     def __init__(self, coding: str) -> None:
@@ -145,7 +145,7 @@ class Unpacker:
     def end(self) -> None:
         """Raise PackedWrongly if the body ended too early. A body without any byte is empty."""
         if self._began and (self._stream is not None or self._held or not self._members):
-            raise PackedWrongly(f"was cut: its {self._coding} data ended too early")
+            raise DecompressionError(f"was cut: its {self._coding} data ended too early")
 
     def _unpacked(self, packed: bytes) -> Iterator[bytes]:
         self._held = b""
@@ -174,7 +174,7 @@ class Unpacker:
     def _member(self, packed: bytes) -> zlib._Decompress:
         self._members += 1
         if self._members > (_MAX_MEMBERS if self._coding == "gzip" else 1):
-            raise PackedWrongly(f"goes on after the end of its {self._coding} data")
+            raise DecompressionError(f"goes on after the end of its {self._coding} data")
         if self._coding == "gzip":
             return zlib.decompressobj(_GZIP)
         # RFC 9110 means the zlib format; some servers send raw deflate.
@@ -186,10 +186,10 @@ class Unpacker:
             return stream.decompress(packed, PIECE_BYTES)
         except zlib.error as error:
             problem = f"is not {self._coding}, as its content-encoding says: {error}"
-            raise PackedWrongly(problem) from None
+            raise DecompressionError(problem) from None
 
 
-def unpacker(encoding: str) -> Unpacker | None:
+def decompressor_for(encoding: str) -> Decompressor | None:
     """Return the decompressor for a content encoding; None if there is none. Raises PackedWrongly."""
     named = [coding.strip().lower().removeprefix("x-") for coding in encoding.split(",")]
     codings = [coding for coding in named if coding not in ("identity", "")]
@@ -199,4 +199,4 @@ def unpacker(encoding: str) -> Unpacker | None:
         raise UnknownCoding(
             f"has the content-encoding {encoding!r:.80}; the request allows {' or '.join(CODINGS)}, once"
         )
-    return Unpacker(codings[0])
+    return Decompressor(codings[0])

@@ -23,7 +23,7 @@ _SHOWN_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Callers:
+class CallerGuard:
     """Who may call a server.
 
     Attributes:

@@ -22,7 +22,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from agentest.support.http.address_guard import AddressGuard, literal
-from agentest.support.http.bodies import Body, RawAnswer, headers_of
+from agentest.support.http.bodies import RawResponse, ResponseBody, headers_of
 from agentest.support.http.websockets import WebSocket, connected, websocket_session
 
 _LARGE_BYTES = 2**20
@@ -166,7 +166,7 @@ class _Transport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         headers = [(name.decode(), value.decode()) for name, value in request.headers.raw]
         raw = await self._sender.send(request.method, str(request.url), headers, request.content)
-        return httpx.Response(raw.status, headers=headers_of(raw), stream=Body(raw), request=request)
+        return httpx.Response(raw.status, headers=headers_of(raw), stream=ResponseBody(raw), request=request)
 
     async def aclose(self) -> None:
         await self._sender.close()
@@ -178,8 +178,8 @@ class DirectResponse(httpx.Response):
     first_token_ms: float | None = None
     """Milliseconds until the first piece of the reply's text; None if it was not measured."""
 
-    def __init__(self, raw: RawAnswer) -> None:
-        self._body = Body(raw)
+    def __init__(self, raw: RawResponse) -> None:
+        self._body = ResponseBody(raw)
         super().__init__(raw.status, headers=headers_of(raw), stream=self._body)
         self._raw = raw
         self.waited: Callable[[], float] | None = None

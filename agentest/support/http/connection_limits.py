@@ -49,7 +49,7 @@ class _Refused(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connections:
+class ConnectionLimit:
     """The connections of a server. `head_s` is the time limit for strangers."""
 
     most: int = _MAX_CONNECTIONS

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from aiohttp import web
 from anyio.lowlevel import checkpoint
 
-from agentest.support.http.bodies import CODINGS, PackedWrongly, UnknownCoding, unpacker
+from agentest.support.http.bodies import CODINGS, DecompressionError, UnknownCoding, decompressor_for
 
 BODY_S = 30.0
 """Seconds that a body may take to arrive."""
@@ -58,14 +58,14 @@ async def _receive(request: web.Request, most: int, body_s: float, take: Callabl
         raise BodyRefused(
             f"is packed as {named!r:.80}; {' and '.join(CODINGS)} are unpacked, once", 415
         ) from None
-    except PackedWrongly as error:
+    except DecompressionError as error:
         raise BodyRefused(f"cannot be unpacked: it {error}", 400) from None
     except web.RequestPayloadError as error:
         raise BodyRefused(f"cannot be read: {' '.join(str(error).split())}"[:300], 400) from None
 
 
 async def _unpacked(request: web.Request, most: int) -> AsyncIterator[bytes]:
-    unpack = unpacker(", ".join(request.headers.getall("Content-Encoding", [])))
+    unpack = decompressor_for(", ".join(request.headers.getall("Content-Encoding", [])))
     left = most  # limits received bytes as well, because they may decompress to nothing forever
     async for piece in request.content.iter_any():
         left -= len(piece)

@@ -73,7 +73,7 @@ def was_refused(error: BaseException) -> bool:
     return isinstance(chain[-1], ConnectionError)
 
 
-def own_shortage(error: BaseException) -> OSError | None:
+def find_shortage(error: BaseException) -> OSError | None:
     """Return the error if this machine lacks a resource for a connection; None otherwise."""
     return shortage_in(_causes(error))
 
@@ -123,7 +123,7 @@ def shortage_in(errors: Iterable[BaseException]) -> OSError | None:
     return next(said, None)
 
 
-def shortage_told(problem: str, error: OSError) -> str:
+def describe_shortage(problem: str, error: OSError) -> str:
     """Return a message with the failure, the lacking resource and what to do.
 
     Args:

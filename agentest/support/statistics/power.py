@@ -13,7 +13,7 @@ _DETECTION_RATE = 0.8
 _STEPS = 30
 
 
-def lower_rate_told(draws: int, rate: float) -> float | None:
+def detectable_rate(draws: int, rate: float) -> float | None:
     """Return the highest rate that this many draws distinguish from a higher one (between 0 and 1).
 
     None if there is none, because even zero passed draws may be chance.
@@ -32,7 +32,7 @@ def lower_rate_told(draws: int, rate: float) -> float | None:
     return low
 
 
-def draws_to_tell(lower: float, higher: float, most: int = 10_000) -> int | None:
+def draws_needed(lower: float, higher: float, most: int = 10_000) -> int | None:
     """Return the fewest draws that distinguish two rates; None if more than `most` are needed."""
     return next((n for n in range(1, most + 1) if _is_detectable(n, lower, higher)), None)
 

@@ -26,7 +26,7 @@ _BETS = (0.25, 0.5, 1.0)
 Side = Literal["holds", "missed"]
 
 
-class Standing(Enum):
+class SequentialDecision(Enum):
     """The state of one question."""
 
     OPEN = "open"
@@ -37,8 +37,8 @@ class Standing(Enum):
     WILL_BE_MISSED = "will be missed"
 
 
-_GOOD = (Standing.HOLDS, Standing.WILL_HOLD)
-_BAD = (Standing.MISSED, Standing.WILL_BE_MISSED)
+_GOOD = (SequentialDecision.HOLDS, SequentialDecision.WILL_HOLD)
+_BAD = (SequentialDecision.MISSED, SequentialDecision.WILL_BE_MISSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Path:
     hits: int = 0
     up: tuple[float, ...] = ()
     down: tuple[float, ...] = ()
-    standing: Standing = Standing.OPEN
+    standing: SequentialDecision = SequentialDecision.OPEN
 
 
-class Question(Protocol):
+class SequentialTest(Protocol):
     """A question about values that arrive one by one. A decision never changes."""
 
     @property
@@ -77,7 +77,7 @@ class Question(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+class ErrorRates:
     """Error rates of the two wrong decisions: missed and holds."""
 
     missed: float
@@ -93,17 +93,17 @@ class ShareTest:
     """Number of values before the first look."""
     last: int
     """Maximum number of values."""
-    errors: Errors
+    errors: ErrorRates
 
     @property
     def range(self) -> tuple[float, float]:
         return 0.0, 1.0
 
     def begin(self) -> Path:
-        return Path(standing=Standing.HOLDS if self.least <= 0 else Standing.OPEN)
+        return Path(standing=SequentialDecision.HOLDS if self.least <= 0 else SequentialDecision.OPEN)
 
     def add(self, path: Path, value: float) -> Path:
-        if path.standing is not Standing.OPEN:
+        if path.standing is not SequentialDecision.OPEN:
             return path
         values, hits = path.values + 1, path.hits + int(value)
         return Path(values=values, hits=hits, standing=self._standing(values, hits))
@@ -116,19 +116,19 @@ class ShareTest:
                 return more
         return None
 
-    def _standing(self, values: int, hits: int) -> Standing:
+    def _standing(self, values: int, hits: int) -> SequentialDecision:
         if values < self.first:
-            return Standing.OPEN
+            return SequentialDecision.OPEN
         misses = values - hits
         if hits >= self._boundary("holds", values):
-            return Standing.HOLDS
+            return SequentialDecision.HOLDS
         if misses >= self._boundary("missed", values):
-            return Standing.MISSED
+            return SequentialDecision.MISSED
         needed = needed_hits(self.least, self.last)
         certain = hits >= needed or misses > self.last - needed
         if not certain or self._can_still_be_proven(hits, misses):
-            return Standing.OPEN
-        return Standing.WILL_HOLD if hits >= needed else Standing.WILL_BE_MISSED
+            return SequentialDecision.OPEN
+        return SequentialDecision.WILL_HOLD if hits >= needed else SequentialDecision.WILL_BE_MISSED
 
     def _can_still_be_proven(self, hits: int, misses: int) -> bool:
         """Return True if the remaining ones, or zeros, could cross a boundary."""
@@ -198,7 +198,7 @@ class MeanTest:
     low: float
     high: float
     first: int
-    errors: Errors
+    errors: ErrorRates
 
     @property
     def range(self) -> tuple[float, float]:
@@ -206,10 +206,14 @@ class MeanTest:
 
     def begin(self) -> Path:
         ones = (1 / len(_BETS),) * len(_BETS)
-        return Path(up=ones, down=ones, standing=Standing.HOLDS if self._goal <= 0 else Standing.OPEN)
+        return Path(
+            up=ones,
+            down=ones,
+            standing=SequentialDecision.HOLDS if self._goal <= 0 else SequentialDecision.OPEN,
+        )
 
     def add(self, path: Path, value: float) -> Path:
-        if path.standing is not Standing.OPEN:
+        if path.standing is not SequentialDecision.OPEN:
             return path
         above = min(1.0, max(0.0, self._part(value))) - self._goal
         path = replace(
@@ -240,10 +244,12 @@ class MeanTest:
         # All must have the highest value, so a single lower one proves that the mean is lower.
         return float("inf") if above < -_TOLERANCE else 0.0
 
-    def _standing(self, path: Path) -> Standing:
+    def _standing(self, path: Path) -> SequentialDecision:
         if sum(path.up) >= 1 / self.errors.holds:
-            return Standing.HOLDS
-        return Standing.MISSED if sum(path.down) >= 1 / self.errors.missed else Standing.OPEN
+            return SequentialDecision.HOLDS
+        return (
+            SequentialDecision.MISSED if sum(path.down) >= 1 / self.errors.missed else SequentialDecision.OPEN
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,15 +273,17 @@ class Undecidable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class CombinedLook:
     """The combined result of several questions."""
 
-    standing: Standing
+    standing: SequentialDecision
     fewest: int | None
     """Minimum number of further values for a decision; None if the remaining ones cannot decide it."""
 
 
-def look(tests: Mapping[str, Question], values: Mapping[str, Sequence[float]], left: int) -> Look:
+def look(
+    tests: Mapping[str, SequentialTest], values: Mapping[str, Sequence[float]], left: int
+) -> CombinedLook:
     """Combine several questions: whether all hold, or one is missed.
 
     Without questions, nothing holds.
@@ -284,20 +292,22 @@ def look(tests: Mapping[str, Question], values: Mapping[str, Sequence[float]], l
         values: the values of each question, in order; may be empty.
         left: number of values of each that can still arrive.
     """
-    paths = {name: path_of(test, values.get(name, ())) for name, test in tests.items()}
+    paths = {name: replay_values(test, values.get(name, ())) for name, test in tests.items()}
     standings = [path.standing for path in paths.values()]
     standing = _together(standings)
-    if standing is not Standing.OPEN:
-        return Look(standing=standing, fewest=0)
-    open_ones = [(tests[name], path) for name, path in paths.items() if path.standing is Standing.OPEN]
+    if standing is not SequentialDecision.OPEN:
+        return CombinedLook(standing=standing, fewest=0)
+    open_ones = [
+        (tests[name], path) for name, path in paths.items() if path.standing is SequentialDecision.OPEN
+    ]
     missed = [question.soonest(path, left, good=False) for question, path in open_ones]
     hold = [question.soonest(path, left, good=True) for question, path in open_ones]
     ways = [each for each in missed if each is not None]
     ways += [max(each for each in hold if each is not None)] if hold and None not in hold else []
-    return Look(standing=standing, fewest=min(ways, default=None))
+    return CombinedLook(standing=standing, fewest=min(ways, default=None))
 
 
-def path_of(question: Question, values: Sequence[float]) -> Path:
+def replay_values(question: SequentialTest, values: Sequence[float]) -> Path:
     """Return the state of the test after these values."""
     path = question.begin()
     for value in values:
@@ -305,10 +315,14 @@ def path_of(question: Question, values: Sequence[float]) -> Path:
     return path
 
 
-def _together(standings: Sequence[Standing]) -> Standing:
-    for bad in (Standing.MISSED, Standing.WILL_BE_MISSED):
+def _together(standings: Sequence[SequentialDecision]) -> SequentialDecision:
+    for bad in (SequentialDecision.MISSED, SequentialDecision.WILL_BE_MISSED):
         if bad in standings:
             return bad
-    if not standings or Standing.OPEN in standings:
-        return Standing.OPEN
-    return Standing.WILL_HOLD if Standing.WILL_HOLD in standings else Standing.HOLDS
+    if not standings or SequentialDecision.OPEN in standings:
+        return SequentialDecision.OPEN
+    return (
+        SequentialDecision.WILL_HOLD
+        if SequentialDecision.WILL_HOLD in standings
+        else SequentialDecision.HOLDS
+    )

@@ -13,9 +13,9 @@ from agentest.support.errors import UsageError
 from agentest.support.text import count
 from agentest.workers.channel import CannotStart
 from agentest.workers.ray.address import TAKEN_FOR_DEAD
-from agentest.workers.ray.channel import Batch, Caller, HasDied, OutOfReach, Patience
+from agentest.workers.ray.channel import Batch, ReachLimits, RunEnd, WorkerEnded, WorkerUnreachable
 from agentest.workers.ray.cluster import room
-from agentest.workers.ray.worker_process import CALLS_AT_ONCE, Holding, Host
+from agentest.workers.ray.worker_process import CALLS_AT_ONCE, RunWorker, WorkerActor
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
 _WAIT_NOTICE_S = 5.0
@@ -36,7 +36,7 @@ _UNREFERENCED = "all references to the actor were removed"
 """Part of Ray's message about an actor that has not started and whose owner does not respond."""
 
 
-class RayFleet:
+class RayWorkerSource:
     """The workers of a run on a Ray cluster.
 
     Args:
@@ -53,7 +53,7 @@ class RayFleet:
     def __init__(
         self,
         size: int,
-        life: Holding,
+        life: RunWorker,
         variables: Mapping[str, str],
         say: Callable[[str], None],
     ) -> None:
@@ -66,7 +66,7 @@ class RayFleet:
             max_restarts=0,
             max_concurrency=CALLS_AT_ONCE,
             scheduling_strategy="SPREAD",
-        )(Host)
+        )(WorkerActor)
         self._variables = pickle.dumps(dict(variables))
         self._life = life
         self._connected = 0
@@ -81,7 +81,7 @@ class RayFleet:
         self._is_orphaned = False
         """True if Ray has declared this process dead, so that none of its actors starts any more."""
 
-    async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> Caller:
+    async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> RunEnd:
         """Connect another worker. Messages are stored until it has a CPU. Raises UsageError."""
         if self._is_orphaned:
             raise UsageError(TAKEN_FOR_DEAD)
@@ -97,7 +97,9 @@ class RayFleet:
             actor = self._class.remote()
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             raise UsageError(f"the Ray cluster cannot be reached: {_one_line(str(error))}") from None
-        caller = Caller(_Actor(self._ray, actor, self._mark_orphaned), on_message, on_end, Patience(), begun)
+        caller = RunEnd(
+            _Actor(self._ray, actor, self._mark_orphaned), on_message, on_end, ReachLimits(), begun
+        )
         task = asyncio.create_task(self._begin(actor, number, on_message))
         task.add_done_callback(lambda _: begun.set())
         self._beginning.add(task)
@@ -128,7 +130,7 @@ class RayFleet:
         except Exception as error:  # noqa: BLE001 - the task is not awaited, so the run has to be notified here
             is_end = isinstance(error, self._ray.exceptions.RayActorError) and self._has_begun
             if not (is_end or self._alive):  # otherwise its channel reports the end, and the others continue
-                on_message(CannotStart(f"a worker could not begin: {why_it_never_ran(str(error))}"))
+                on_message(CannotStart(f"a worker could not begin: {describe_failed_start(str(error))}"))
         finally:
             self._waiting -= 1
             begun.cancel()
@@ -173,16 +175,16 @@ class _Actor:
         try:
             return await method.remote(argument)
         except errors.ActorUnavailableError as error:
-            raise OutOfReach(_one_line(str(error))) from None
+            raise WorkerUnreachable(_one_line(str(error))) from None
         except errors.RayActorError as error:
             if _OWNER_DIED in str(error):
                 self._on_orphaned()
-            raise HasDied(how_it_died(str(error))) from None
+            raise WorkerEnded(describe_death(str(error))) from None
         except (errors.RayError, ConnectionError) as error:
-            raise HasDied(f"is out of reach: {_one_line(str(error))}") from None
+            raise WorkerEnded(f"is out of reach: {_one_line(str(error))}") from None
 
 
-def how_it_died(told: str) -> str:
+def describe_death(told: str) -> str:
     """Explain how a worker ended, from Ray's message, as words that follow "the worker"."""
     for signs, words in _DEATHS.items():
         if any(sign in told for sign in signs):
@@ -190,7 +192,7 @@ def how_it_died(told: str) -> str:
     return f"has died: {_one_line(told)}"
 
 
-def why_it_never_ran(told: str) -> str:
+def describe_failed_start(told: str) -> str:
     """Explain why a worker could not start, from Ray's message."""
     if _UNREFERENCED in told:
         return (
@@ -198,7 +200,7 @@ def why_it_never_ran(told: str) -> str:
             "ray://HOST:10001. Where it asks for no token, and you have one in ~/.ray/auth_token, set "
             "RAY_AUTH_MODE=disabled"
         )
-    return how_it_died(told)
+    return describe_death(told)
 
 
 async def _answer(ref: Any) -> Any:

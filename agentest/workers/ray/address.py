@@ -47,7 +47,7 @@ def check_reachable(address: str) -> None:
         ) from None
 
 
-def is_on_loopback_alone(address: str, environ: Mapping[str, str], own: str | None = None) -> bool:
+def is_loopback_only(address: str, environ: Mapping[str, str], own: str | None = None) -> bool:
     """Return True if the cluster's head listens on loopback only.
 
     Ray has to be told so, because it replaces a loopback address with this machine's network address, where
@@ -58,7 +58,7 @@ def is_on_loopback_alone(address: str, environ: Mapping[str, str], own: str | No
     """
     if address == _AUTO:
         address = _latest_cluster(environ)
-    if not address or is_of_clients(address):
+    if not address or is_client_address(address):
         return False
     host, port = host_and_port(address)
     if host not in _LOOPBACK:
@@ -90,14 +90,14 @@ def _machine_address() -> str:
         return str(asked.getsockname()[0])
 
 
-def is_of_clients(address: str | None) -> TypeGuard[str]:
+def is_client_address(address: str | None) -> TypeGuard[str]:
     """Return True for the address of a Ray client server."""
     return address is not None and address.startswith(_CLIENT)
 
 
 def host_and_port(address: str) -> tuple[str, int]:
     """Return host and port of a cluster address. Raises UsageError."""
-    client = is_of_clients(address)
+    client = is_client_address(address)
     host, colon, port = address.removeprefix(_CLIENT).rstrip("/").rpartition(":")
     if not colon:
         return port, _CLIENT_PORT if client else _PORT
@@ -122,7 +122,7 @@ _LOST_AFTER_S = 40.0
 
 
 @asynccontextmanager
-async def watched_membership(
+async def watch_membership(
     head: str,
     is_node_dead: Callable[[], bool],
     on_lost: Callable[[str], object],

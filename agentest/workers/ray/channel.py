@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from agentest.workers.channel import packed_together
+from agentest.workers.channel import pack_messages
 
 _T = TypeVar("_T")
 
@@ -28,7 +28,7 @@ ANSWERED_WITHIN_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ReachLimits:
     """Time limits for a worker that cannot be reached."""
 
     pause_s: float = 0.2
@@ -37,15 +37,15 @@ class Patience:
     """Seconds after which the worker is given up, whether calls fail or never return."""
 
 
-class OutOfReach(Exception):
+class WorkerUnreachable(Exception):
     """A call failed and may be repeated."""
 
 
-class HasDied(Exception):
+class WorkerEnded(Exception):
     """The worker has ended. The text says how, as words that follow "the worker"."""
 
 
-class Callee(Protocol):
+class RemoteWorker(Protocol):
     """The worker's end as remote calls. Methods raise OutOfReach and HasDied."""
 
     async def receive(self, batch: Batch) -> None:
@@ -61,7 +61,7 @@ class Callee(Protocol):
         ...
 
 
-class Caller:
+class RunEnd:
     """The end of the channel in the run's process.
 
     Args:
@@ -74,10 +74,10 @@ class Caller:
 
     def __init__(
         self,
-        callee: Callee,
+        callee: RemoteWorker,
         on_message: Callable[[Any], None],
         on_disconnect: Callable[[], None],
-        patience: Patience = Patience(),
+        patience: ReachLimits = ReachLimits(),
         begun: asyncio.Event | None = None,
     ) -> None:
         self._callee = callee
@@ -105,7 +105,7 @@ class Caller:
     def _flush(self) -> None:
         messages, self._outgoing = self._outgoing, []
         if messages and not self._over.is_set():
-            self._outbox.add(packed_together(messages))
+            self._outbox.add(pack_messages(messages))
             self._something.set()
 
     async def close(self) -> None:
@@ -134,7 +134,7 @@ class Caller:
         """Run one of the two directions until the worker has ended."""
         try:
             await work()
-        except HasDied as error:
+        except WorkerEnded as error:
             self._disconnect(str(error))
         except Exception as error:  # noqa: BLE001 - the task is not awaited, so the run has to be notified here
             self._callee.kill()
@@ -175,11 +175,11 @@ class Caller:
                     return await call()
             except TimeoutError:
                 problem = "a call was not answered"
-            except OutOfReach as error:
+            except WorkerUnreachable as error:
                 problem = str(error)
             if clock() >= deadline:
                 self._callee.kill()  # it may still be running
-                raise HasDied(f"was out of reach for {within_s:.0f} s: {problem}")
+                raise WorkerEnded(f"was out of reach for {within_s:.0f} s: {problem}")
             await anyio.sleep(self._patience.pause_s)
 
     def _disconnect(self, how: str) -> None:
@@ -204,7 +204,7 @@ def _set_event() -> asyncio.Event:
     return event
 
 
-class Called:
+class WorkerEnd:
     """The worker's end. One thread runs its event loop; calls from the run's process arrive in others.
 
     Args:
@@ -245,7 +245,7 @@ class Called:
         messages, self._outgoing = self._outgoing, []
         if not messages:
             return
-        body = packed_together(messages)
+        body = pack_messages(messages)
         with self._changed:
             self._outbox.add(body)
             self._changed.notify_all()

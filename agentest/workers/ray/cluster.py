@@ -19,13 +19,13 @@ from time import monotonic, sleep
 from typing import IO, Any
 
 from agentest.support.errors import UsageError
-from agentest.support.interrupts import STOPPING, terminable
-from agentest.support.terminal import reminded, tell
+from agentest.support.interrupts import STOPPING, handle_sigterm
+from agentest.support.terminal import tell, with_reminders
 from agentest.support.text import count
 from agentest.version import __version__
 from agentest.workers.ray import probe
-from agentest.workers.ray.address import check_reachable, is_of_clients, is_on_loopback_alone
-from agentest.workers.ray.files import Files
+from agentest.workers.ray.address import check_reachable, is_client_address, is_loopback_only
+from agentest.workers.ray.files import ProjectFiles
 
 INSTALLED_BY = f"pip install 'agentest-sim[ray]=={__version__}'"
 _PROBE_LIMIT_S = 120.0
@@ -37,7 +37,7 @@ _SETTLE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ClusterNode:
     """A node of the cluster that can run workers."""
 
     id: str
@@ -56,7 +56,7 @@ Alive = Sequence[Mapping[str, Any]]
 """Nodes as Ray describes them."""
 
 
-def with_room(ray: Any) -> Alive:
+def nodes_with_cpu(ray: Any) -> Alive:
     """Return the nodes that have a CPU for a worker, whether free or in use."""
     return [node for node in _query(ray.nodes) if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
@@ -84,7 +84,7 @@ def cpus_of(alive: Alive) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ClusterCapacity:
     """CPUs that a cluster has for workers at this moment."""
 
     cpus: int
@@ -104,13 +104,13 @@ class Room:
         )
 
 
-def room(ray: Any) -> Room:
+def room(ray: Any) -> ClusterCapacity:
     """Return the cluster's current capacity. Raises UsageError."""
-    alive = with_room(ray)
-    return Room(cpus_of(alive), len(alive), int(_query(ray.available_resources).get("CPU", 0)))
+    alive = nodes_with_cpu(ray)
+    return ClusterCapacity(cpus_of(alive), len(alive), int(_query(ray.available_resources).get("CPU", 0)))
 
 
-def awaited_nodes(
+def wait_for_nodes(
     ray: Any,
     say: Callable[[str], object] = tell,
     within_s: float = _NODES_LIMIT_S,
@@ -123,14 +123,18 @@ def awaited_nodes(
     A head node often has no CPU for workers, and other nodes start later, on their own or because a worker
     waits for a CPU.
     """
-    if alive := with_room(ray):
+    if alive := nodes_with_cpu(ray):
         return alive
     say(
         "agentest: no node of the Ray cluster has a CPU for a worker yet: waiting for one, "
         f"at most {within_s:.0f} s"
     )
     began = came = monotonic()
-    with terminable(), _cpu_requested(ray), reminded("waiting for a node of the Ray cluster with a CPU", say):
+    with (
+        handle_sigterm(),
+        _cpu_requested(ray),
+        with_reminders("waiting for a node of the Ray cluster with a CPU", say),
+    ):
         while not alive or monotonic() - came < others_within_s:
             if not alive and monotonic() - began > within_s:
                 raise UsageError(
@@ -138,7 +142,7 @@ def awaited_nodes(
                     "Are nodes still to come, and does its autoscaler work (ray status tells)?"
                 )
             sleep(every_s)
-            now = with_room(ray)
+            now = nodes_with_cpu(ray)
             if len(now) != len(alive):
                 alive, came = now, monotonic()
     return alive
@@ -155,7 +159,9 @@ def _cpu_requested(ray: Any) -> Iterator[None]:
         ray.cancel(waits)
 
 
-def checked(alive: Alive, told: Mapping[str, Mapping[str, Any]], ours: Mapping[str, Any]) -> list[Node]:
+def checked(
+    alive: Alive, told: Mapping[str, Mapping[str, Any]], ours: Mapping[str, Any]
+) -> list[ClusterNode]:
     """Return the nodes after checking that each has what a worker needs. Raises UsageError.
 
     Args:
@@ -182,9 +188,9 @@ def checked(alive: Alive, told: Mapping[str, Mapping[str, Any]], ours: Mapping[s
     return nodes
 
 
-def node_of(told: Mapping[str, Any], *, here: bool) -> Node:
+def node_of(told: Mapping[str, Any], *, here: bool) -> ClusterNode:
     """Return the node for a result of `probe.look`."""
-    return Node(told["NodeID"], told["NodeManagerAddress"], told["NodeManagerHostname"], here)
+    return ClusterNode(told["NodeID"], told["NodeManagerAddress"], told["NodeManagerHostname"], here)
 
 
 def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
@@ -253,7 +259,7 @@ A cluster that listens there is found as well.
 class Cluster:
     """A cluster that this process is connected to."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[ClusterNode, ...]
     cpus: int
     local: bool
     head: str
@@ -279,7 +285,7 @@ def check_installed(version_of: Callable[[str], str] = importlib.metadata.versio
 
 
 @contextmanager
-def joined(address: str | None, files: Files, workers: int | None) -> Iterator[Cluster]:
+def joined(address: str | None, files: ProjectFiles, workers: int | None) -> Iterator[Cluster]:
     """Connect to the cluster at this address, or start one if the address is None.
 
     A joined cluster is left unchanged. Enter before the event loop starts. Raises UsageError.
@@ -290,7 +296,7 @@ def joined(address: str | None, files: Files, workers: int | None) -> Iterator[C
     check_installed()
     if address is not None:
         check_reachable(address)
-    alone = address is None or is_on_loopback_alone(address, os.environ)
+    alone = address is None or is_loopback_only(address, os.environ)
     token = {"RAY_AUTH_TOKEN": own_token()} if address is None else {}
     with _environment({**_RAY_VARIABLES, **(_LOOPBACK if alone else {}), **token}):
         ray = _import_ray()
@@ -314,7 +320,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise UsageError(not_whole(error)) from None
+        raise UsageError(describe_incomplete_ray(error)) from None
     return ray
 
 
@@ -324,22 +330,22 @@ def _start_cluster(ray: Any, workers: int | None) -> Iterator[None]:
     begun = _Init(ray, {**given, "address": "local", "include_dashboard": False})
     with begun.inside("starting Ray", ends_within_s=_START_OR_STOP_LIMIT_S) as problem:
         if isinstance(problem, ImportError):
-            raise UsageError(not_whole(problem))
+            raise UsageError(describe_incomplete_ray(problem))
         if problem is not None:
             raise UsageError(f"--engine ray: a local Ray could not be started: {problem}{begun.printed}")
         yield
 
 
 @contextmanager
-def _connected(ray: Any, address: str, files: Files) -> Iterator[None]:
+def _connected(ray: Any, address: str, files: ProjectFiles) -> Iterator[None]:
     runtime_env = {"working_dir": str(files.root), "excludes": list(files.excludes)}
     begun = _Init(ray, {"address": address, "runtime_env": runtime_env})
     within_s = _JOIN_LIMIT_S + min(files.size, _MAX_UPLOAD_BYTES) / _UPLOAD_BYTES_PER_S
     with begun.inside("joining the Ray cluster", within_s) as problem:
         if isinstance(problem, ImportError):
-            raise UsageError(not_whole(problem))
+            raise UsageError(describe_incomplete_ray(problem))
         if problem is not None:
-            raise UsageError(f"--ray-address {address}: {not_joined(problem, files)}")
+            raise UsageError(f"--ray-address {address}: {describe_join_failure(problem, files)}")
         yield
 
 
@@ -369,7 +375,7 @@ class _Init:
                 started.
         """
         try:
-            with _capture_errors() as kept, reminded(what, kept.say), terminable():
+            with _capture_errors() as kept, with_reminders(what, kept.say), handle_sigterm():
                 threading.Thread(target=self._run, name="ray.init", daemon=True).start()
                 done = self._waited(within_s, ends_within_s, kept)
             self.printed = kept.text
@@ -446,13 +452,13 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 def _looked_at(ray: Any, address: str | None) -> Cluster:
     if address is None:
-        alive = with_room(ray)
+        alive = nodes_with_cpu(ray)
         nodes = [node_of(each, here=True) for each in alive]
     else:
-        alive = awaited_nodes(ray)
+        alive = wait_for_nodes(ray)
         nodes = checked(alive, asked(ray, alive), probe.look())
     context = ray.get_runtime_context()
-    head = address if is_of_clients(address) else context.gcs_address
+    head = address if is_client_address(address) else context.gcs_address
     is_node_dead = partial(is_dead, ray, context.get_node_id())
     return Cluster(tuple(nodes), cpus_of(alive), address is None, head, is_node_dead)
 
@@ -463,12 +469,12 @@ _NO_TOKEN = re.compile(r"AuthenticationError|InvalidAuthToken|UNAUTHENTICATED|au
 _OTHER_VERSION = re.compile(r"version mismatch", re.I)
 
 
-def not_whole(error: ImportError) -> str:
+def describe_incomplete_ray(error: ImportError) -> str:
     """Return the message for a Ray installation that lacks a module it imports."""
     return f"--engine ray: Ray is not installed with all that it needs ({in_a_line(str(error))}): {WHOLE}"
 
 
-def not_joined(error: BaseException, files: Files) -> str:
+def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
     """Return the message for a cluster that cannot be joined."""
     said = list(_said(error))
     whole = "\n".join(said)
@@ -504,7 +510,7 @@ def in_a_line(text: str) -> str:
     return " ".join(text.split())[:500]
 
 
-def _largest(files: Files) -> list[str]:
+def _largest(files: ProjectFiles) -> list[str]:
     """Return the root's largest entries by total size, without those that are never sent."""
     sizes: dict[str, int] = {}
     for folder, folders, names in os.walk(files.root):

@@ -16,20 +16,20 @@ from agentest.runner.agents import known_ports
 from agentest.runner.environment import check_reach
 from agentest.runner.executor import RunUnits
 from agentest.runner.prepare import Prepared
-from agentest.runner.session import Session, stopping
+from agentest.runner.session import RunSession, stopping
 from agentest.runner.sources import Origin
-from agentest.workers.coordinator import Spread
-from agentest.workers.ray.actors import RayFleet
-from agentest.workers.ray.address import cluster_address, watched_membership
+from agentest.workers.coordinator import WorkerEngine
+from agentest.workers.ray.actors import RayWorkerSource
+from agentest.workers.ray.address import cluster_address, watch_membership
 from agentest.workers.ray.cluster import Cluster, joined
 from agentest.workers.ray.files import check_inside, files_of, python_files
-from agentest.workers.ray.worker_process import Holding, Recipe
+from agentest.workers.ray.worker_process import PreparationRecipe, RunWorker
 from agentest.workers.worker_pool import AUTO, worker_count
 
 
 @contextmanager
-def ray_engine(
-    prepared: Prepared, recipe: Recipe, *, earlier: bool, environ: Mapping[str, str] = os.environ
+def open_ray_engine(
+    prepared: Prepared, recipe: PreparationRecipe, *, earlier: bool, environ: Mapping[str, str] = os.environ
 ) -> Iterator[RayEngine]:
     """Create the engine of a run. Enter it before the event loop starts. Raises UsageError.
 
@@ -45,7 +45,7 @@ def ray_engine(
     count = None if wanted == AUTO else worker_count(prepared, wanted)
     with joined(address, files_of(prepared), count) as cluster:
         check_reach(prepared, [node.shown for node in cluster.nodes if not node.here])
-        life = Holding(
+        life = RunWorker(
             recipe=recipe,
             root=root if address is None else None,
             files={unit.scope: unit.file for unit in prepared.plan.left},
@@ -62,15 +62,17 @@ class RayEngine:
 
     cluster: Cluster
     size: int
-    life: Holding
+    life: RunWorker
     variables: Mapping[str, str]
     has_workers: bool = True
     opens: str = "Ray to start workers, which open agents and models"
 
     @asynccontextmanager
-    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
-        """Wait until the first worker is ready (see `workers.coordinator.Spread`). Raises UsageError."""
-        fleet = RayFleet(self.size, self.life, self.variables, session.say)
+    async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
+        """Wait until the first worker is ready (see `workers.coordinator.WorkerEngine`). Raises
+        UsageError.
+        """
+        fleet = RayWorkerSource(self.size, self.life, self.variables, session.say)
         stop = stopping(session)
 
         def on_lost(reason: str) -> None:
@@ -78,8 +80,8 @@ class RayEngine:
                 stop(reason)
 
         async with (
-            watched_membership(self.cluster.head, self.cluster.is_node_dead, on_lost),
-            Spread(fleet).open(session, origin) as run,
+            watch_membership(self.cluster.head, self.cluster.is_node_dead, on_lost),
+            WorkerEngine(fleet).open(session, origin) as run,
         ):
             yield run
 

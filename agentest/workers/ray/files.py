@@ -27,7 +27,7 @@ _EXCLUDED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class ProjectFiles:
     """The folder to send, with exclusions in addition to those in .gitignore."""
 
     root: Path
@@ -36,7 +36,7 @@ class Files:
     """Bytes, including files that .gitignore and .rayignore exclude."""
 
 
-def files_of(prepared: Prepared) -> Files:
+def files_of(prepared: Prepared) -> ProjectFiles:
     """Return the files of a run."""
     root = prepared.request.root
     # Not every version of Ray reads .rayignore. Our patterns come last, so that nothing there overrides them.
@@ -44,7 +44,7 @@ def files_of(prepared: Prepared) -> Files:
     environments = tuple(path.parent.name for path in root.glob("*/pyvenv.cfg"))
     output = os.path.normpath(prepared.loaded.config.output_dir).strip("/")
     size, loops = _scan(root)
-    return Files(root, (*ignored, *environments, *loops, f"/{output}", *_EXCLUDED), size)
+    return ProjectFiles(root, (*ignored, *environments, *loops, f"/{output}", *_EXCLUDED), size)
 
 
 def _scan(root: Path) -> tuple[int, list[str]]:

@@ -27,8 +27,8 @@ from agentest.runner.environment import make_room
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError, described
 from agentest.support.redaction import Redactor, environment_secrets
-from agentest.workers.channel import CannotStart, Failed
-from agentest.workers.ray.channel import Batch, Called
+from agentest.workers.channel import CannotStart, WorkerFailed
+from agentest.workers.ray.channel import Batch, WorkerEnd
 from agentest.workers.worker import Worker
 
 _OPEN_WITHIN_S = 60.0
@@ -37,19 +37,19 @@ CALLS_AT_ONCE = 8
 """One call to receive, one to poll, and more after lost responses."""
 
 
-class Life(Protocol):
+class WorkerTask(Protocol):
     """The work of a worker, from its first message to its last. It can be pickled."""
 
-    def __call__(self, line: Called, output: RedactedOutput) -> Awaitable[None]:
+    def __call__(self, line: WorkerEnd, output: RedactedOutput) -> Awaitable[None]:
         """Do the work. Errors that the user can fix are sent as messages."""
         ...
 
 
-class Host:
+class WorkerActor:
     """A worker on a node, as a Ray actor. All arguments are bytes, so that Ray shows none of their values."""
 
     def __init__(self) -> None:
-        self._line: Future[Called] = Future()
+        self._line: Future[WorkerEnd] = Future()
         self._begun = False
 
     def begin(self, variables: bytes, life: bytes) -> int:
@@ -57,7 +57,7 @@ class Host:
 
         Args:
             variables: a pickled dict of environment variables.
-            life: a pickled `Life`.
+            life: a pickled `WorkerTask`.
         """
         if not self._begun:
             self._begun = True
@@ -71,31 +71,31 @@ class Host:
         self._line.result(_OPEN_WITHIN_S).receive(batch)
 
     def take(self, acknowledged: int) -> Batch | None:
-        """Return messages for the run's process (see `Called.take`)."""
+        """Return messages for the run's process (see `WorkerEnd.take`)."""
         return self._line.result(_OPEN_WITHIN_S).take(acknowledged)
 
 
-async def _run_worker(life: bytes, opened: Future[Called]) -> None:
+async def _run_worker(life: bytes, opened: Future[WorkerEnd]) -> None:
     """Run the worker. This is a function: a coroutine method would put the actor in Ray's event loop."""
     output = RedactedOutput(environment_secrets(os.environ))
-    line = Called(on_broken=lambda error: line.send(_failed(error, output)))
+    line = WorkerEnd(on_broken=lambda error: line.send(_failed(error, output)))
     opened.set_result(line)
     try:
-        lived: Life = pickle.loads(life)
+        lived: WorkerTask = pickle.loads(life)
         await lived(line, output)
     except BaseException as error:  # noqa: BLE001 - the worker's boundary: the run has to be notified
         line.send(_failed(error, output))
     await line.close()
 
 
-def _failed(error: BaseException, output: RedactedOutput) -> Failed:
-    return Failed(output.redact(described(error)))
+def _failed(error: BaseException, output: RedactedOutput) -> WorkerFailed:
+    return WorkerFailed(output.redact(described(error)))
 
 
 _MAX_SHOWN_FILES = 3
 
 
-class Recipe(Protocol):
+class PreparationRecipe(Protocol):
     """How to prepare a run again in another process. Scenarios contain functions, which cannot be sent."""
 
     def prepared(self, root: Path) -> Prepared:
@@ -104,10 +104,10 @@ class Recipe(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class RunWorker:
     """The work of a worker on a node. It can be pickled and contains no secrets."""
 
-    recipe: Recipe
+    recipe: PreparationRecipe
     root: Path | None
     """Folder with the project's files; None for the folder in which the process was started."""
     files: Mapping[str, str]
@@ -118,7 +118,7 @@ class Holding:
     number: int = 1
     """Number of this worker, from 1, counting replacements."""
 
-    async def __call__(self, line: Called, output: RedactedOutput) -> None:
+    async def __call__(self, line: WorkerEnd, output: RedactedOutput) -> None:
         """Prepare the run and work until there are no more conversations."""
         try:
             prepared = self._prepared()
