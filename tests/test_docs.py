@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from agentest.adk.formats.criteria import parse_criteria
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.cli.main import cli
 from agentest.config.config import Config
 from agentest.config.file import load

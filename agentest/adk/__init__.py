@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from agentest.adk.local_eval_service import InferenceRequest as InferenceRequest
     from agentest.adk.local_eval_service import InferenceResult as InferenceResult
     from agentest.adk.local_eval_service import LocalEvalService as LocalEvalService
-    from agentest.adk.metrics.custom_evaluators import EvalMetric as EvalMetric
-    from agentest.adk.metrics.custom_evaluators import EvalStatus as EvalStatus
-    from agentest.adk.metrics.custom_evaluators import EvaluationResult as EvaluationResult
-    from agentest.adk.metrics.custom_evaluators import Evaluator as Evaluator
-    from agentest.adk.metrics.custom_evaluators import HeldMetric as HeldMetric
-    from agentest.adk.metrics.custom_evaluators import PerInvocationResult as PerInvocationResult
+    from agentest.adk.metrics.evaluator_base import EvalMetric as EvalMetric
+    from agentest.adk.metrics.evaluator_base import EvalStatus as EvalStatus
+    from agentest.adk.metrics.evaluator_base import EvaluationResult as EvaluationResult
+    from agentest.adk.metrics.evaluator_base import Evaluator as Evaluator
+    from agentest.adk.metrics.evaluator_base import HeldMetric as HeldMetric
+    from agentest.adk.metrics.evaluator_base import PerInvocationResult as PerInvocationResult
     from agentest.adk.prebuilt_evaluators import (
         FinalResponseMatchV2Evaluator as FinalResponseMatchV2Evaluator,
     )
@@ -62,19 +62,19 @@ _HOME = {
     "ConversationScenario": "formats.eval_set",
     "EvalCase": "formats.eval_set",
     "EvalCaseResult": "eval_result",
-    "EvalMetric": "metrics.custom_evaluators",
+    "EvalMetric": "metrics.evaluator_base",
     "EvalMetricResult": "eval_result",
     "EvalMetricResultPerInvocation": "eval_result",
     "EvalSet": "formats.eval_set",
-    "EvalStatus": "metrics.custom_evaluators",
+    "EvalStatus": "metrics.evaluator_base",
     "EvaluateRequest": "local_eval_service",
     "EvaluationFailed": "agent_evaluator",
-    "EvaluationResult": "metrics.custom_evaluators",
-    "Evaluator": "metrics.custom_evaluators",
+    "EvaluationResult": "metrics.evaluator_base",
+    "Evaluator": "metrics.evaluator_base",
     "FileData": "formats.eval_set",
     "FinalResponseMatchV2Evaluator": "prebuilt_evaluators",
     "FunctionCall": "formats.eval_set",
-    "HeldMetric": "metrics.custom_evaluators",
+    "HeldMetric": "metrics.evaluator_base",
     "FunctionResponse": "formats.eval_set",
     "InferenceRequest": "local_eval_service",
     "InferenceResult": "local_eval_service",
@@ -86,7 +86,7 @@ _HOME = {
     "MetricValueInfo": "formats.metric_info",
     "MigrationNotes": "agent_evaluator",
     "Part": "formats.eval_set",
-    "PerInvocationResult": "metrics.custom_evaluators",
+    "PerInvocationResult": "metrics.evaluator_base",
     "PrebuiltMetrics": "in_process_evaluation",
     "RougeEvaluator": "prebuilt_evaluators",
     "Rubric": "formats.eval_set",

@@ -25,11 +25,11 @@ from agentest.adk.formats.eval_set import (
 )
 from agentest.adk.formats.expectations import CaseExpectations
 from agentest.adk.formats.personas import persona_text
-from agentest.adk.formats.reader import ReadSet
+from agentest.adk.formats.set_reader import ReadSet
 from agentest.adk.metrics.custom_metrics import CustomMetricCode
 from agentest.adk.metrics.deterministic import expects_responses, expects_state
 from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts_of, uses_judge
-from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.grader_factory import make_grader
 from agentest.conversation.plan_user import check_instructions
 from agentest.domain.messages import Session
 from agentest.domain.results import (

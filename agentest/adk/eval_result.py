@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentest.adk.formats.eval_set import Invocation
-from agentest.adk.metrics.custom_evaluators import EvalStatus
+from agentest.adk.metrics.evaluator_base import EvalStatus
 from agentest.domain.results import (
     ConversationResult,
     MetricResult,

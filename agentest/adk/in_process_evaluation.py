@@ -16,14 +16,14 @@ from pydantic import TypeAdapter, ValidationError
 from agentest.adk.formats.criteria import Criteria, parse_criteria
 from agentest.adk.formats.eval_set import EVAL_SET, EvalSet
 from agentest.adk.formats.problems import FormatNames, problems
-from agentest.adk.formats.reader import MAX_PROBLEMS, FileFormat, ReadSet
-from agentest.adk.metrics.custom_evaluators import Code
+from agentest.adk.formats.set_reader import MAX_PROBLEMS, FileFormat, ReadSet
 from agentest.adk.metrics.custom_metrics import (
     CustomMetricCode,
     check_code,
     metric_name,
     prepare_custom_metrics,
 )
+from agentest.adk.metrics.evaluator_base import Code
 from agentest.adk.plan import agent_at, loaded_with
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.adk import AdkModuleAgent, is_adk_object

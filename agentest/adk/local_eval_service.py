@@ -36,8 +36,8 @@ from agentest.adk.in_process_evaluation import (
     stream_results,
     validate_document,
 )
-from agentest.adk.metrics.custom_evaluators import EvalMetric
 from agentest.adk.metrics.custom_grader import actual_invocations
+from agentest.adk.metrics.evaluator_base import EvalMetric
 from agentest.adk.plan import eval_plan
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, MetricResult, ScenarioResult

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentest.adk.formats.criteria import CRITERIA_FILE, parse_criteria
 from agentest.adk.formats.eval_set import CAMEL_CASE, eval_set_json, tool_calls
-from agentest.adk.formats.reader import (
+from agentest.adk.formats.set_reader import (
     SUFFIXES,
     FileFormat,
     ReadSet,

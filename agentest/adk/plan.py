@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
 from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
-from agentest.adk.formats.reader import (
+from agentest.adk.formats.set_reader import (
     EVAL_SET_SUFFIX,
     FoundSets,
     ReadSet,

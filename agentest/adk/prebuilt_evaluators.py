@@ -23,14 +23,14 @@ from agentest.adk.formats.eval_set import EvalCase, Invocation
 from agentest.adk.formats.metric_info import Interval, MetricInfo, MetricValueInfo
 from agentest.adk.formats.problems import FormatNames
 from agentest.adk.in_process_evaluation import validate_document, warn
-from agentest.adk.metrics.custom_evaluators import (
+from agentest.adk.metrics.evaluator_base import (
     EvalMetric,
     EvaluationResult,
     Evaluator,
     PerInvocationResult,
 )
 from agentest.adk.metrics.grader import facts_of
-from agentest.adk.metrics.graders import conversation_of, make_grader
+from agentest.adk.metrics.grader_factory import conversation_of, make_grader
 from agentest.adk.plan import loaded_with
 from agentest.config.agents.custom import CustomAgent
 from agentest.config.models import RequestedModel

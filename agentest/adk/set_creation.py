@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.adk.formats.eval_set import ConversationScenario
-from agentest.adk.formats.reader import (
+from agentest.adk.formats.set_reader import (
     EVAL_SET_SUFFIX,
     FileFormat,
     parse_json,

@@ -15,7 +15,7 @@ from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
 from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria
 from agentest.adk.formats.eval_set import EvalCase, eval_set_json, user_message
 from agentest.adk.formats.problems import EvalSetError, FileProblem, Location
-from agentest.adk.formats.reader import ReadSet, parse_eval_set, parse_json, read_bytes, select, set_name
+from agentest.adk.formats.set_reader import ReadSet, parse_eval_set, parse_json, read_bytes, select, set_name
 from agentest.adk.set_files import EvalSetProject, SetContent, check_version, read, write
 from agentest.adk.set_text import SetFile, open_set
 from agentest.domain.results import ScenarioResult

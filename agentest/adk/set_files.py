@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from agentest.adk.formats.criteria import CRITERIA_FILE
-from agentest.adk.formats.reader import SUFFIXES
+from agentest.adk.formats.set_reader import SUFFIXES
 from agentest.support.errors import UsageError
 from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agentest.adk.formats.reader import parse_json
+from agentest.adk.formats.set_reader import parse_json
 from agentest.adk.set_files import SetContent
 from agentest.support.errors import UsageError
 

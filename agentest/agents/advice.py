@@ -9,7 +9,9 @@ from typing import Any
 
 import anyio
 
-from agentest.agents.detection import (
+from agentest.agents.error_hints import is_page
+from agentest.agents.probe_runner import LONGEST_LOOK_S, detect_within_limit, is_at, run_probe
+from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,
@@ -25,8 +27,6 @@ from agentest.agents.detection import (
     suggest_for_fields,
     suggest_for_reply,
 )
-from agentest.agents.error_hints import is_page
-from agentest.agents.identification import LONGEST_LOOK_S, detect_within_limit, is_at, run_probe
 from agentest.support.deadlines import TimeLimit
 from agentest.support.redaction import MAX_ERROR_CHARS
 

@@ -19,9 +19,9 @@ import anyio
 
 from agentest.agents.advice import Advisor
 from agentest.agents.asgi import AppFailed
-from agentest.agents.detection import EndpointProbe, ProbeResponse, leads_to_login
 from agentest.agents.error_hints import hint, readable
 from agentest.agents.port import NoReply
+from agentest.agents.response_features import EndpointProbe, ProbeResponse, leads_to_login
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.support.deadlines import TimeLimit

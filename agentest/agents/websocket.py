@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import anyio
 
-from agentest.agents.detection import ProbeResponse
 from agentest.agents.error_hints import hint
 from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import advisor_of
@@ -20,6 +19,7 @@ from agentest.agents.message_mapping import MessagePaths, TurnReader, last_resul
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import text_of
+from agentest.agents.response_features import ProbeResponse
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message

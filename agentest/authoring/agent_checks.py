@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from agentest.agents.detection import (
+from agentest.agents.error_hints import hint
+from agentest.agents.http_sender import endpoint_probe_of
+from agentest.agents.probe_runner import detect_within_limit, is_at
+from agentest.agents.response_features import (
     DetectedProtocol,
     ProbeResponse,
     is_missing_model_error,
@@ -17,11 +20,8 @@ from agentest.agents.detection import (
     settings_line,
     suggest_for_fields,
 )
-from agentest.agents.error_hints import hint
-from agentest.agents.http_sender import endpoint_probe_of
-from agentest.agents.identification import detect_within_limit, is_at
 from agentest.authoring.check import Check, Tell, bad, good, left_open
-from agentest.authoring.endpoint_signs import LOGIN, is_login, misses, tls_problem
+from agentest.authoring.endpoint_problems import LOGIN, is_login, misses, tls_problem
 from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 import anyio
 
 from agentest.agents.advice import first_model
-from agentest.agents.detection import (
+from agentest.agents.error_hints import hint
+from agentest.agents.probe_runner import detect_within_limit, is_at
+from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,
@@ -24,9 +26,7 @@ from agentest.agents.detection import (
     settings_line,
     type_of_path,
 )
-from agentest.agents.error_hints import hint
-from agentest.agents.identification import detect_within_limit, is_at
-from agentest.authoring.endpoint_signs import LOGIN, is_login, misses, tls_problem
+from agentest.authoring.endpoint_problems import LOGIN, is_login, misses, tls_problem
 from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.fields import check_url
 from agentest.support.errors import UsageError

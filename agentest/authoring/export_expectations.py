@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from agentest.adk.formats.eval_set import AgentestKeys
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.authoring.export_selection import ExportedConversation
 from agentest.domain.metrics import TRAJECTORY_METRICS
 from agentest.scenarios import source_code

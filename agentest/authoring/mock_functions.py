@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from agentest.authoring.mock_signatures import MockParameter, names_used, parameters
 from agentest.authoring.recorded_calls import RecordedCase, RecordedTool, RecordedToolAnswer
-from agentest.scenarios.python_literals import (
+from agentest.scenarios.python_formatting import (
     SourceItem,
     SourceNode,
     StringLiteral,

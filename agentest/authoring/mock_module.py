@@ -18,7 +18,7 @@ from agentest.authoring.mock_functions import (
     mock_of,
 )
 from agentest.authoring.recorded_calls import RecordedTool
-from agentest.scenarios.python_literals import SourceItem, literal, rows
+from agentest.scenarios.python_formatting import SourceItem, literal, rows
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
 from agentest.support.text import shortened

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.authoring.recorded_calls import RecordedTool
-from agentest.scenarios.python_literals import literal
+from agentest.scenarios.python_formatting import literal
 
 _RESERVED_NAMES = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
 """Names that have another meaning in a mock."""

@@ -181,7 +181,7 @@ def _repository_root(folder: Path) -> Path:
 def _notes(
     wish: InitRequest, there: Path | None, agent: DetectedAgent | None, files: tuple[WrittenFile, ...]
 ) -> Iterator[str]:
-    from agentest.agents.detection import settings_line
+    from agentest.agents.response_features import settings_line
 
     if agent:
         yield from agent.remarks

@@ -243,7 +243,7 @@ def _comparable(args: Any, redact: Callable[[str], str], hidden: frozenset[str])
 def _merge_answers(
     answer_lists: Sequence[Sequence[RecordedToolAnswer]],
 ) -> tuple[tuple[RecordedToolAnswer, ...], bool]:
-    """Merge the answers of one call in several conversations into the longest sequence that all others start.
+    """Return the longest list of answers to a call, if all other lists are beginnings of it.
 
     If they contradict each other, return those of the first conversation and True.
     """

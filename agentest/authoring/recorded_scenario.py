@@ -9,7 +9,7 @@ from typing import Any
 from agentest.authoring.mock_signatures import is_parameter
 from agentest.authoring.recorded_calls import RecordedTool, call_key, redacted_json
 from agentest.domain.transcript import ToolCall, Turn
-from agentest.scenarios.python_literals import (
+from agentest.scenarios.python_formatting import (
     BracketedSource,
     SourceItem,
     SourceNode,

@@ -12,7 +12,7 @@ from typing import Literal
 
 from agentest.adk import set_files
 from agentest.adk.formats.eval_set import EvalCase, EvalSet, SessionInput, eval_set_json
-from agentest.adk.formats.reader import SUFFIXES, set_name
+from agentest.adk.formats.set_reader import SUFFIXES, set_name
 from agentest.adk.set_edits import check_set
 from agentest.adk.set_files import ChangedOnDisk, SetContent
 from agentest.adk.set_text import open_set
@@ -21,7 +21,7 @@ from agentest.config.config import Config
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.python_literals import (
+from agentest.scenarios.python_formatting import (
     BracketedSource,
     SourceItem,
     StringLiteral,

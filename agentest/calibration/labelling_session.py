@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentest.calibration.agreement import JudgeAnswer, JudgeOutcome, Pair
-from agentest.calibration.candidates import GatheredConversations
+from agentest.calibration.conversations_to_label import GatheredConversations
 from agentest.calibration.judge_answers import value_of
 from agentest.calibration.label_file import LabelsFile, LabelWriter
 from agentest.calibration.labels import (

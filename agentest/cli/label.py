@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.calibration.candidates import gather_conversations, scenarios_of
+from agentest.calibration.conversations_to_label import gather_conversations, scenarios_of
 from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labels import Labels, metrics_named
 from agentest.calibration.terminal_labelling import Dialogue, open_questions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentest.adk.metrics.example_prompts import JUDGED_NAMES, shown_prompt
+from agentest.adk.metrics.shown_prompts import JUDGED_NAMES, shown_prompt
 from agentest.domain.metrics import BUILTIN
 from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.questions import SYSTEM, criterion_question, prompts_text

@@ -23,7 +23,7 @@ from agentest.runner.selection import PlanEntry, cut, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.last_run import read_earlier_run
 from agentest.store.runs import folder as finding
-from agentest.store.runs.finished import FinishedPart, FinishedParts, Place, read_finished
+from agentest.store.runs.finished_parts import FinishedPart, FinishedParts, Place, read_finished
 from agentest.store.runs.folder import JOURNAL, latest_whole_run, run_file
 from agentest.store.runs.record import RunKind
 from agentest.support.errors import UsageError

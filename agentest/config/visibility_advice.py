@@ -44,7 +44,7 @@ def advice_for_unseen_calls(name: str, agent: AnyAgent) -> str:
 
 
 def partial_visibility_advice(name: str, agent: AnyAgent) -> str:
-    """Return the message for a check that calls outside the mock servers could change."""
+    """Return the message for a check whose result calls outside the mock servers could change."""
     servers = _mock_servers(agent)
     where = f"those at {servers} are seen" if servers else "some are seen"
     return (

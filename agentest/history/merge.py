@@ -30,7 +30,7 @@ from agentest.runner.plan import total_usage
 from agentest.runner.tools import is_known
 from agentest.runner.warnings import without
 from agentest.store.reader import KILLED
-from agentest.store.runs.finished import Place
+from agentest.store.runs.finished_parts import Place
 from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
 
 _AFTER_ALL_FILES = "\U0010ffff"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agentest.domain.results import ReasonKind
 from agentest.domain.shards import Part
-from agentest.store.runs.finished import FinishedParts, Place, read_finished
+from agentest.store.runs.finished_parts import FinishedParts, Place, read_finished
 from agentest.store.runs.folder import JOURNAL, StoredRunFolder, run_file
 from agentest.store.runs.record import RECORD, RunKind, RunRecord, read_record
 from agentest.support.errors import UsageError

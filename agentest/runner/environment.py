@@ -234,7 +234,7 @@ def allow(needed: int) -> int:
 def limited_to_connections(
     prepared: Prepared, processes: int = 1, allow: Callable[[int], int] = allow
 ) -> Prepared:
-    """Lower the run's concurrency to the number of connections that it may open; a note reports it.
+    """Lower the concurrency of conversations and models to what this machine can open, and note it.
 
     Args:
         processes: number of processes that share the work.

@@ -157,7 +157,7 @@ def _ignored_setting_notes(wishes: Sequence[RequestedModel]) -> Iterator[str]:
 
 
 def _request_places(wishes: Sequence[RequestedModel]) -> str:
-    """Return where a model is requested, and for which purpose."""
+    """Return which files and keys name this model, and in what role."""
     by_file: dict[str, list[str]] = {}
     for wish in wishes[:_SHOWN]:
         by_file.setdefault(wish.file, []).append(wish.key)

@@ -380,7 +380,7 @@ class CallRecorder:
 
     @property
     def statuses(self) -> list[tuple[int | None, ...]]:
-        """For each call of `conversations`, the HTTP status of the real tool's answer."""
+        """The HTTP status of each real tool's answer, nested like `conversations`; None where there was none."""
         return [mocks.statuses for mocks in self._held.values()]
 
 

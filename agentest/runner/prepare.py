@@ -125,7 +125,7 @@ def _servers_with_agents(
 
 
 def _name_of(server: Server, redact: Callable[[str], str]) -> str:
-    """Return its name, or its program and argument, such as `uvicorn-app-app` or `python-agent`."""
+    """Return a server's configured name, or one made from its command, such as `uvicorn-app-app`."""
     words = [server.name] if server.name else _command_words(server.command)
     slug = re.sub(r"[^\w.]+", "-", redact(" ".join(words)))
     return slug.strip("-.")[:_NAME_CHARS] or "server"

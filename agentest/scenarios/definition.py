@@ -168,7 +168,7 @@ def scenario(
 
 @lru_cache(maxsize=1)
 def _absolute(file: str) -> str:
-    """Return a file's path without links, cached for all scenarios of a file."""
+    """Return the absolute path with symlinks resolved. Cached: the scenarios of a file share it."""
     return str(Path(file).resolve())
 
 

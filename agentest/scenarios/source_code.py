@@ -15,7 +15,7 @@ from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.matchers.values import DataMatcher
-from agentest.scenarios.python_literals import (
+from agentest.scenarios.python_formatting import (
     BracketedSource,
     SourceItem,
     SourceNode,

@@ -11,7 +11,11 @@ from typing import Any
 
 from aiohttp import web
 
-from agentest.calibration.candidates import GatheredConversations, gather_conversations, scenarios_of
+from agentest.calibration.conversations_to_label import (
+    GatheredConversations,
+    gather_conversations,
+    scenarios_of,
+)
 from agentest.calibration.label_file import LabelsFile
 from agentest.calibration.labelling_session import (
     AnswerConflict,

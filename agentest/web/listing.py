@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.adk.set_files import EvalSetProject
 from agentest.domain.results import ScenarioResult, Status
 from agentest.runner.plan import Options, Unit

@@ -40,9 +40,9 @@ from pydantic import ValidationError
 from agentest.agents.a2a.client import A2aClient
 from agentest.agents.a2a.reply import check_ended_well, parts_of, read_calls, read_reply_text, read_usage
 from agentest.agents.a2a.task import AgentWork
-from agentest.agents.detection import DetectedProtocol, EndpointProbe
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.protocol_probes import probe_a2a
+from agentest.agents.response_features import DetectedProtocol, EndpointProbe
 from agentest.config.agents.a2a import A2aAgent
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, Session, UserText

@@ -14,8 +14,8 @@ from project import Project
 from wire import http, wire
 
 from agentest import scenario
-from agentest.agents.detection import DetectedProtocol, EndpointProbe
 from agentest.agents.protocol_probes import probe_ag_ui
+from agentest.agents.response_features import DetectedProtocol, EndpointProbe
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.file import load_values
 from agentest.domain.messages import Attachment, Session, UserText

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.agents.in_process.framework import Begin
+from agentest.agents.in_process.framework_interface import Begin
 from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_method
 from agentest.agents.port import AgentReply
 from agentest.config import frameworks as objects

@@ -13,7 +13,7 @@ from aiohttp import web
 from http_agents import Handler, Routes, served
 
 from agentest.agents.advice import Advisor
-from agentest.agents.detection import EndpointProbe, ProbeResponse, detect_type
+from agentest.agents.response_features import EndpointProbe, ProbeResponse, detect_type
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.http.client import DirectResponse, Headers, open_client
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.calibration.candidates import ProjectScenarios, gather_conversations
+from agentest.calibration.conversations_to_label import ProjectScenarios, gather_conversations
 from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labels import (
     Label,

@@ -35,7 +35,7 @@ from agentest.domain.transcript import AttachedFile, Conversation, Remark, ToolC
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.python_literals import literal
+from agentest.scenarios.python_formatting import literal
 from agentest.scenarios.source_code import export_script
 from agentest.store.adk_results import unwrapped
 from agentest.support.errors import UsageError

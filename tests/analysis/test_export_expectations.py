@@ -11,7 +11,7 @@ import builders
 import evalset_documents as documents
 from stored import to_json
 
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.authoring.export import Exported, export
 from agentest.authoring.export_expectations import find, with_expectations
 from agentest.authoring.export_selection import ExportedConversation

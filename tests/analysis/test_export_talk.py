@@ -9,7 +9,7 @@ import builders
 import pytest
 
 from agentest import scenario
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.adk.set_files import ChangedOnDisk
 from agentest.authoring.saved_conversation import (
     GOAL,

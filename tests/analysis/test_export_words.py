@@ -16,7 +16,7 @@ from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import absent, each, instance, one_of, optional, text
 from agentest.scenarios.model import Scenario
-from agentest.scenarios.python_literals import (
+from agentest.scenarios.python_formatting import (
     BracketedSource,
     SourceItem,
     SourceNode,

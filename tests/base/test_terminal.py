@@ -113,7 +113,7 @@ def test_documents_keep_their_meaning(value: object) -> None:
 @given(hostile)
 def test_python_keeps_its_meaning(text: str) -> None:
     """So is Python, as our export writes it."""
-    from agentest.scenarios.python_literals import literal
+    from agentest.scenarios.python_formatting import literal
 
     shown = source(literal(text))
     assert ast.literal_eval(shown) == text

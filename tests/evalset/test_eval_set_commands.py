@@ -12,7 +12,7 @@ import pytest
 from evalset_documents import case, eval_set, invocation, text
 from project import Project
 
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.adk.set_creation import AddedCase, SetPlace, add_cases, create_set
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentest.adk.cases import CaseSet, case_entries, recorded_answers
 from agentest.adk.formats.criteria import DEFAULT, Criteria, parse_criteria
 from agentest.adk.formats.eval_set import EVAL_CASE, EVAL_SET, EvalCase
-from agentest.adk.formats.reader import FileFormat, ReadSet
+from agentest.adk.formats.set_reader import FileFormat, ReadSet
 from agentest.adk.plan import eval_plan
 from agentest.config.config import Config
 from agentest.domain.messages import Session

@@ -14,9 +14,9 @@ from evalset_documents import case, eval_set, message
 from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EvalCase
 from agentest.adk.in_process_evaluation import as_eval_set
-from agentest.adk.metrics.example_prompts import JUDGED_NAMES
 from agentest.adk.metrics.grader import AgentFacts, facts_of
-from agentest.adk.metrics.graders import conversation_of, make_grader
+from agentest.adk.metrics.grader_factory import conversation_of, make_grader
+from agentest.adk.metrics.shown_prompts import JUDGED_NAMES
 from agentest.domain.transcript import AttachedFile, Conversation, with_mentions
 from agentest.models.port import CallKey
 from agentest.support.errors import ModelUnavailable

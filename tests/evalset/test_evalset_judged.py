@@ -40,7 +40,7 @@ from agentest.adk.formats.personas import (
     persona_violations,
 )
 from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts_of
-from agentest.adk.metrics.graders import conversation_of
+from agentest.adk.metrics.grader_factory import conversation_of
 from agentest.adk.metrics.hallucinations import sentences
 from agentest.adk.metrics.judge_graders import JUDGED
 from agentest.adk.metrics.prompts import background_of

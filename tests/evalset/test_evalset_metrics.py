@@ -28,7 +28,7 @@ from agentest.adk.metrics.deterministic import (
     tool_names_f1,
     trajectory_matches,
 )
-from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.grader_factory import make_grader
 from agentest.adk.metrics.rouge import rouge1, stem, words
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import Score, Skipped, Unscored

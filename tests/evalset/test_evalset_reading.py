@@ -24,7 +24,7 @@ from agentest.adk.formats.eval_set import (
     text_of,
     tool_calls,
 )
-from agentest.adk.formats.reader import (
+from agentest.adk.formats.set_reader import (
     FileFormat,
     FoundSets,
     ReadSet,

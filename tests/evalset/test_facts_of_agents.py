@@ -11,7 +11,7 @@ from evalset_documents import case, eval_set, invocation
 from agentest.adk.cases import CaseSet
 from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EVAL_SET
-from agentest.adk.formats.reader import FileFormat, ReadSet
+from agentest.adk.formats.set_reader import FileFormat, ReadSet
 from agentest.adk.metrics.grader import AgentFacts
 from agentest.adk.plan import eval_plan
 from agentest.config.config import Config

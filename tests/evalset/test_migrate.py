@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from agentest.adk.cases import case_entries
 from agentest.adk.formats.eval_set import EVAL_SET, EvalSet, eval_set_json
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.adk.migration import migrate
 from agentest.adk.plan import case_sets
 from agentest.domain.results import ScenarioResult

@@ -13,7 +13,7 @@ from project import Project
 from agentest.adk.cases import CaseSet, case_entries
 from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EvalCase
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.adk.migration import migrate
 from agentest.runner.plan import Unit
 from agentest.support.errors import UsageError

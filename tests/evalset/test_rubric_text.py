@@ -13,7 +13,7 @@ from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EVAL_CASE, Rubric, RubricContent
 from agentest.adk.formats.rubric_text import RubricParts, rubrics_of, split_rubric
 from agentest.adk.metrics.grader import rubric_lines
-from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.grader_factory import make_grader
 from agentest.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers
 from agentest.adk.metrics.turn_judge import Sampled
 from agentest.domain.results import Score

@@ -6,8 +6,8 @@ import pytest
 
 from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import EvalCase, Invocation, content
-from agentest.adk.metrics.example_prompts import JUDGED_NAMES
-from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.grader_factory import make_grader
+from agentest.adk.metrics.shown_prompts import JUDGED_NAMES
 from agentest.cli.prompts import prompt_text
 from agentest.support.errors import UsageError
 

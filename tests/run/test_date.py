@@ -13,7 +13,7 @@ from builders import turn
 from stored import to_json
 
 from agentest import ScenarioError, scenario
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.authoring.export import Form, export
 from agentest.calibration.label_file import read_labels
 from agentest.calibration.labels import content_id

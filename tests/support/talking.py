@@ -15,8 +15,8 @@ import hurrying
 from pydantic import TypeAdapter
 from wire import Answer, Request, http, wire
 
-from agentest.agents.detection import DetectedProtocol, EndpointProbe
 from agentest.agents.port import Resources
+from agentest.agents.response_features import DetectedProtocol, EndpointProbe
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import TurnLoop

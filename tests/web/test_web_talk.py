@@ -16,7 +16,7 @@ import pytest
 from project import Project, free_port
 
 from agentest.adk.formats.eval_set import tool_responses
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.runner.prepare import RunRequest
 from agentest.runner.talk import ActionNotPossible, TalkChoice, choices, prepare_talk
 from agentest.testing import Raw, ScriptedAgent, tool_call

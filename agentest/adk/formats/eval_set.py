@@ -2,7 +2,7 @@
 
 Fields have google-adk's names (snake_case); files may also use ADK-TS's camelCase. The values are frozen
 dataclasses with slots instead of pydantic models, because a set of ten thousand cases has a hundred thousand
-values. Read files with `agentest.adk.formats.reader`, which locates errors.
+values. Read files with `agentest.adk.formats.set_reader`, which locates errors.
 """
 
 from __future__ import annotations

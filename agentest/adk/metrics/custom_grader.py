@@ -17,14 +17,14 @@ from pydantic import TypeAdapter
 
 from agentest.adk.formats.eval_set import Invocation
 from agentest.adk.formats.metric_info import Interval
-from agentest.adk.metrics.custom_evaluators import (
+from agentest.adk.metrics.custom_metrics import CustomMetricCode, evaluator_for_conversation
+from agentest.adk.metrics.evaluator_base import (
     EvalMetric,
     EvalStatus,
     EvaluationResult,
     Evaluator,
     PerInvocationResult,
 )
-from agentest.adk.metrics.custom_metrics import CustomMetricCode, evaluator_for_conversation
 from agentest.adk.metrics.grader import CriterionGrader
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation

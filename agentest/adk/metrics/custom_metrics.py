@@ -11,7 +11,7 @@ from typing import Any
 
 from agentest.adk.formats.criteria import Criteria, CustomMetric, MetricCriterion
 from agentest.adk.formats.metric_info import Interval, MetricInfo, interval_of, metric_info_of
-from agentest.adk.metrics.custom_evaluators import (
+from agentest.adk.metrics.evaluator_base import (
     Code,
     EvalMetric,
     Evaluator,

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from agentest.agents.adk_module import AdkModuleClient, load_google_adk, open_agent
-from agentest.agents.in_process.framework import FindGate
+from agentest.agents.in_process.framework_interface import FindGate
 from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_in_front
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkModuleAgent

@@ -237,7 +237,7 @@ def _by_conversation(result: ScenarioResult) -> dict[str, list[Reason]]:
 def _group_similar(
     conversations: Sequence[ConversationResult], reasons: dict[str, list[Reason]], look: DisplayOptions
 ) -> list[list[ConversationResult]]:
-    """Group the conversations that did not pass for the same reasons; with transcripts, each is alone."""
+    """Group failed conversations by their reasons; with transcripts, each is a group of its own."""
     if look.verbose:
         return [[each] for each in conversations]
     groups: dict[tuple[object, ...], list[ConversationResult]] = {}

@@ -62,7 +62,7 @@ class Matcher:
         return False
 
     def parts(self, actual: Any) -> list[tuple[str, Any, Any]] | None:
-        """Return the compared parts as path, expected and actual value, to locate a difference.
+        """Return what is compared as (path, expected, actual), to locate a difference.
 
         None: it has no parts.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from agentest.agents.detection import ProbeResponse, is_login_page, leads_to_login
+from agentest.agents.response_features import ProbeResponse, is_login_page, leads_to_login
 from agentest.support.http.client import Client, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from urllib.parse import urlsplit
 
-from agentest.agents.detection import DetectedProtocol, EndpointProbe
+from agentest.agents.response_features import DetectedProtocol, EndpointProbe
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.deadlines import TimeLimit
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from agentest.adk.formats.eval_set import EVAL_SET, EvalCase, EvalSet, SessionInput, finite
-from agentest.adk.formats.legacy import (
+from agentest.adk.formats.other_formats import (
     DataSet,
     InitialSession,
     LegacyCase,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentest.adk.formats.eval_set import EvalCase
-from agentest.adk.formats.reader import read_eval_set
+from agentest.adk.formats.set_reader import read_eval_set
 from agentest.adk.metrics.grader import facts_of
-from agentest.adk.metrics.graders import conversation_of
+from agentest.adk.metrics.grader_factory import conversation_of
 from agentest.calibration.label_file import is_labels, read_labels
 from agentest.calibration.labels import LabelledConversation, content_id
 from agentest.domain.transcript import Conversation

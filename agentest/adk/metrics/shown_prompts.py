@@ -17,7 +17,7 @@ from agentest.adk.formats.eval_set import (
     content,
 )
 from agentest.adk.metrics.grader import AgentFacts
-from agentest.adk.metrics.graders import make_grader
+from agentest.adk.metrics.grader_factory import make_grader
 from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.transcript import Conversation, ToolCall, Turn
