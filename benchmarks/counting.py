@@ -32,7 +32,7 @@ def main() -> None:
         patches.enter_context(patch("agentest.workers.coordinator.WorkerPool", crew))
         if mode == "echo":
             patches.enter_context(patch("agentest.workers.processes.Worker", EchoWorker))
-            patches.enter_context(patch("agentest.workers.ray.engine.Holding", EchoHolding))
+            patches.enter_context(patch("agentest.workers.ray.engine.RunWorker", EchoHolding))
         try:
             agentest()
         finally:

@@ -245,7 +245,7 @@ def _as_text(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
-class UserToolCall(UserAnswer):
+class ToolUse(UserAnswer):
     """A call of one of the user's own tools."""
 
     name: str = Field(description="Which of your tools.")
@@ -254,10 +254,10 @@ class UserToolCall(UserAnswer):
     )
 
 
-class UserActions(UserAnswer):
+class Acts(UserAnswer):
     """The tool calls of a user before it writes. First in the schema, because they come first."""
 
-    tool_calls: list[UserToolCall] = Field(
+    tool_calls: list[ToolUse] = Field(
         default_factory=list, description="What you look up or do yourself before you write on; else empty."
     )
 
@@ -268,13 +268,13 @@ class UserActions(UserAnswer):
 
     @field_validator("tool_calls")
     @classmethod
-    def _not_too_many(cls, calls: list[UserToolCall]) -> list[UserToolCall]:
+    def _not_too_many(cls, calls: list[ToolUse]) -> list[ToolUse]:
         if len(calls) > MAX_CALLS:
             raise ValueError(f"these are {len(calls)} calls; make at most {MAX_CALLS} at once")
         return calls
 
 
-class ActingMessage(UserMessage, UserActions):
+class ActingMessage(UserMessage, Acts):
     """The next message or tool calls of a user with tools. With tool calls, it writes no message yet."""
 
     message: str = Field(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.conversation.user_prompts import ActingMessage, UserToolCall
+from agentest.conversation.user_prompts import ActingMessage, ToolUse
 from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import Message
@@ -31,7 +31,7 @@ _UNSENT = (
 class _Round:
     """One answer of the model with tool calls, and their results."""
 
-    uses: Sequence[UserToolCall]
+    uses: Sequence[ToolUse]
     results: Sequence[str]
     said_besides: bool
 
@@ -73,7 +73,7 @@ class UserTools:
         results = [await self._result(use, turn_index) for use in answer.tool_calls]
         self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.said_besides))
 
-    async def _result(self, use: UserToolCall, turn_index: int) -> str:
+    async def _result(self, use: ToolUse, turn_index: int) -> str:
         name = well_formed(use.name)
         if name not in self._names:
             problem = f"you have no tool {shortened(name, _NAME_CHARS)!r}; yours are {', '.join(self._names)}"
@@ -93,7 +93,7 @@ def _parsed(arguments: str) -> Any:
         return arguments
 
 
-def _block(use: UserToolCall, result: str) -> str:
+def _block(use: ToolUse, result: str) -> str:
     """Format the result of a call. JSON prevents foreign text from starting a line."""
     name = json.dumps(shortened(use.name, _NAME_CHARS), ensure_ascii=False)
     lines = (f"tool: {cut(name, _RESULT_CHARS)}", f"result: {cut(_in_json(result), _RESULT_CHARS)}")

@@ -39,7 +39,7 @@ cause give:
 - groups: the ids of its groups, exactly as given"""
 
 
-class CauseAnswer(BaseModel):
+class Cause(BaseModel):
     """One root cause in the model's answer."""
 
     model_config = WITHOUT_DESCRIPTION
@@ -48,12 +48,12 @@ class CauseAnswer(BaseModel):
     groups: list[str]
 
 
-class CausesAnswer(BaseModel):
+class Causes(BaseModel):
     """The model's answer: all root causes."""
 
     model_config = WITHOUT_DESCRIPTION
 
-    causes: list[CauseAnswer]
+    causes: list[Cause]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class CauseJoiner:
         )
 
 
-def _merged(cause: CauseAnswer, by_id: dict[str, _MergedCause]) -> _MergedCause:
+def _merged(cause: Cause, by_id: dict[str, _MergedCause]) -> _MergedCause:
     parts = [by_id[id] for id in cause.groups]
     if len(parts) == 1:  # a new title would hide the label that judges gave
         return parts[0]
@@ -116,10 +116,10 @@ def _merged(cause: CauseAnswer, by_id: dict[str, _MergedCause]) -> _MergedCause:
     return _MergedCause(title, tuple(member for part in parts for member in part.members))
 
 
-def _answer_shape(ids: frozenset[str]) -> type[CausesAnswer]:
+def _answer_shape(ids: frozenset[str]) -> type[Causes]:
     """Return the shape of an answer that puts each of these ids into exactly one cause."""
 
-    class CheckedCauses(CausesAnswer):
+    class CheckedCauses(Causes):
         model_config = WITHOUT_DESCRIPTION
 
         @model_validator(mode="after")
@@ -132,7 +132,7 @@ def _answer_shape(ids: frozenset[str]) -> type[CausesAnswer]:
                 raise ValueError("; ".join(problems))
             return self
 
-    CheckedCauses.__name__ = CausesAnswer.__name__
+    CheckedCauses.__name__ = Causes.__name__
     return CheckedCauses
 
 

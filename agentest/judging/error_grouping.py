@@ -76,7 +76,7 @@ _ExamplePlace = tuple[str, int]
 """A conversation's id and a turn index."""
 
 
-class GroupAnswer(BaseModel):
+class Group(BaseModel):
     """One group in the model's answer."""
 
     model_config = WITHOUT_DESCRIPTION
@@ -87,21 +87,21 @@ class GroupAnswer(BaseModel):
     occurrences: list[str]
 
 
-class GroupsAnswer(BaseModel):
+class Groups(BaseModel):
     """The model's answer: all groups."""
 
     model_config = WITHOUT_DESCRIPTION
 
-    groups: list[GroupAnswer]
+    groups: list[Group]
 
 
-def groups_answer_for(ids: Collection[str]) -> type[GroupsAnswer]:
+def groups_answer_for(ids: Collection[str]) -> type[Groups]:
     """Return the shape of an answer about the failures with these ids.
 
     An answer that names another id, or groups no failure, is invalid, so that the model is called again.
     """
 
-    def checked(groups: list[GroupAnswer]) -> list[GroupAnswer]:
+    def checked(groups: list[Group]) -> list[Group]:
         named = [id for group in groups for id in group.occurrences]
         if unknown := [id for id in named if id not in ids]:
             raise ValueError(
@@ -112,9 +112,9 @@ def groups_answer_for(ids: Collection[str]) -> type[GroupsAnswer]:
         return groups
 
     return create_model(
-        "GroupsAnswer",
-        __base__=GroupsAnswer,
-        groups=(Annotated[list[GroupAnswer], AfterValidator(checked)], ...),
+        "Groups",
+        __base__=Groups,
+        groups=(Annotated[list[Group], AfterValidator(checked)], ...),
     )
 
 
@@ -155,9 +155,7 @@ async def group_failures(
     return Deduplication(_with_unshown(corrected_groups(answer.groups, shown), shown, unshown))
 
 
-def corrected_groups(
-    groups: Iterable[GroupAnswer], failures: Sequence[LabelledFailure]
-) -> tuple[ErrorGroup, ...]:
+def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[ErrorGroup, ...]:
     """Return the model's groups, corrected so that each failure is in exactly one.
 
     An id in several groups stays in the most severe one. Ids that the model left out form a group of their

@@ -232,11 +232,13 @@ class LocalAttempt:
     async def _enter(self) -> None:
         circuit, budget = self._gate.circuit, self._gate.budget
         while True:
-            if circuit.is_open:
-                await circuit.admit(self._call, self._call.limit.ends_at)
-            if budget:  # wait without a slot, because others need it to continue
+            if budget:  # wait without a slot and without the probe, because others need them to continue
+                if not budget.has_one():
+                    circuit.leave(self._call)
                 with self._call.limit.paused():
                     await budget.settle(self._call.asker)
+            if circuit.is_open:
+                await circuit.admit(self._call, self._call.limit.ends_at)
             await self._place.take()
             if not circuit.keeps_out(self._call) and (budget is None or budget.has_one()):
                 break

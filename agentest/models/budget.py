@@ -13,6 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn
 
+import anyio
 from anyio.lowlevel import checkpoint
 
 from agentest.domain.transcript import Usage
@@ -154,6 +155,8 @@ class Budget:
         """Conversation → how many of its calls wait for an attempt when none is left."""
         self.others_go_on: Callable[[], bool] = lambda: False
         """Returns True if a conversation that is not refused may still finish without another attempt."""
+        self.longest_wait_s = 60.0
+        """If no call is made for so long, a call that the budget denies stops waiting for others."""
 
     @property
     def calls(self) -> int:
@@ -233,7 +236,11 @@ class Budget:
         self.look_again()
         try:
             while self.used_up() and (self._under_way or self.others_go_on()):
-                await self._settled.wait()
+                with anyio.move_on_after(self.longest_wait_s) as silence:
+                    await self._settled.wait()
+                # What goes on may itself wait for this call: for its place, its server or its trial.
+                if silence.cancelled_caught and not self._under_way:
+                    break
         finally:
             self.refused[asker] -= 1
         if why := self.used_up():

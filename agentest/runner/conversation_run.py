@@ -191,7 +191,7 @@ class LocalConversationRunner:
 
     async def _check_user(
         self, timed: _TimedConversation, request: _ConversationRequest, instructions: str, attempt: int = 0
-    ) -> UserFinding | None:
+    ) -> Finding | None:
         """Check the user's behavior. A conversation that ended with an error needs no check."""
         conversation = timed.conversation
         if self._user_check is None or conversation.failure or not conversation.turns:
@@ -239,7 +239,7 @@ def lost_conversation_result(unit: Unit, number: int, problem: str) -> Conversat
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
-def _invalidated(timed: _TimedConversation, found: UserFinding | None) -> _TimedConversation:
+def _invalidated(timed: _TimedConversation, found: Finding | None) -> _TimedConversation:
     """Mark the conversation as invalid if its user broke its role."""
     if found is None:
         return timed
@@ -319,7 +319,7 @@ METRIC = "user"
 """The name of this question in the keys of judge calls."""
 
 
-class RoleVerdict(StrEnum):
+class Role(StrEnum):
     """A judge's verdict on a simulated user, worst first like all choices for judges."""
 
     INVENTED = "invented facts"
@@ -332,28 +332,26 @@ class RoleVerdict(StrEnum):
 
 _MEANINGS = MappingProxyType(
     {
-        RoleVerdict.INVENTED: (
+        Role.INVENTED: (
             "it stated a fact about itself or its case (a name, a number, a date, a reference, an event) "
             "that neither its instructions nor the assistant had given, and the assistant could go by it. To "
             "choose among what is offered, to wish for something, to say what follows from its instructions, "
             "or that something is not at hand, is no invention"
         ),
-        RoleVerdict.TOO_EARLY: (
-            "it ended the conversation although none of its reasons to stop had come about"
-        ),
-        RoleVerdict.TOO_LATE: (
+        Role.TOO_EARLY: ("it ended the conversation although none of its reasons to stop had come about"),
+        Role.TOO_LATE: (
             "one of its reasons to stop had plainly come about, and it wrote two or more messages after "
             "that. A single one is no break"
         ),
-        RoleVerdict.DID_THE_WORK: (
+        Role.DID_THE_WORK: (
             "it told the assistant how to go about it, or gave it what the assistant should have found out, "
             "and its instructions do not say it"
         ),
-        RoleVerdict.LEFT: (
+        Role.LEFT: (
             "it spoke of instructions, of a test or of itself as a model, took over the part of the "
             "assistant, or dropped what it wanted for something that its instructions rule out"
         ),
-        RoleVerdict.KEPT: "none of these, or none plainly",
+        Role.KEPT: "none of these, or none plainly",
     }
 )
 
@@ -390,11 +388,11 @@ class RoleAnswer(BaseModel):
     model_config = WITHOUT_DESCRIPTION
 
     reason: str
-    value: Annotated[RoleVerdict, choices_of(RoleVerdict)]
+    value: Annotated[Role, choices_of(Role)]
 
 
 @dataclass(frozen=True, slots=True)
-class UserFinding:
+class Finding:
     """Why a conversation is not evidence about the agent."""
 
     text: str
@@ -417,7 +415,7 @@ class UserCheck:
         attempt: int,
         *,
         has_tools: bool = False,
-    ) -> UserFinding | None:
+    ) -> Finding | None:
         """Return what is wrong with a conversation; None if its user stayed in role. Never raises.
 
         Args:
@@ -432,22 +430,20 @@ class UserCheck:
         return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
 
-def _undetermined(why: str) -> UserFinding:
-    return UserFinding(
-        f"whether the simulated user kept its role could not be found out: {why}", broken=False
-    )
+def _undetermined(why: str) -> Finding:
+    return Finding(f"whether the simulated user kept its role could not be found out: {why}", broken=False)
 
 
-def _majority(answers: Sequence[RoleAnswer]) -> UserFinding | None:
+def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
     """Return the break that most answers report, with a reason; None if most report no break."""
-    breaks = [answer for answer in answers if answer.value is not RoleVerdict.KEPT]
+    breaks = [answer for answer in answers if answer.value is not Role.KEPT]
     if 2 * len(breaks) == len(answers):  # the deciding sample was lost
         return _undetermined(f"half of the judge's {len(answers)} answers say that it did")
     if 2 * len(breaks) < len(answers):
         return None
     [(role, _)] = Counter(answer.value for answer in breaks).most_common(1)
     reason = next(answer.reason for answer in breaks if answer.value is role)
-    return UserFinding(f"the simulated user {role}: {reason}")
+    return Finding(f"the simulated user {role}: {reason}")
 
 
 def check_messages(told: str, conversation: Conversation, *, has_tools: bool = False) -> list[Message]:

@@ -380,7 +380,7 @@ class CallRecorder:
 
     @property
     def statuses(self) -> list[tuple[int | None, ...]]:
-        """The HTTP status of each real tool's answer, nested like `conversations`; None where there was none."""
+        """The HTTP status of each real tool's answer, nested like `conversations`; None if it has none."""
         return [mocks.statuses for mocks in self._held.values()]
 
 

@@ -219,14 +219,14 @@ class Allowance:
         return sum((entry.used for entry in (*page.salvaged, *page.recorded)), ModelUsage())
 
     def _fits(self, unit: Unit, number: int) -> bool:
-        if not self._in_progress and not self._finished:
+        if not self._in_progress and not self._known():
             return True  # its responses are stored, so starting wastes nothing
         need = self._estimated_need(unit) if self._in_progress else self._min_need(unit)
         need = need.less(self._already_paid(unit, number)) + self._grouping(unit)
         if not self._in_progress and not self._within(need, self._budget.max_calls, self._budget.max_cost):
             return True  # no run with this budget could cover it at once, so it may begin here
         for key, (other, before) in self._under_way.items():
-            is_first = not self._finished and key == next(iter(self._under_way))
+            is_first = not self._known() and key == next(iter(self._under_way))
             whole = self._max_need(other) if is_first else self._estimated_need(other)
             need += whole.less(before + self._ledger.paid.get(key, ModelUsage()))
         for begun in self._started.values():
@@ -269,11 +269,13 @@ class Allowance:
         return (None if own else self._earlier(unit)) or _choose_each(min, own or self._known())
 
     def _known(self) -> list[Need]:
-        return [each for several in self._finished.values() for each in several]
+        """Return the needs of finished conversations, except scripts that call no model."""
+        return [each for several in self._finished.values() for each in several if each.calls]
 
     def _earlier(self, unit: Unit) -> Need | None:
         took = self._took.get((unit.scenario.name, unit.agent))
-        if took is None:
+        most = self._most[unit.scope]
+        if took is None or (not took.calls and most.user + most.judge):
             return None
         calls = ceil(took.calls / took.conversations)
         return Need(calls, self._priced(calls) if took.cost is None else took.cost / took.conversations)

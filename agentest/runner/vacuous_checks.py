@@ -15,7 +15,7 @@ from agentest.scenarios.trajectory import Trajectory
 
 _EXACT_MODES = ("strict", "unordered", "within")
 """They forbid every call that is not expected."""
-_PROBES = ("", "a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more.")
+_PROBES = ("a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more.")
 """Texts that no pattern matches together unless it matches everything."""
 
 
@@ -86,10 +86,14 @@ def _unknown_arguments(key: str, banned: ExpectedCall, tools: Mapping[str, Mock]
             yield f"{key}.forbidden: the mock of tool {banned.name!r} has no parameter {name!r}"
 
 
-def _matches_everything(pattern: re.Pattern[str]) -> bool:
-    """Return True if a pattern matches every reply. Skips patterns that look for forbidden text."""
+def matches_any_text(pattern: re.Pattern[str]) -> bool:
+    """Return True if a pattern matches every text that is not empty. Skips patterns that forbid text."""
     looks_for_absence = "(?!" in pattern.pattern or "(?<!" in pattern.pattern
     return not looks_for_absence and all(map(pattern.search, _PROBES))
+
+
+def _matches_everything(pattern: re.Pattern[str]) -> bool:
+    return matches_any_text(pattern) and pattern.search("") is not None
 
 
 def _is_state_written(scenario: Scenario) -> bool:

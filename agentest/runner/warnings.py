@@ -35,7 +35,7 @@ from agentest.domain.transcript import ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.tools import NamedTool, is_known
-from agentest.runner.vacuous_checks import vacuous_checks
+from agentest.runner.vacuous_checks import matches_any_text, vacuous_checks
 from agentest.scenarios.calls import AnyOf, ToolName, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
@@ -248,7 +248,10 @@ def _is_judged(result: ConversationResult) -> bool:
 def _is_checked(scenario: Scenario, turn: Turn) -> bool:
     """Return True if the script has checks for the reply of a turn."""
     expect = scenario.turns[turn.turn_index].expect if turn.turn_index < len(scenario.turns) else None
-    return expect is not None and bool(expect.contains or expect.regex or expect.json_schema or expect.says)
+    if expect is None:
+        return False
+    patterns = (pattern for pattern in expect.regex if not matches_any_text(pattern))
+    return bool(expect.contains or any(patterns) or expect.json_schema or expect.says)
 
 
 def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult]) -> Iterator[VerdictWarning]:

@@ -278,7 +278,7 @@ def test_what_is_raised_right_after_the_answer_is_told_too() -> None:
 
 def test_an_application_that_cannot_be_cancelled_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code that goes on when it is cancelled is left behind and told of: the event loop closes without it."""
-    monkeypatch.setattr(calling, "_TO_END_S", 0.01)
+    monkeypatch.setattr(calling, "_END_LIMIT_S", 0.01)
     monkeypatch.setattr(application, "_LAST_REQUESTS_S", 0.01)
     notes: list[str] = []
 

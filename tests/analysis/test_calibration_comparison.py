@@ -37,8 +37,8 @@ from agentest.domain.transcript import Turn
 from agentest.judging.background import JudgeBackground
 from agentest.judging.judge import Judge
 from agentest.judging.questions import fingerprint
+from agentest.models.port import Answer as Shape
 from agentest.models.port import CallKey, Message
-from agentest.models.port import JudgeOutcome as Shape
 from agentest.runner.judge_models import CalibrationLine, known_calibrations, write_calibrations
 
 

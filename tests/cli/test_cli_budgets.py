@@ -107,6 +107,21 @@ def test_a_conversation_that_needs_more_than_the_budget_is_finished_over_several
     assert project.results["summary"]["llmCalls"] == whole
 
 
+def test_scripts_that_call_no_model_do_not_make_other_conversations_seem_free(project: Project) -> None:
+    """What a simulated conversation needs is unknown until one has finished: the first one runs alone."""
+    script = "scenario('a script', turns=['Hi'])\n"
+    project.scenario(script + SCENARIOS.format(1, ""))
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        project.config(agent.endpoint, conversations_per_scenario=3, concurrency=1, **model_keys(model))
+        assert project.run("--scenario", "s0").returncode == 0
+        each = len(model.received) // 3
+        forget_runs(project)
+        project.config(agent.endpoint, conversations_per_scenario=3, **model_keys(model))
+        done = project.run("--max-llm-calls", str(2 * each))
+        assert done.returncode == 2, done.stderr
+    assert finished(project) >= 2  # the script, and at least the conversation that ran alone
+
+
 def test_a_killed_run_has_its_answers(project: Project) -> None:
     """Answers are stored as they are given: a run that was killed pays at most for those under way again."""
     project.scenario(SCENARIOS.format(2, ""))

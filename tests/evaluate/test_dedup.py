@@ -25,7 +25,7 @@ from agentest.domain.results import (
 )
 from agentest.judging.error_grouping import (
     MOST_FAILURES,
-    GroupAnswer,
+    Group,
     corrected_groups,
     group_by_label,
     group_failures,
@@ -43,7 +43,7 @@ ids = st.sampled_from([f"c-{c}-F{n}" for c in (1, 2) for n in range(1, 5)])
 severities = st.sampled_from(["low", "medium", "high", "critical"])
 groups = st.lists(
     st.builds(
-        GroupAnswer,
+        Group,
         label=st.text(max_size=5),
         severity=severities,
         occurrences=st.lists(ids),
@@ -72,7 +72,7 @@ def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> D
 
 @settings(max_examples=150, deadline=None)
 @given(groups, st.sets(ids, min_size=1))
-def test_occurrences_always_add_up(given_groups: list[GroupAnswer], failing: set[str]) -> None:
+def test_occurrences_always_add_up(given_groups: list[Group], failing: set[str]) -> None:
     """Whatever groups a model gives, each failure is in exactly one and nothing else is in any."""
     settled = corrected_groups(given_groups, [failure(id) for id in sorted(failing)])
     kept = [id for group in settled for id in group.occurrences]

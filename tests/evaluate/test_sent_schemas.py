@@ -10,18 +10,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from agentest.adk.metrics.hallucinations import sentence_labels
-from agentest.adk.metrics.multi_turn import JudgedGoals
+from agentest.adk.metrics.multi_turn import Goals
 from agentest.adk.metrics.rubrics import rubric_answers
 from agentest.adk.metrics.safety import PolicyAnswer
 from agentest.judging.answers import ANSWERS, CriterionAnswer
-from agentest.judging.error_grouping import GroupsAnswer
+from agentest.judging.error_grouping import Groups
 from agentest.models.structured_output import answer_schema
 
 _MADE = (
     *ANSWERS.values(),
     CriterionAnswer,
-    GroupsAnswer,
-    JudgedGoals,
+    Groups,
+    Goals,
     PolicyAnswer,
     sentence_labels(2),
     rubric_answers(2),
@@ -57,11 +57,11 @@ def test_what_a_model_is_told_of_an_answers_form() -> None:
     assert {
         "GoalAnswer",
         "CriterionAnswer",
-        "JudgedGoals",
+        "Goals",
         "PolicyAnswer",
         "Labels",
         "Answers",
-        "GroupsAnswer",
+        "Groups",
     } <= names
     for shape in shapes:
         schema = answer_schema(shape)

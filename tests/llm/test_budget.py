@@ -131,6 +131,21 @@ def test_nobody_is_refused_while_others_go_on() -> None:
     assert budget.refused["s", 1] == 0
 
 
+def test_who_is_refused_waits_no_longer_for_others_that_make_no_call() -> None:
+    """Others may wait for the refused one itself: for its place, its mock server or its trial."""
+    told: list[str] = []
+    budget = Budget(None, 0, told.append)
+    budget.others_go_on = lambda: True
+    budget.longest_wait_s = 0.01
+
+    async def ask() -> None:
+        with anyio.fail_after(60), pytest.raises(BudgetExhausted):
+            await budget.settle("c-1")
+
+    anyio.run(ask)
+    assert len(told) == 1
+
+
 def test_who_is_refused_does_not_go_on_in_a_run_that_this_stops() -> None:
     """The conversation is cancelled there: it could finish as errored before, and would never be resumed."""
     went_on = False

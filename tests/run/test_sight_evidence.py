@@ -223,7 +223,7 @@ class Blind(HttpAgent):
         return Sight.REPORTED if self.path else Sight.UNSEEN
 
     @property
-    def advice_for_unseen_calls(self) -> tuple[str, ...]:
+    def ways_to_see(self) -> tuple[str, ...]:
         return ("set `path` to where its answers tell of them",)
 
 

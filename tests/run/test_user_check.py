@@ -17,7 +17,7 @@ from agentest.domain.events import Event, TurnFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import ChatRequest
-from agentest.runner.conversation_run import RoleVerdict, check_messages
+from agentest.runner.conversation_run import Role, check_messages
 from agentest.scenarios.model import ConversationPlan, Scenario
 from agentest.support.errors import ModelUnavailable
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
@@ -217,7 +217,7 @@ def test_what_the_judge_is_shown() -> None:
     assert [shown.index(part) for part in order] == sorted(shown.index(part) for part in order)
     assert "secret_tool" not in shown
     assert "hidden" not in shown
-    assert all(f"- {role}: " in question for role in RoleVerdict)
+    assert all(f"- {role}: " in question for role in Role)
     assert "{{" not in system + shown + question
     assert all(f"- {ending}: " in shown for ending in REASONS_TO_STOP)
     cut = check_messages(told, Conversation("c", turns, Ending.MAX_TURNS))[1]["content"]
@@ -230,7 +230,7 @@ def test_what_the_judge_answers() -> None:
     [request] = asked(model, "judge", "user")
     assert list(request.schema["properties"]) == ["reason", "value"]
     assert "description" not in str(request.schema)
-    assert str([role.value for role in RoleVerdict]) in str(request.schema)
+    assert str([role.value for role in Role]) in str(request.schema)
 
 
 def inventing(received: Received) -> Answer:

@@ -201,6 +201,8 @@ def test_a_check_that_can_fail(agent: ScriptedAgent, options: dict[str, Any]) ->
         ("Error: no slot", {"check": lambda conversation: True}, False),
         ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"contains": "slot"}}]}, False),
         ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"max_words": 9}}]}, True),
+        ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"regex": r"\S"}}]}, True),
+        ("Error: no slot", {"turns": [{"user_message": "Hi.", "expect": {"regex": r"\bslot"}}]}, False),
         ("Error: no slot", {"goal": "g", "model": ScriptedModel()}, False),
     ],
 )

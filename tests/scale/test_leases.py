@@ -335,7 +335,7 @@ def test_a_recall_that_was_answered_ends_no_later_lease() -> None:
             await hoarder.ask()
         await use_up(other, 9)
         recalled_at = anyio.current_time()
-        assert hoarder.heard.count["Recalled"] == 1
+        assert hoarder.heard.count["LeasesRecalled"] == 1
         await anyio.sleep(0.75)
         for _ in range(15):
             await hoarder.ask()
@@ -344,7 +344,7 @@ def test_a_recall_that_was_answered_ends_no_later_lease() -> None:
             hoarder.heard.held_up = True
             tasks.start_soon(use_up, other, 9)
             await anyio.sleep_until(recalled_at + 1.0)
-            assert hoarder.heard.count["Recalled"] == 2
+            assert hoarder.heard.count["LeasesRecalled"] == 2
             tasks.start_soon(use_up, hoarder, 2)
             await anyio.sleep(1.0)
             hoarder.heard.goes_on()

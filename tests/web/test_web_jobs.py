@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from project import DEADLINE_S, wait_until
-from project import WebProject as Folder
+from project import Project as Folder
 from ui_server import Client, with_server
 
 from agentest.store.runs.folder import list_stored_runs

@@ -67,7 +67,7 @@ class ConversationJudge(CriterionGrader):
         return judge_messages(conversation_context(background_of(self.facts, goal, turns), turns), question)
 
 
-class JudgedGoal(BaseModel):
+class Goal(BaseModel):
     """A goal of the user, and whether it was reached."""
 
     model_config = WITHOUT_DESCRIPTION
@@ -77,12 +77,12 @@ class JudgedGoal(BaseModel):
     reached: Literal["yes", "no"]
 
 
-class JudgedGoals(BaseModel):
+class Goals(BaseModel):
     """The goals of the user, and which were reached."""
 
     model_config = WITHOUT_DESCRIPTION
 
-    goals: Annotated[list[JudgedGoal], Field(min_length=1)]
+    goals: Annotated[list[Goal], Field(min_length=1)]
 
     def share(self) -> float:
         return sum(goal.reached == "yes" for goal in self.goals) / len(self.goals)
@@ -95,7 +95,7 @@ class TaskSuccess(ConversationJudge):
 
     async def _score(self, conversation: Conversation, panel: JudgePanel, last: int) -> MetricResult:
         messages = self._messages(conversation, goals_question())
-        return _task_success_score(await panel.ask(messages, JudgedGoals, last), panel.samples)
+        return _task_success_score(await panel.ask(messages, Goals, last), panel.samples)
 
 
 class _Properties(ConversationJudge):
@@ -155,7 +155,7 @@ def _as_rubrics(properties: Mapping[str, str]) -> tuple[Rubric, ...]:
     return tuple(Rubric(name, RubricContent(text)) for name, text in properties.items())
 
 
-def _task_success_score(sampled: Sampled[JudgedGoals], sample_count: int) -> Score | Unscored:
+def _task_success_score(sampled: Sampled[Goals], sample_count: int) -> Score | Unscored:
     """Return the mean share, with the goals of the sample closest to it."""
     answers = sampled.answers
     if not answers:
@@ -167,7 +167,7 @@ def _task_success_score(sampled: Sampled[JudgedGoals], sample_count: int) -> Sco
     return Score(value, _reason(shown), shares if sample_count > 1 else (), goals)
 
 
-def _reason(answer: JudgedGoals) -> str:
+def _reason(answer: Goals) -> str:
     missed = [f"{one.goal}: {one.reason}" for one in answer.goals if one.reached == "no"]
     if missed:
         return "not reached: " + "; ".join(missed)
