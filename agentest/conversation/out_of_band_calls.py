@@ -38,8 +38,8 @@ from agentest.support.replacing import replace
 from agentest.support.trace_context import TraceContext, in_turn
 
 _SERVED = (
-    "give all tools of the agent the address of the mock server ({{mcp_url}}, {{rest_url}}; google-adk's "
-    "server takes the plugin agentest_adk.MockTools)"
+    "give all tools of the agent the address of the mock server ({{mcp_url}}, {{rest_url}}; for "
+    "google-adk's server: --extra_plugins agentest_adk.MockTools)"
 )
 _IN_PROCESS = "lead all tools of the agent to the mocks (agentest.mocks)"
 _HANDED_OVER = "have the agent hand the call to its caller (a handler: ctx.resolve_tool)"
