@@ -89,3 +89,10 @@ NAMED_IN_CODE = [
 def test_types_that_handlers_metrics_and_tests_name(name: str) -> None:
     """What a mock, a metric, an agent's handler and a test receive is public under its own name."""
     assert PUBLIC["agentest"][name].__name__ == name
+
+
+def test_the_former_name_of_a_package_works_and_warns() -> None:
+    """Code that imports from `agentest.evalset` goes on for one version."""
+    former = import_module("agentest.evalset")
+    with pytest.warns(DeprecationWarning, match="is now agentest.adk"):
+        assert former.EvalSet is PUBLIC["agentest.adk"]["EvalSet"]
