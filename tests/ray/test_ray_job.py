@@ -137,7 +137,7 @@ def test_a_job_leaves_its_results_where_they_stay(dashboard: str, folder: str, n
     # Neither what the dashboard shows nor any file of Ray's has a key:
     pages = ["api/jobs/", *(f"api/v0/{what}?detail=1" for what in SHOWN)]
     told = "".join(shown(f"{dashboard}/{page}") for page in pages)
-    assert '"Host"' in told
+    assert '"WorkerActor"' in told
     assert not [form for secret in (KEY, OF_HEAD) for form in spellings(secret) if form in told]
     assert files_with([KEY, OF_HEAD], Path(folder)) == []
     printed = "".join(path.read_text() for path in Path(folder).glob("session_2*/logs/worker*.out"))
