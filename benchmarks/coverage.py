@@ -14,7 +14,7 @@ from math import comb
 from random import Random
 from typing import Any
 
-from agentest.support.statistics.intervals import Interval, clustered_mean, clustered_share, wilson
+from agentest.support.statistics.intervals import ConfidenceInterval, clustered_mean, clustered_share, wilson
 
 _SIZES = (3, 5, 10, 20, 50)
 _RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
@@ -36,7 +36,7 @@ _SCORES = {
 """Values and weights that a conversation's level is drawn from; its turns lie around it."""
 
 
-def _holds(found: Interval | None, truth: float) -> bool:
+def _holds(found: ConfidenceInterval | None, truth: float) -> bool:
     return found is not None and found.low - _ROUNDING <= truth <= found.high + _ROUNDING
 
 
@@ -48,7 +48,7 @@ def _of_rate(n: int, rate: float) -> float:
     return sum(chances)
 
 
-def _drawn(draw: Callable[[], Interval | None], truth: float, samples: int) -> dict[str, float]:
+def _drawn(draw: Callable[[], ConfidenceInterval | None], truth: float, samples: int) -> dict[str, float]:
     found = [draw() for _ in range(samples)]
     widths = [each.high - each.low for each in found if each]
     return {
@@ -57,12 +57,16 @@ def _drawn(draw: Callable[[], Interval | None], truth: float, samples: int) -> d
     }
 
 
-def _run(random: Random, rate: Callable[[Random], float], scenarios: int, each: int) -> Interval | None:
+def _run(
+    random: Random, rate: Callable[[Random], float], scenarios: int, each: int
+) -> ConfidenceInterval | None:
     rates = [rate(random) for _ in range(scenarios)]
     return clustered_share([(sum(random.random() < one for _ in range(each)), each) for one in rates])
 
 
-def _scores(random: Random, values: tuple[int, ...], weights: tuple[int, ...], n: int) -> Interval | None:
+def _scores(
+    random: Random, values: tuple[int, ...], weights: tuple[int, ...], n: int
+) -> ConfidenceInterval | None:
     """Of n conversations of four turns: each turn is at the conversation's level, or drawn anew."""
     held = []
     for level in random.choices(values, weights, k=n):

@@ -108,7 +108,7 @@ class CommandClient:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
         env = with_own(values.environment, {name: as_text(value) for name, value in env.items()})
-        program = await Program.start(Invocation(words=words, env=env, cwd=self._cwd), self._reaper)
+        program = await Program.start(CommandLine(words=words, env=env, cwd=self._cwd), self._reaper)
         note_request(stays_open=self._input == "jsonl")
         return program
 
@@ -225,7 +225,7 @@ class CommandConversation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class CommandLine:
     """A program to start, with its arguments. No shell is involved."""
 
     words: Sequence[str]
@@ -262,7 +262,7 @@ class Program:
         self._input: asyncio.WriteTransport
 
     @classmethod
-    async def start(cls, invocation: Invocation, reaper: Reaper) -> Self:
+    async def start(cls, invocation: CommandLine, reaper: Reaper) -> Self:
         """Start a program.
 
         Raises AgentError if it cannot be started. Raises CannotSend if the arguments are too long or if this
@@ -384,7 +384,7 @@ def _cannot_start(name: str) -> str:
     return f"the command {name!r} cannot be started"
 
 
-async def _open_process(invocation: Invocation, pipes: Sequence[int]) -> Process:
+async def _open_process(invocation: CommandLine, pipes: Sequence[int]) -> Process:
     stdin, stdout, stderr = pipes
     try:
         return await anyio.open_process(

@@ -26,7 +26,7 @@ Key = tuple[str, str] | str
 """Identifies a scenario in plans and results: a case by its set's id and its own, others by name."""
 
 
-class Level(StrEnum):
+class CoverageLevel(StrEnum):
     """The columns of a test matrix."""
 
     UNIT = "unit"
@@ -45,7 +45,7 @@ class PlacedScenario:
     paths: tuple[str, ...]
     status: Status | None
     """The worst status of its results; None without results."""
-    levels: tuple[Level, ...] = (Level.UNIT,)
+    levels: tuple[CoverageLevel, ...] = (CoverageLevel.UNIT,)
     own_path: str = ""
     """For a case that names no path: its id, which serves as a path of its own."""
 
@@ -84,18 +84,23 @@ def place_result_case(entry: StoredEntry, case: CaseId, status: Status | None) -
     return _placed(scenario.name, f"{scenario.file}:{scenario.line}", scenario.tags, case, level, status)
 
 
-def _default_level(*, is_case: bool, scripted: bool) -> Level:
+def _default_level(*, is_case: bool, scripted: bool) -> CoverageLevel:
     if not scripted:
-        return Level.SCENARIO
-    return Level.INTEGRATION if is_case else Level.UNIT
+        return CoverageLevel.SCENARIO
+    return CoverageLevel.INTEGRATION if is_case else CoverageLevel.UNIT
 
 
 def _placed(
-    name: str, where: str, tags: tuple[str, ...], case: CaseId | None, level: Level, status: Status | None
+    name: str,
+    where: str,
+    tags: tuple[str, ...],
+    case: CaseId | None,
+    level: CoverageLevel,
+    status: Status | None,
 ) -> PlacedScenario:
     task, path, own = _position_by_id(case) if case else ("", "", "")
     tasks, paths = _named(tags, TASK, where) or _one(task), _named(tags, PATH, where) or _one(path)
-    levels = tuple(each for each in Level if each in tags) or (level,)
+    levels = tuple(each for each in CoverageLevel if each in tags) or (level,)
     return PlacedScenario(name, where, tasks, paths, status, levels, "" if paths else own)
 
 
@@ -184,12 +189,12 @@ class Coverage:
         }
 
     @property
-    def levels(self) -> dict[tuple[str, str], dict[Level, tuple[PlacedScenario, ...]]]:
+    def levels(self) -> dict[tuple[str, str], dict[CoverageLevel, tuple[PlacedScenario, ...]]]:
         """Map each covered task and path to its unit, integration, and scenario tests; () for none."""
-        found: dict[tuple[str, str], dict[Level, tuple[PlacedScenario, ...]]] = {}
+        found: dict[tuple[str, str], dict[CoverageLevel, tuple[PlacedScenario, ...]]] = {}
         for scenario in self.scenarios:
             for cell in product(scenario.tasks, scenario.all_paths):
-                row = found.setdefault(cell, dict.fromkeys(Level, ()))
+                row = found.setdefault(cell, dict.fromkeys(CoverageLevel, ()))
                 for level in scenario.levels:
                     row[level] += (scenario,)
         order = [*self.cells, *found]

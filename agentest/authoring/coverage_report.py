@@ -11,7 +11,14 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from agentest.authoring.coverage import Coverage, CoveredShare, Level, PlacedScenario, ToolUsage, worst
+from agentest.authoring.coverage import (
+    Coverage,
+    CoverageLevel,
+    CoveredShare,
+    PlacedScenario,
+    ToolUsage,
+    worst,
+)
 from agentest.domain.results import Status
 from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, Printer, line
 from agentest.support.json_text import json_document
@@ -23,7 +30,7 @@ _CELL, _GAP = 5, 3
 _ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️", None: "❔"}
 _IN_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|`*[]\\~$\n\r"})
 _LEVELS = "Unit, integration and scenario tests"
-_LEVEL_HEAD = ("task", "path", *(level.title() for level in Level))
+_LEVEL_HEAD = ("task", "path", *(level.title() for level in CoverageLevel))
 _HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
 
 
@@ -87,11 +94,11 @@ def _level_table(coverage: Coverage, printer: Printer) -> Table:
 
 def _levels_line(coverage: Coverage) -> str:
     rows = coverage.levels.values()
-    have = {level: sum(bool(row[level]) for row in rows) for level in Level}
-    verb = "has" if have[Level.UNIT] == 1 else "have"
+    have = {level: sum(bool(row[level]) for row in rows) for level in CoverageLevel}
+    verb = "has" if have[CoverageLevel.UNIT] == 1 else "have"
     return (
-        f"{count(len(rows), 'path')}: {have[Level.UNIT]} {verb} a unit test, "
-        f"{have[Level.INTEGRATION]} an integration test, {have[Level.SCENARIO]} a scenario test"
+        f"{count(len(rows), 'path')}: {have[CoverageLevel.UNIT]} {verb} a unit test, "
+        f"{have[CoverageLevel.INTEGRATION]} an integration test, {have[CoverageLevel.SCENARIO]} a scenario test"
     )
 
 

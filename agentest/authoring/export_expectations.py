@@ -69,7 +69,7 @@ def find(held: Iterable[ExportedConversation], root: Path, started: float) -> Fo
         started: start of the run, in seconds since 1970.
     """
     wanted = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in held)
-    files = _Files(root, started)
+    files = _RunFiles(root, started)
     says: dict[tuple[str, str], ScenarioExpectations] = {}
     notes: list[str] = []
     for file, name, eval_id in wanted:
@@ -80,7 +80,7 @@ def find(held: Iterable[ExportedConversation], root: Path, started: float) -> Fo
     return FoundExpectations(says, (*notes, *files.notes))
 
 
-class _Files:
+class _RunFiles:
     """The files of a run, each read once. `notes` lists files that have changed since."""
 
     def __init__(self, root: Path, started: float) -> None:

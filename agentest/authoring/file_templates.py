@@ -44,7 +44,7 @@ def demo_config(port: int) -> str:
     origin = f"http://127.0.0.1:{port}"
     server = {"command": f"python demo_agent.py --port {port}", "ready": f"{origin}/health"}
     agent = {"name": "demo", "endpoint": f"{origin}/v1/chat/completions", "server": server}
-    return _config(agent, (), "")
+    return _config_text(agent, (), "")
 
 
 def found_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
@@ -54,7 +54,7 @@ def found_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
         settings: the settings under `agent`. They may come from a server, so `${VAR}` in them is escaped.
         remarks: remarks about the agent, one sentence each.
     """
-    return _config(_without_variables(settings), remarks, _CREDENTIALS + _SERVER)
+    return _config_text(_without_variables(settings), remarks, _CREDENTIALS + _SERVER)
 
 
 def placeholder_config() -> str:
@@ -63,7 +63,7 @@ def placeholder_config() -> str:
         "Write where your agent listens. Where it does not speak chat completions it needs a `type`: with",
         "the agent running, `agentest doctor` looks at what answers there, and says which.",
     )
-    return _config({"endpoint": PLACEHOLDER}, remarks, _CREDENTIALS + _SERVER)
+    return _config_text({"endpoint": PLACEHOLDER}, remarks, _CREDENTIALS + _SERVER)
 
 
 def github_workflow(folder: PurePosixPath) -> str:
@@ -84,7 +84,7 @@ def _placed(text: str, mark: str, where: str, folder: PurePosixPath) -> str:
     return text.replace("FOLDER", "" if is_root else f"{folder}/")
 
 
-def _config(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str) -> str:
+def _config_text(agent: Mapping[str, Any], remarks: tuple[str, ...], hints: str) -> str:
     """Return a configuration with comments. Each remark is a comment above the agent."""
     comments = "".join(f"# {clean(remark)}\n" for remark in remarks)
     settings = yaml.safe_dump({"agent": dict(agent)}, sort_keys=False, allow_unicode=True, width=1000)

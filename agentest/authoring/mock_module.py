@@ -68,7 +68,7 @@ def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
     Args:
         stem: file name without `.py`, which is also the name of the folder of long answers.
     """
-    files = _Files(f"{stem}_answers")
+    files = _AnswerFiles(f"{stem}_answers")
     names = _function_names(tools)
     mocks = [mock_of(tool, name, files) for tool, name in zip(tools, names, strict=True)]
     used = _with_needs({name for mock in mocks for name in mock.names})
@@ -143,7 +143,7 @@ def _function_names(tools: Sequence[RecordedTool]) -> list[str]:
     return names
 
 
-class _Files:
+class _AnswerFiles:
     """Long answers by path."""
 
     def __init__(self, folder: str) -> None:

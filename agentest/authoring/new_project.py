@@ -10,8 +10,15 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 from zlib import crc32
 
-from agentest.authoring import file_templates
 from agentest.authoring.endpoint_detection import DetectedAgent, detect_agent
+from agentest.authoring.file_templates import (
+    demo_config,
+    found_config,
+    github_workflow,
+    gitlab_job,
+    placeholder_config,
+    template,
+)
 from agentest.config.config import Config
 from agentest.config.file import NAMES
 from agentest.scenarios.discovery import search
@@ -118,14 +125,12 @@ def _project(
     else:
         yield write_new(folder / CONFIG, _config(wish, folder, agent), _about_config(wish, agent))
     if wish.demo:
-        yield write_new(
-            folder / DEMO_AGENT, file_templates.template(DEMO_AGENT), "a small agent, to try things on"
-        )
+        yield write_new(folder / DEMO_AGENT, template(DEMO_AGENT), "a small agent, to try things on")
     scenario = next(iter(_scenarios(folder)), None)
     if scenario and scenario != folder / FIRST:
         yield WrittenFile(path=scenario, deed=FileAction.STAYS, about="there are scenarios")
     else:
-        text = file_templates.template("demo.sim.txt" if wish.demo else "first.sim.txt")
+        text = template("demo.sim.txt" if wish.demo else "first.sim.txt")
         yield write_new(folder / FIRST, text, "what users do, and what must happen")
 
 
@@ -139,12 +144,8 @@ def _scenarios(folder: Path) -> tuple[Path, ...]:
 
 def _config(wish: InitRequest, folder: Path, agent: DetectedAgent | None) -> str:
     if wish.demo:
-        return file_templates.demo_config(port_for(folder))
-    return (
-        file_templates.found_config(agent.settings, agent.remarks)
-        if agent
-        else file_templates.placeholder_config()
-    )
+        return demo_config(port_for(folder))
+    return found_config(agent.settings, agent.remarks) if agent else placeholder_config()
 
 
 def _about_config(wish: InitRequest, agent: DetectedAgent | None) -> str:
@@ -159,11 +160,11 @@ def _ci(ci: CiName | None, folder: Path) -> Iterator[WrittenFile]:
     root = _repository_root(folder)
     place = PurePosixPath(folder.relative_to(root).as_posix())
     if ci == "github":
-        path, text = root / ".github/workflows/agentest.yml", file_templates.github_workflow(place)
+        path, text = root / ".github/workflows/agentest.yml", github_workflow(place)
     else:
         taken = (root / ".gitlab-ci.yml").exists() and not _is_written_by_agentest(root / ".gitlab-ci.yml")
         path = root / (".gitlab/agentest.gitlab-ci.yml" if taken else ".gitlab-ci.yml")
-        text = file_templates.gitlab_job(place)
+        text = gitlab_job(place)
     yield write_new(path, text, "runs the scenarios for every change")
 
 

@@ -12,14 +12,14 @@ from agentest.calibration.labels import (
     Label,
     LabelledConversation,
     LabelQuestion,
-    Labels,
+    LabelSet,
     Value,
     is_fault,
     shown_value,
 )
 from agentest.domain.metrics import BUILTIN, CRITERIA, Kind
 from agentest.domain.results import Unscored
-from agentest.support.statistics.intervals import Interval, wilson
+from agentest.support.statistics.intervals import ConfidenceInterval, wilson
 
 FEW = 20
 """With fewer labels, the figures say hardly anything."""
@@ -84,7 +84,7 @@ class Share:
         return self.times / self.of if self.of else None
 
     @property
-    def interval(self) -> Interval | None:
+    def interval(self) -> ConfidenceInterval | None:
         return wilson(self.times, self.of)
 
 
@@ -117,7 +117,7 @@ class Figures:
     exact: Share
     within_one: Share | None
     kappa: float | None
-    kappa_interval: Interval | None
+    kappa_interval: ConfidenceInterval | None
     weighted: float | None
     confusion: Mapping[tuple[str, str], int]
     unscored: int
@@ -134,7 +134,7 @@ class Consensus:
     notes: dict[LabelQuestion, str] = field(default_factory=dict)
 
 
-def consensus_of(labels: Labels) -> Consensus:
+def consensus_of(labels: LabelSet) -> Consensus:
     """Return the majority's value for each question."""
     found = Consensus()
     for question, by in labels.by_question().items():
@@ -163,7 +163,7 @@ def _majority_value(values: Sequence[Value]) -> Value | None:
 
 
 def figures_of(
-    metric: str, labels: Labels, consensus: Consensus, answers: Mapping[LabelQuestion, JudgeOutcome]
+    metric: str, labels: LabelSet, consensus: Consensus, answers: Mapping[LabelQuestion, JudgeOutcome]
 ) -> Figures:
     """Compute the figures of one metric.
 
@@ -225,7 +225,7 @@ def _group_by_conversation(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
     return found
 
 
-def _between_people(metric: str, labels: Labels) -> tuple[float | None, int]:
+def _between_people(metric: str, labels: LabelSet) -> tuple[float | None, int]:
     """Compute kappa of fault or no fault over all pairs of people who answered the same question."""
     both = [
         (is_fault(first.value), is_fault(second.value))
@@ -241,7 +241,7 @@ def _sorted_labels(by: Mapping[str, Label]) -> list[Label]:
     return [by[name] for name in sorted(by)]
 
 
-def labelled_metrics(labels: Labels, wanted: Container[str]) -> list[str]:
+def labelled_metrics(labels: LabelSet, wanted: Container[str]) -> list[str]:
     """Return the wanted metrics that have labels, in the order of the table, criteria last.
 
     Metrics count even if people are divided on all of their questions.
@@ -301,7 +301,7 @@ def counted(pairs: Iterable[tuple[bool, bool]]) -> Table:
 
 def kappa_interval(
     clusters: Sequence[Sequence[tuple[bool, bool]]], *, resamples: int = _RESAMPLES, seed: int = _SEED
-) -> Interval | None:
+) -> ConfidenceInterval | None:
     """Return the 95 % interval of Cohen's kappa, or None if kappa is not defined.
 
     The bootstrap draws whole clusters, because the turns of one conversation are correlated. If the data
@@ -321,7 +321,7 @@ def kappa_interval(
         *_kappas_with_unseen_kind(whole, len(tables)),
         *_bootstrap(tables, resamples, Random(seed)),
     ]
-    return Interval(max(-1.0, min(found)), min(1.0, max(found)))
+    return ConfidenceInterval(max(-1.0, min(found)), min(1.0, max(found)))
 
 
 def _kappas_with_unseen_kind(table: Table, clusters: int) -> Iterator[float]:

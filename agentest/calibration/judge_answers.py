@@ -14,7 +14,7 @@ from agentest.calibration.agreement import JudgeAnswer, JudgeOutcome
 from agentest.calibration.labels import (
     LabelledConversation,
     LabelQuestion,
-    Labels,
+    LabelSet,
     Value,
     is_answerable,
     questions_of,
@@ -255,7 +255,7 @@ def _redacted(conversation: LabelledConversation, prepared: Prepared) -> Labelle
 
 
 async def ask_judge(
-    prepared: Prepared, labels: Labels, questions: list[LabelQuestion]
+    prepared: Prepared, labels: LabelSet, questions: list[LabelQuestion]
 ) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
     """Return the judge's answers and usage. Raises UsageError, and KeyboardInterrupt at a first signal.
 
@@ -282,7 +282,7 @@ async def ask_judge(
 
 
 async def _ask_all(
-    session: RunSession, labels: Labels, questions: list[LabelQuestion]
+    session: RunSession, labels: LabelSet, questions: list[LabelQuestion]
 ) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
     prepared, settings = session.prepared, session.settings
     async with AsyncExitStack() as stack:

@@ -14,7 +14,7 @@ from agentest.calibration.labels import (
     Label,
     LabelledConversation,
     LabelQuestion,
-    Labels,
+    LabelSet,
     content_id,
     known_metric,
     parse_value,
@@ -47,7 +47,7 @@ def is_labels(content: bytes) -> bool:
     return isinstance(data, dict) and data.get("type") in ("conversation", "label") and "number" not in data
 
 
-def read_labels(path: Path) -> Labels:
+def read_labels(path: Path) -> LabelSet:
     """Read the conversations and labels of a file. Raises UsageError, which names file and line."""
     return LabelsFile(path).read()
 
@@ -60,9 +60,9 @@ class LabelsFile:
         self._reset()
 
     def _reset(self) -> None:
-        self._known, self._lines, self._reader = b"", 0, _Reader()
+        self._known, self._lines, self._reader = b"", 0, _LabelReader()
 
-    def read(self) -> Labels:
+    def read(self) -> LabelSet:
         """Return the conversations and labels. Raises UsageError, which names file and line."""
         try:
             content = read_user_bytes(self.path, most=None)
@@ -112,11 +112,11 @@ def _object(line: str) -> dict[str, Any]:
     return data
 
 
-class _Reader:
+class _LabelReader:
     """Parse line after line; a label follows its conversation."""
 
     def __init__(self) -> None:
-        self.read = Labels()
+        self.read = LabelSet()
         self._turn_schema: Callable[[Any], str | None] | None = None
 
     def add(self, data: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from agentest.calibration.labels import (
     Label,
     LabelledConversation,
     LabelQuestion,
-    Labels,
+    LabelSet,
     choices,
     is_answerable,
     is_fault,
@@ -154,9 +154,9 @@ class LabellingSession:
     file: LabelsFile
     by: str = ""
 
-    def labels(self) -> Labels:
+    def labels(self) -> LabelSet:
         """Return the file's current content; empty if there is no file. Raises UsageError."""
-        return self.file.read() if self.file.path.exists() else Labels()
+        return self.file.read() if self.file.path.exists() else LabelSet()
 
     def questions(self, metrics: Sequence[str], scenarios: tuple[str, ...] = ()) -> list[LabelQuestion]:
         """Return every question in the order to ask, answered or not."""
@@ -167,7 +167,7 @@ class LabellingSession:
         ]
         return open_questions(chosen, metrics, ())
 
-    def opened(self, question: LabelQuestion, labels: Labels | None = None) -> QuestionView:
+    def opened(self, question: LabelQuestion, labels: LabelSet | None = None) -> QuestionView:
         """Return a question to answer. Raises LookupError if there is no such question."""
         conversation = self.gathered.conversations[question.conversation]
         if question not in questions_of(conversation, [question.metric]) or not is_answerable(
@@ -182,7 +182,7 @@ class LabellingSession:
             question=question, conversation=conversation, times=len(said), mine=said[-1], judge=judge
         )
 
-    def agreement(self, questions: Sequence[LabelQuestion], labels: Labels) -> tuple[int, int]:
+    def agreement(self, questions: Sequence[LabelQuestion], labels: LabelSet) -> tuple[int, int]:
         """Return how many answers are on the judge's side, of how many that a judge has answered, too."""
         said = _labels_of_person(labels, self.by)
         sides = [
@@ -193,7 +193,7 @@ class LabellingSession:
         known = [side for side in sides if side is not None]
         return sum(known), len(known)
 
-    def answered(self, labels: Labels) -> Mapping[LabelQuestion, Label]:
+    def answered(self, labels: LabelSet) -> Mapping[LabelQuestion, Label]:
         """Return the person's last label of each question."""
         return {question: said[-1] for question, said in _labels_of_person(labels, self.by).items()}
 
@@ -214,7 +214,7 @@ class LabellingSession:
         return self.opened(label.question)
 
 
-def _labels_of_person(labels: Labels, by: str) -> dict[LabelQuestion, list[Label]]:
+def _labels_of_person(labels: LabelSet, by: str) -> dict[LabelQuestion, list[Label]]:
     found: dict[LabelQuestion, list[Label]] = {}
     for label in labels.labels:
         if label.by == by:

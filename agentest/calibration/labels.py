@@ -87,7 +87,7 @@ class Label:
 
 
 @dataclass(slots=True)
-class Labels:
+class LabelSet:
     """The content of a labels file."""
 
     conversations: dict[str, LabelledConversation] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from agentest.calibration.agreement import FEW, Figures, Pair, Share, where
 from agentest.calibration.labels import LabelledConversation, LabelQuestion, Value, shown_value
 from agentest.domain.results import ModelUsage, Unscored
 from agentest.support.json_text import Json
-from agentest.support.statistics.intervals import Interval
+from agentest.support.statistics.intervals import ConfidenceInterval
 from agentest.support.text import count, shortened
 
 _SHOWN = 20
@@ -70,7 +70,7 @@ def _share(share: Share) -> str:
     return f"{share.value:.0%} ({share.times} of {share.of}; 95 % {_percent(share.interval)})"
 
 
-def _percent(interval: Interval) -> str:
+def _percent(interval: ConfidenceInterval) -> str:
     return f"{interval.low:.0%} to {interval.high:.0%}"
 
 
@@ -179,7 +179,7 @@ def _share_json(share: Share) -> Json:
     return {"value": share.value, "times": share.times, "of": share.of, **_ends(share.interval)}
 
 
-def _ends(interval: Interval | None) -> Json:
+def _ends(interval: ConfidenceInterval | None) -> Json:
     return {"low": interval.low if interval else None, "high": interval.high if interval else None}
 
 

@@ -20,7 +20,7 @@ from agentest.calibration.agreement import (
 )
 from agentest.calibration.judge_answers import ask_judge, judge_requests, prepare_judge, run_metrics
 from agentest.calibration.label_file import read_labels
-from agentest.calibration.labels import LabelQuestion, Labels
+from agentest.calibration.labels import LabelQuestion, LabelSet
 from agentest.calibration.report import CalibrationResult, as_json, as_text
 from agentest.cli.label import chosen_metrics
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
@@ -42,7 +42,7 @@ from agentest.support.text import count
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CalibrateOptions:
     """Options of `agentest calibrate`."""
 
     labels: Path
@@ -52,7 +52,7 @@ class Wish:
     as_json: bool = False
 
 
-def calibrate(options: Wish, request: RunRequest) -> ExitCode:
+def calibrate(options: CalibrateOptions, request: RunRequest) -> ExitCode:
     """Ask the judge the labelled questions and print the agreement. Raises UsageError."""
     wanted = chosen_metrics(options.metrics)
     labels = read_labels(options.labels)
@@ -84,11 +84,11 @@ def calibrate(options: Wish, request: RunRequest) -> ExitCode:
     return ExitCode.PASSED
 
 
-def _not_written_note(options: Wish) -> str:
+def _not_written_note(options: CalibrateOptions) -> str:
     return "; nothing was written" if options.write else ""
 
 
-def _no_labels_message(options: Wish, labels: Labels) -> str:
+def _no_labels_message(options: CalibrateOptions, labels: LabelSet) -> str:
     if not labels.labels:
         return (
             f"{options.labels} holds no label; give some: agentest label RESULTS --to {options.labels.name}"
@@ -101,7 +101,7 @@ def _no_labels_message(options: Wish, labels: Labels) -> str:
 def _result(
     prepared: Prepared,
     metrics: Iterable[str],
-    labels: Labels,
+    labels: LabelSet,
     consensus: Consensus,
     answers: dict[LabelQuestion, JudgeOutcome],
     usage: ModelUsage,

@@ -52,7 +52,7 @@ _THIS_RUN = "this run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class CompareOptions:
     """Options of `agentest compare`."""
 
     base: str | None = None
@@ -64,7 +64,7 @@ class Wish:
     fail_on_regression: bool = False
 
 
-def compare_runs(options: Wish, place: RunFolders) -> ExitCode:
+def compare_runs(options: CompareOptions, place: RunFolders) -> ExitCode:
     """Compare runs, write the comparison, and return FAILED if a regression counts as a failure.
 
     Raises UsageError.
@@ -226,7 +226,7 @@ def write_comparison(against: RunComparison, folder: Path) -> None:
     write_atomically(folder / COMPARISON, as_json(against.comparisons[0]).encode())
 
 
-def _of_runs(options: Wish, place: RunFolders) -> Comparison:
+def _of_runs(options: CompareOptions, place: RunFolders) -> Comparison:
     base, new = _run_files(options, place)
     before = read_run(base, run_label(base, place))
     if base.resolve() == new.resolve():
@@ -237,7 +237,7 @@ def _of_runs(options: Wish, place: RunFolders) -> Comparison:
     return compare_measured_runs(before, read_run(new, run_label(new, place)))
 
 
-def _of_agents(options: Wish, place: RunFolders) -> list[Comparison]:
+def _of_agents(options: CompareOptions, place: RunFolders) -> list[Comparison]:
     if options.new:
         raise UsageError("--agents compares the agents of one run: leave NEW out")
     path = run_at(options.base or "latest", place, options.config)
@@ -250,7 +250,7 @@ def _of_agents(options: Wish, place: RunFolders) -> list[Comparison]:
     return compare_agents(run)
 
 
-def _run_files(options: Wish, place: RunFolders) -> tuple[Path, Path]:
+def _run_files(options: CompareOptions, place: RunFolders) -> tuple[Path, Path]:
     if options.base:
         new = run_at(options.new or "latest", place, options.config)
         return run_at(options.base, place, options.config), new
@@ -289,7 +289,7 @@ def _comparable_runs(folder: Path) -> Iterator[StoredRunFolder]:
             yield run
 
 
-def _fails_on_regression(options: Wish, place: RunFolders) -> bool:
+def _fails_on_regression(options: CompareOptions, place: RunFolders) -> bool:
     """Return `fail_on_regression` of the configuration; False if the configuration cannot be loaded."""
     try:
         path = place.path(options.config) if options.config else find_config(place.root)
@@ -300,7 +300,7 @@ def _fails_on_regression(options: Wish, place: RunFolders) -> bool:
         return False
 
 
-def _output(comparisons: Sequence[Comparison], options: Wish, place: RunFolders) -> None:
+def _output(comparisons: Sequence[Comparison], options: CompareOptions, place: RunFolders) -> None:
     if options.output:
         path = place.path(options.output)
         try:
@@ -313,7 +313,7 @@ def _output(comparisons: Sequence[Comparison], options: Wish, place: RunFolders)
         Output(sys.stdout).write_bytes(_formatted(comparisons, options))
 
 
-def _formatted(comparisons: Sequence[Comparison], options: Wish) -> str:
+def _formatted(comparisons: Sequence[Comparison], options: CompareOptions) -> str:
     if options.form == "json":
         documents = [source(as_json(each)) for each in comparisons]
         return f"[{','.join(documents)}]\n" if options.agents else documents[0]

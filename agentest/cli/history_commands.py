@@ -59,11 +59,11 @@ def show(run: str, cwd: Path | None, config: Path | None, **chosen: Any) -> int:
 
     def go() -> int:
         from agentest.cli.run_lookup import run_at
-        from agentest.cli.stored_runs import Wish
+        from agentest.cli.stored_runs import ShowOptions
         from agentest.cli.stored_runs import report_stored_run as shown
 
         place = enter_place(cwd, config)
-        return shown(run_at(run, place, config), Wish(**chosen), place)
+        return shown(run_at(run, place, config), ShowOptions(**chosen), place)
 
     return exit_status_of(go)
 
@@ -113,9 +113,11 @@ def compare(base: str | None, new: str | None, cwd: Path | None, config: Path | 
     """
 
     def go() -> int:
-        from agentest.cli.comparison import Wish, compare_runs
+        from agentest.cli.comparison import CompareOptions, compare_runs
 
-        return compare_runs(Wish(base=base, new=new, config=config, **chosen), enter_place(cwd, config))
+        return compare_runs(
+            CompareOptions(base=base, new=new, config=config, **chosen), enter_place(cwd, config)
+        )
 
     return exit_status_of(go)
 
@@ -135,10 +137,10 @@ def merge(runs: tuple[str, ...], cwd: Path | None, config: Path | None, **chosen
     """
 
     def go() -> int:
-        from agentest.cli.merge import Wish
+        from agentest.cli.merge import MergeOptions
         from agentest.cli.merge import merge as merged
 
-        return merged(Wish(runs=runs, **chosen), enter_place(cwd, config), config)
+        return merged(MergeOptions(runs=runs, **chosen), enter_place(cwd, config), config)
 
     return exit_status_of(go)
 
@@ -171,13 +173,13 @@ def label(results: str, cwd: Path | None, config: Path | None, to: Path, **chose
     """
 
     def go() -> int:
-        from agentest.cli.label import Wish
+        from agentest.cli.label import LabelOptions
         from agentest.cli.label import label as run
         from agentest.cli.run_lookup import run_at
 
         place = enter_place(cwd, config)
         request = build_request(place, config, offline=True)
-        return run(Wish(results=run_at(results, place, config), to=place.path(to), **chosen), request)
+        return run(LabelOptions(results=run_at(results, place, config), to=place.path(to), **chosen), request)
 
     return exit_status_of(go)
 
@@ -205,10 +207,12 @@ def calibrate(labels: Path, cwd: Path | None, config: Path | None, **options: An
     chosen = {key: options.pop(key) for key in ("judge", "metrics", "write", "as_json")}
 
     def go() -> int:
-        from agentest.cli.calibrate import Wish
+        from agentest.cli.calibrate import CalibrateOptions
         from agentest.cli.calibrate import calibrate as run
 
         place = enter_place(cwd, config)
-        return run(Wish(labels=place.path(labels), **chosen), build_request(place, config, **options))
+        return run(
+            CalibrateOptions(labels=place.path(labels), **chosen), build_request(place, config, **options)
+        )
 
     return exit_status_of(go)

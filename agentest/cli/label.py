@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agentest.calibration.conversations_to_label import gather_conversations, scenarios_of
 from agentest.calibration.label_file import LabelWriter, read_labels
-from agentest.calibration.labels import Labels, metrics_named
+from agentest.calibration.labels import LabelSet, metrics_named
 from agentest.calibration.terminal_labelling import Dialogue, open_questions
 from agentest.cli.chat import stdin_reader
 from agentest.scenarios.discovery import matches_name
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LabelOptions:
     """Options of `agentest label`."""
 
     results: Path
@@ -36,7 +36,7 @@ class Wish:
     by: str = ""
 
 
-def label(options: Wish, request: RunRequest) -> ExitCode:
+def label(options: LabelOptions, request: RunRequest) -> ExitCode:
     """Ask the open questions in the terminal and store each label. Raises UsageError."""
     if sys.stdin is None:
         raise UsageError("label reads what you type from the standard input, which is closed")
@@ -53,7 +53,7 @@ def label(options: Wish, request: RunRequest) -> ExitCode:
         raise UsageError(
             _no_conversations_message(options, [each.scenario for each in gathered.conversations.values()])
         )
-    known = read_labels(options.to) if options.to.exists() else Labels()
+    known = read_labels(options.to) if options.to.exists() else LabelSet()
     answered = {each.question for each in known.labels if each.by == options.by}
     questions = open_questions(chosen.values(), metrics, answered)
     shown = path_from(request.here or request.root, options.to)
@@ -85,7 +85,7 @@ def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"--metric: {error}") from None
 
 
-def _no_conversations_message(options: Wish, names: Sequence[str]) -> str:
+def _no_conversations_message(options: LabelOptions, names: Sequence[str]) -> str:
     if not names:
         return f"{options.results} holds no conversation that could be labelled"
     hint = did_you_mean(options.scenarios[0], set(names))

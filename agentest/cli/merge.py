@@ -40,7 +40,7 @@ _DEFAULT_KEEP_RUNS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class MergeOptions:
     """Options of `agentest merge`."""
 
     runs: tuple[str, ...]
@@ -51,7 +51,7 @@ class Wish:
 
 
 def merge(
-    options: Wish, place: RunFolders, config: Path | None, environ: Mapping[str, str] = os.environ
+    options: MergeOptions, place: RunFolders, config: Path | None, environ: Mapping[str, str] = os.environ
 ) -> ExitCode:
     """Merge several runs into one and write its reports.
 
@@ -87,7 +87,7 @@ def _settings(place: RunFolders, config: Path | None, environ: Mapping[str, str]
         return None
 
 
-def _reports(options: Wish, settings: Config | None, place: RunFolders) -> tuple[ReportRequest, ...]:
+def _reports(options: MergeOptions, settings: Config | None, place: RunFolders) -> tuple[ReportRequest, ...]:
     """Return the requested reports, or those of the configuration. Raises UsageError."""
     try:
         requested = parse_reports(options.reporters, place.here)
@@ -147,7 +147,7 @@ def _write_reports(
     whole: MergedRun,
     keeping: RunOutput,
     reports: Sequence[ReportRequest],
-    options: Wish,
+    options: MergeOptions,
     place: RunFolders,
     environ: Mapping[str, str],
 ) -> ExitCode:

@@ -13,7 +13,7 @@ from agentest.cli.run_output import ANSWERS
 from agentest.domain.events import ConversationFinished
 from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ConversationResult, ScenarioResult, Status
-from agentest.domain.shards import Part, Shard, split
+from agentest.domain.shards import Shard, ShardedRun, split
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
 from agentest.runner.fingerprints import with_fingerprints
@@ -122,7 +122,7 @@ def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> 
 def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
     """Return the run as a shard that contains the named scenarios."""
     plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
-    part = Part(
+    part = ShardedRun(
         shard=shard,
         split_by=split_by,
         scenarios={name: at for name, at in _places(prepared.plan).items() if name in names},

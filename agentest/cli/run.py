@@ -57,11 +57,13 @@ def run_once(
     against = open_comparison(prepared, kind)
     with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
         processes = process_count(prepared)
-        return _Run(limit_concurrency(prepared, processes), kind, environ, keeping, against).run(processes)
+        return _StartingRun(limit_concurrency(prepared, processes), kind, environ, keeping, against).run(
+            processes
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _StartingRun:
     """One run that is starting: its plan, its folder and its comparison."""
 
     prepared: Prepared

@@ -35,7 +35,7 @@ _NUMBER_COLUMNS = range(3, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ShowOptions:
     """Options of `agentest show`."""
 
     scenarios: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Wish:
 
 
 def report_stored_run(
-    path: Path, options: Wish, place: RunFolders, environ: Mapping[str, str] = os.environ
+    path: Path, options: ShowOptions, place: RunFolders, environ: Mapping[str, str] = os.environ
 ) -> ExitCode:
     """Report a past run again and return its exit status. Raises UsageError."""
     record = read_record(path.parent)

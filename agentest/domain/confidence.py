@@ -23,7 +23,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import TimeSpent, Turn, UnfinishedTurn, Usage, unanswered
 from agentest.domain.verdict import conversation_passed, conversation_status
 from agentest.support.statistics.intervals import (
-    Interval,
+    ConfidenceInterval,
     clustered_mean,
     clustered_share,
     pass_hat_k,
@@ -124,7 +124,7 @@ def _is_yes_or_no(clusters: Sequence[Sequence[float]]) -> bool:
     return all(value in _YES_OR_NO for values in clusters for value in values)
 
 
-def _figure(value: float, n: int, found: Interval | None) -> Figure:
+def _figure(value: float, n: int, found: ConfidenceInterval | None) -> Figure:
     return Figure(value, n, found.low, found.high) if found else Figure(value, n)
 
 

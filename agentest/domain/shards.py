@@ -22,7 +22,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ShardedRun:
     """The run that a shard belongs to. The shards of one run differ only in number and scenarios."""
 
     shard: Shard

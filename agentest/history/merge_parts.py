@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from agentest.domain.results import ReasonKind
-from agentest.domain.shards import Part
+from agentest.domain.shards import ShardedRun
 from agentest.store.runs.finished_parts import FinishedParts, Place, read_finished
 from agentest.store.runs.folder import JOURNAL, StoredRunFolder, run_file
 from agentest.store.runs.record import RECORD, RunKind, RunRecord, read_record
@@ -187,7 +187,7 @@ def _part(folder: Path) -> MergedPart:
     return MergedPart(folder=folder, record=record)
 
 
-def _shards(parts: Sequence[MergedPart]) -> Iterator[Part]:
+def _shards(parts: Sequence[MergedPart]) -> Iterator[ShardedRun]:
     return (part.record.part for part in parts if part.record.part)
 
 

@@ -28,7 +28,7 @@ from agentest.judging.questions import (
     share_evidence,
 )
 from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import Problem
+from agentest.models.structured_output import AnswerProblem
 from agentest.scenarios.model import Criterion
 from agentest.support.errors import ModelError
 from agentest.support.text import shortened
@@ -140,25 +140,25 @@ class Judge:
         ]
         return {each: usable_answers([answers[each] for answers in picks]) for each in questions}
 
-    def _picked(self, sample: BaseModel | Problem, question: JudgeQuestion, *, by_turn: bool) -> Any:
+    def _picked(self, sample: BaseModel | AnswerProblem, question: JudgeQuestion, *, by_turn: bool) -> Any:
         """Return the answer to one of several questions; a problem with this answer alone names the model."""
-        if isinstance(sample, Problem):
+        if isinstance(sample, AnswerProblem):
             return sample
         own = pick_answer(sample, question, by_turn=by_turn)
-        if not isinstance(own, Problem):
+        if not isinstance(own, AnswerProblem):
             return own
-        return Problem(f"model {self.model.name} gave no usable answer to this question: {own.text}")
+        return AnswerProblem(f"model {self.model.name} gave no usable answer to this question: {own.text}")
 
     async def _sample(
         self, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
-    ) -> list[Any | Problem]:
+    ) -> list[Any | AnswerProblem]:
         numbers = range(self.first_sample, self.first_sample + self.samples)
         return await ask_samples(self.model, messages, shape, key, numbers)
 
 
 async def ask_samples(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey, numbers: Iterable[int]
-) -> list[Any | Problem]:
+) -> list[Any | AnswerProblem]:
     """Return the answer or problem of each sample, in the order of their numbers. Never raises."""
     return await run_concurrently(
         [partial(ask_model, model, messages, shape, replace(key, sample=n)) for n in numbers]
@@ -167,14 +167,14 @@ async def ask_samples(
 
 async def ask_model(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
-) -> Any | Problem:
+) -> Any | AnswerProblem:
     """Return a model's answer, or its problem. Never raises."""
     try:
         return await model.ask(messages, shape, key)
     except ModelError as error:
-        return Problem(str(error))
+        return AnswerProblem(str(error))
     except Exception as error:  # noqa: BLE001 - an error in a model adapter costs one answer, not the run
-        return Problem(f"internal error: {type(error).__name__}: {error}")
+        return AnswerProblem(f"internal error: {type(error).__name__}: {error}")
 
 
 def usable_answers(samples: Sequence[Any]) -> SampledAnswers:
@@ -183,8 +183,8 @@ def usable_answers(samples: Sequence[Any]) -> SampledAnswers:
     Metrics of evaluation sets require fewer (`agentest.adk.metrics.turn_judge.Sampled`), because google-adk
     does.
     """
-    usable = tuple(sample for sample in samples if not isinstance(sample, Problem))
-    problem = next((sample.text for sample in samples if isinstance(sample, Problem)), "")
+    usable = tuple(sample for sample in samples if not isinstance(sample, AnswerProblem))
+    problem = next((sample.text for sample in samples if isinstance(sample, AnswerProblem)), "")
     return SampledAnswers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
 
 

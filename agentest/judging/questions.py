@@ -19,7 +19,7 @@ from agentest.domain.metrics import BUILTIN, NO_FAILURE, MetricDefinition
 from agentest.judging.answers import ANSWERS, WITHOUT_EVIDENCE, CriterionAnswer
 from agentest.judging.judge_input import block
 from agentest.models.port import Message
-from agentest.models.structured_output import Problem, UsableParts
+from agentest.models.structured_output import AnswerProblem, UsableParts
 from agentest.scenarios.model import Criterion
 from agentest.support.templates import fill
 
@@ -224,12 +224,14 @@ def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -
 def pick_answer(answer: Any, question: JudgeQuestion, *, by_turn: bool = False) -> Any:
     """Return the answer to one of several questions, or its Problem."""
     holder = getattr(answer, f"turn_{question.turn}") if by_turn and question.turn is not None else answer
-    return holder if isinstance(holder, Problem) else getattr(holder, question.field)
+    return holder if isinstance(holder, AnswerProblem) else getattr(holder, question.field)
 
 
 def share_evidence(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, Any]:
     """Return one sample's answers; those without evidence get it from another answer about the same turn."""
-    about = {q: a for q, a in answers.items() if q.answer in WITHOUT_EVIDENCE and not isinstance(a, Problem)}
+    about = {
+        q: a for q, a in answers.items() if q.answer in WITHOUT_EVIDENCE and not isinstance(a, AnswerProblem)
+    }
     known = {q.turn: a.evidence for q, a in reversed(about.items()) if a.evidence is not None}
     lacking = {q: known[q.turn] for q, a in about.items() if a.evidence is None and q.turn in known}
     return {**answers, **{q: about[q].model_copy(update={"evidence": e}) for q, e in lacking.items()}}
@@ -249,7 +251,7 @@ def _shape(turns: tuple[tuple[int, _Fields], ...], whole: _Fields) -> type[BaseM
 def _model(fields: _Fields, name: str) -> type[BaseModel]:
     exact: dict[str, Any] = {field: (answer, Field()) for field, answer in fields}
     left: dict[str, Any] = {
-        field: (_usable_or_problem(getattr(answer, "what_is_left", answer)), Problem("it is missing"))
+        field: (_usable_or_problem(getattr(answer, "what_is_left", answer)), AnswerProblem("it is missing"))
         for field, answer in fields
     }
     model: Any = create_model(name, **exact)
@@ -263,7 +265,9 @@ def _usable_or_problem(answer: type[BaseModel]) -> Any:
         try:
             return answer.model_validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
-            return Problem("; ".join(_error_text(details) for details in error.errors(include_url=False)[:3]))
+            return AnswerProblem(
+                "; ".join(_error_text(details) for details in error.errors(include_url=False)[:3])
+            )
 
     return Annotated[Any, PlainValidator(read)]
 

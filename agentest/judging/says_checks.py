@@ -68,7 +68,7 @@ async def _checked(
     try:
         result: CheckResult = await result_of(decide, limit=TimeLimit(timeout_s))
     except TimeoutError:
-        return _undecided(saying, f"{_shown(saying.wanted)} gave no answer within {timeout_s:g} s")
+        return _undecided_saying(saying, f"{_shown(saying.wanted)} gave no answer within {timeout_s:g} s")
     return result
 
 
@@ -82,7 +82,7 @@ def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) 
         except PredicateFailed as error:
             failed = failed or error
     if failed:
-        return _undecided(saying, str(failed))
+        return _undecided_saying(saying, str(failed))
     return _result_not_found(saying, looked_at, len(turns))
 
 
@@ -127,14 +127,14 @@ def _result_found(saying: Saying, turn: Turn) -> CheckResult:
     place = f"the reply of turn {turn.turn_index}"
     outcome = f"it holds for {place}" if _is_function(saying) else f"{place} has it"
     if not saying.never:
-        return _result(
+        return _saying_result(
             saying, passed=True, summary=f"expected {_expectation_text(saying)}; {outcome}", turn=turn
         )
     part = _forbidden_part(saying.wanted, turn.agent_message)
     which = f": {_quoted(part, 0)}" if part and not isinstance(saying.wanted, str) else ""
     summary = f"expected {_expectation_text(saying)}, but {outcome}{which}"
     reply = _quoted(turn.agent_message, max(0, turn.agent_message.find(part)))
-    return replace(_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
+    return replace(_saying_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
 
 
 def _forbidden_part(wanted: Any, reply: str) -> str:
@@ -162,7 +162,7 @@ def _matching_part(wanted: Text, reply: str) -> str:
 
 
 def _result_not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> CheckResult:
-    result = _result(saying, passed=saying.never, summary=f"expected {_expectation_text(saying)}")
+    result = _saying_result(saying, passed=saying.never, summary=f"expected {_expectation_text(saying)}")
     if saying.never:
         return result
     if not looked_at:
@@ -176,14 +176,14 @@ def _result_not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> Che
     return replace(result, reply=reply, turn_index=turn.turn_index)
 
 
-def _undecided(saying: Saying, why: str) -> CheckResult:
-    result = _result(
+def _undecided_saying(saying: Saying, why: str) -> CheckResult:
+    result = _saying_result(
         saying, passed=False, summary=f"could not be told: {why}; expected {_expectation_text(saying)}"
     )
     return replace(result, error=why)
 
 
-def _result(saying: Saying, *, passed: bool, summary: str, turn: Turn | None = None) -> CheckResult:
+def _saying_result(saying: Saying, *, passed: bool, summary: str, turn: Turn | None = None) -> CheckResult:
     check = "never_says" if saying.never else "says"
     return CheckResult(
         check=check, passed=passed, summary=summary, turn_index=turn.turn_index if turn else None

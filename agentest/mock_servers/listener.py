@@ -15,7 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from agentest.config.agents.mock_servers import CompanionServer
 from agentest.domain.messages import ToolSpec
-from agentest.mock_servers.registry import Group, Registry
+from agentest.mock_servers.registry import Registry, ServerGroup
 from agentest.support.errors import ConfigError
 from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal
 from agentest.support.http.client import Client
@@ -122,7 +122,7 @@ class ServerInputs:
     """The inputs for opening the servers of one group."""
 
     registry: Registry
-    group: Group
+    group: ServerGroup
     tools: tuple[ToolSpec, ...]
     """The mocks of all scenarios with these agents, because clients list tools only once, at their start."""
     only_way: bool

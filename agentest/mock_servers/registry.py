@@ -53,7 +53,7 @@ class UnclaimedCall:
     why: str
 
 
-class Group:
+class ServerGroup:
     """Agents that share servers. Statements about calls without a name apply to all of them."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Group:
 @dataclass(slots=True)
 class _UnderWay:
     who: Identity
-    group: Group
+    group: ServerGroup
     serving: ActiveConversation
     called: bool = False
 
@@ -103,20 +103,20 @@ class _Ended:
 class Registry:
     """The active conversations of a run whose agents have mock servers."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ServerGroup, ...]
     on_note: Callable[[str], None]
     """Receives notes for the user, for the end of the run."""
     unclaimed: dict[UnclaimedCall, int] = field(default_factory=dict)
     """Refused calls → their number."""
     on_refused: Callable[[UnclaimedCall], None] = lambda _: None
     """Receives each refused call at once."""
-    on_reached: Callable[[Group], None] = lambda _: None
+    on_reached: Callable[[ServerGroup], None] = lambda _: None
     """Receives a group when further clients of its agents connect to mock servers."""
     _under_way: dict[str, _UnderWay] = field(default_factory=dict)
     """By key and by session id."""
     _ended: dict[str, _Ended] = field(default_factory=dict)
 
-    def reach(self, group: Group, key: str, names: Names) -> None:
+    def reach(self, group: ServerGroup, key: str, names: Names) -> None:
         """Record that a client connected to the mock server with this key."""
         if all((agent, key) in group.reached for agent in group.agents):
             return
@@ -125,7 +125,7 @@ class Registry:
             group.reached = reached
             self.on_reached(group)
 
-    def _clients(self, group: Group, names: Names) -> list[str]:
+    def _clients(self, group: ServerGroup, names: Names) -> list[str]:
         """Return the agents that the client may belong to; all agents if nothing identifies it."""
         named = [one for name in names if (one := self._under_way.get(name.text))]
         known = {one.who.agent for one in named[:1] or self._under_way.values() if one.group is group}
@@ -134,7 +134,7 @@ class Registry:
         place = group.places.get(*known)
         return [agent for agent in group.agents if agent in known or group.places.get(agent, "") == place]
 
-    def group_of(self, agent: str) -> Group | None:
+    def group_of(self, agent: str) -> ServerGroup | None:
         """Return the group of an agent; None if it has no servers."""
         return next((group for group in self.groups if agent in group.agents), None)
 
@@ -187,14 +187,14 @@ class Registry:
                 f"not taken for its own. To need no waiting, {WAYS_TO_NAME}"
             )
 
-    def claims(self, group: Group, names: Names) -> bool:
+    def claims(self, group: ServerGroup, names: Names) -> bool:
         """True if a request belongs to an active conversation, by name or because there is only one."""
         named = (self._under_way.get(name.text) for name in names)
         mine = {one.who.key for one in self._under_way.values() if one.group is group}
         return len(mine) == 1 or any(one is not None and one.group is group for one in named)
 
     async def answer(
-        self, group: Group, names: Names, call: ServedCall, real: CallReal | None = None
+        self, group: ServerGroup, names: Names, call: ServedCall, real: CallReal | None = None
     ) -> ServedAnswer:
         """Answer a call that a server of the group received.
 
@@ -216,13 +216,15 @@ class Registry:
             return answer
         return await _real(found.serving, answer, real)
 
-    async def answered(self, group: Group, names: Names, number: int, result: Any, *, failed: bool) -> None:
+    async def answered(
+        self, group: ServerGroup, names: Names, number: int, result: Any, *, failed: bool
+    ) -> None:
         """Record the real tool's answer to a call that its caller ran (`CallOutcome.REAL`)."""
         found = self._owner_of(group, names)
         if isinstance(found, _UnderWay):
             await found.serving.answered(number, result, failed=failed)
 
-    def _owner_of(self, group: Group, names: Names) -> _UnderWay | _Ended | str:
+    def _owner_of(self, group: ServerGroup, names: Names) -> _UnderWay | _Ended | str:
         """Return the conversation that a call belongs to, or the reason why there is none."""
         for name in names:
             one = self._under_way.get(name.text)
@@ -238,7 +240,7 @@ class Registry:
                 return f"{name.place} names {_shown(name)}, which is no conversation of this run"
         return self._only_candidate(group)
 
-    def _only_candidate(self, group: Group) -> _UnderWay | _Ended | str:
+    def _only_candidate(self, group: ServerGroup) -> _UnderWay | _Ended | str:
         """Return the only conversation that a call without a name can belong to."""
         mine = {one.who.key: one for one in self._under_way.values() if one.group is group}
         if not mine and group.given_up:
@@ -254,7 +256,7 @@ class Registry:
             return f"it names no conversation, and {number} under way"
         return next(iter(mine.values()))
 
-    async def _too_late(self, group: Group, call: ServedCall, ended: _Ended) -> ServedAnswer:
+    async def _too_late(self, group: ServerGroup, call: ServedCall, ended: _Ended) -> ServedAnswer:
         why = f"it is of {ended.who}, which has ended"
         others = any(one.group is group for one in self._under_way.values())
         # After an error, an agent that timed out may still be working. But if conversations run one at
@@ -267,7 +269,7 @@ class Registry:
         return await self._refused(group, call, why, doubtful)
 
     async def _refused(
-        self, group: Group, call: ServedCall, why: str, doubtful: Sequence[_UnderWay]
+        self, group: ServerGroup, call: ServedCall, why: str, doubtful: Sequence[_UnderWay]
     ) -> ServedAnswer:
         """Refuse a call. `doubtful` has the conversations that may have made it."""
         one = UnclaimedCall(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
@@ -281,7 +283,7 @@ class Registry:
             message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true"),
         )
 
-    def _may_have_made(self, group: Group, names: Iterable[Name] = ()) -> list[_UnderWay]:
+    def _may_have_made(self, group: ServerGroup, names: Iterable[Name] = ()) -> list[_UnderWay]:
         """Return the conversations that may have made a call: the named one, or else all of the group."""
         named = [one for name in names if (one := self._under_way.get(name.text))]
         mine = (one for one in self._under_way.values() if one.group is group)
@@ -300,7 +302,7 @@ def _names(who: Identity) -> list[str]:
     return [name for name in (who.key, who.session_id) if name]
 
 
-def _is_reused_name(group: Group, name: Name, ended: _Ended) -> bool:
+def _is_reused_name(group: ServerGroup, name: Name, ended: _Ended) -> bool:
     """True if a name is not informative, because a client may reuse the trace of its first conversation.
 
     That is harmless if conversations run one at a time; but a failed conversation may have late calls.

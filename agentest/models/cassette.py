@@ -31,8 +31,8 @@ from agentest.models.cassette_file import (
 from agentest.models.port import Question
 from agentest.models.tape import (
     CassetteError,
-    Mode,
-    Page,
+    CassetteMode,
+    CassettePage,
     RequestCounter,
     found,
     missing_answer_error,
@@ -69,9 +69,9 @@ class _Cassette:
         """Yield the sources of a conversation's answers, latest recording first."""
         return (sheets.get(number, {}) for sheets in (self.fresh, self.salvaged, self.recorded))
 
-    def page(self, number: int) -> Page:
+    def page(self, number: int) -> CassettePage:
         _, salvaged, recorded = self.layers(number)
-        return Page(
+        return CassettePage(
             str(self.path),
             tuple(recorded.values()),
             tuple(salvaged.values()),
@@ -93,7 +93,7 @@ class Cassettes:
     def __init__(
         self,
         folder: Path,
-        mode: Mode,
+        mode: CassetteMode,
         redact: Redactor,
         *,
         names: Mapping[str, str] | None = None,
@@ -124,7 +124,7 @@ class Cassettes:
         cassette = self._load(asked.key.scope)
         return found(cassette.layers(asked.key.conversation), asked, self.mode)
 
-    def page(self, scope: str, number: int) -> Page:
+    def page(self, scope: str, number: int) -> CassettePage:
         """Return the recorded answers that a conversation in another process can need."""
         return self._load(scope).page(number)
 
@@ -155,9 +155,9 @@ class Cassettes:
     def done(self, scope: str, number: int) -> None:
         """Drop the answers of a finished conversation, which makes no more requests."""
         self._times.forget(scope, number)
-        if self.mode is Mode.REPLAY:
+        if self.mode is CassetteMode.REPLAY:
             self._load(scope).recorded.pop(number, None)
-        elif self.mode is Mode.KEEP:
+        elif self.mode is CassetteMode.KEEP:
             cassette = self._load(scope)
             cassette.salvaged.pop(number, None)
             cassette.fresh.pop(number, None)
@@ -170,19 +170,21 @@ class Cassettes:
         self._times.forget(scope, number)
         cassette = self._load(scope)
         lost = cassette.fresh.pop(number, {})
-        if self.mode is Mode.KEEP:
+        if self.mode is CassetteMode.KEEP:
             cassette.salvaged.setdefault(number, {}).update(lost)
 
     def close(self, *, finished: bool = True) -> None:
         """Move recorded answers into the cassettes. An unfinished recording replaces no cassette."""
-        if self.mode is Mode.REPLAY or (self.mode is Mode.RECORD and not finished):
+        if self.mode is CassetteMode.REPLAY or (self.mode is CassetteMode.RECORD and not finished):
             return
-        if self.mode is Mode.KEEP and finished:  # no conversation is left that could need an answer again
+        if (
+            self.mode is CassetteMode.KEEP and finished
+        ):  # no conversation is left that could need an answer again
             shutil.rmtree(self._folder, ignore_errors=True)
             return
         problem: OSError | None = None
         for scope, cassette in self._cassettes.items():
-            if self.mode is Mode.KEEP and not (cassette.fresh or cassette.salvaged):
+            if self.mode is CassetteMode.KEEP and not (cassette.fresh or cassette.salvaged):
                 cassette.path.unlink(missing_ok=True)
                 cassette.partial.unlink(missing_ok=True)
             elif cassette.fresh or cassette.salvaged:
@@ -198,14 +200,14 @@ class Cassettes:
         """Return the scope's cassette, reading it on first use. Raises CassetteError if it is damaged."""
         if scope not in self._cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
-            if self.mode is Mode.KEEP:  # damaged answers are requested and paid for again
+            if self.mode is CassetteMode.KEEP:  # damaged answers are requested and paid for again
                 kept = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
                 cassette.salvaged, cassette.begun = _sheets(kept), True
-            elif self.mode is not Mode.RECORD:
+            elif self.mode is not CassetteMode.RECORD:
                 try:
                     cassette.header, recorded = read(cassette.path, scope)
                     cassette.has_answers, cassette.recorded = bool(recorded), _sheets(recorded)
-                    if self.mode is Mode.FILL:
+                    if self.mode is CassetteMode.FILL:
                         cassette.salvaged, cassette.begun = _sheets(salvage(cassette.partial, scope)), True
                 except (OSError, ValueError) as error:
                     problem = f"{error} (restore the file if you can)"
@@ -235,7 +237,9 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
     """
     paths = _paths(folder, scopes)
     if not paths:
-        raise CassetteError(f"nothing is recorded in {folder}. Record it first: agentest run --{Mode.RECORD}")
+        raise CassetteError(
+            f"nothing is recorded in {folder}. Record it first: agentest run --{CassetteMode.RECORD}"
+        )
     models: dict[str, tuple[str, Path]] = {}
     for path in paths:
         for part, model in _header_of(path).models.items():
@@ -243,7 +247,7 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
             if known != model:
                 raise CassetteError(
                     f"the cassettes disagree on the {part} model: {known} in {first}, {model} in {path}. "
-                    f"Configure the model, or record all with one: agentest run --{Mode.RECORD}"
+                    f"Configure the model, or record all with one: agentest run --{CassetteMode.RECORD}"
                 )
     return {part: model for part, (model, _) in models.items()}
 
@@ -265,7 +269,7 @@ def _header_of(path: Path) -> CassetteHeader:
         with path.open("rb") as file:
             return read_header(file.readline())
     except (OSError, ValueError) as error:
-        advice = f"Restore the file, or record it again: agentest run --{Mode.RECORD}"
+        advice = f"Restore the file, or record it again: agentest run --{CassetteMode.RECORD}"
         raise CassetteError(f"{path}:1: {error}. {advice}") from None
 
 

@@ -17,7 +17,7 @@ from agentest.models.openai_adapter import OpenAIChatModel
 from agentest.models.port import AnswerSource, ChatModel, Ledger, Model
 from agentest.models.providers import ModelSpec, parameters
 from agentest.models.structured_output import StructuredModel
-from agentest.models.tape import MeasuringLedger, Mode, Recorder, Replay, Tape
+from agentest.models.tape import CassetteMode, MeasuringLedger, Recorder, Replay, Tape
 from agentest.support.errors import ConfigError
 from agentest.support.http.client import Client, open_client, proxy_for
 
@@ -106,10 +106,10 @@ class _Opener:
         tape, ledger = self._terms.tape, self._terms.ledger
         if tape is None:
             return await self._live(spec)
-        if tape.mode is Mode.REPLAY:
+        if tape.mode is CassetteMode.REPLAY:
             return Replay(tape, ledger, spec.name, parameters(spec))
         recorder = Recorder(await self._live(spec), tape, ledger)
-        if tape.mode is Mode.RECORD:
+        if tape.mode is CassetteMode.RECORD:
             return recorder
         return Replay(tape, ledger, spec.name, parameters(spec), recorder)
 

@@ -25,7 +25,7 @@ _SHOWN_ANSWER_CHARS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AnswerProblem:
     """Why there is no answer."""
 
     text: str
@@ -54,13 +54,13 @@ class UsableParts(BaseModel):
 
 
 def _usable(part: object) -> bool:
-    return not isinstance(part, Problem)
+    return not isinstance(part, AnswerProblem)
 
 
 def _completed(part: Any, later: Any) -> Any:
     if isinstance(part, UsableParts) and isinstance(later, UsableParts):
         return part.completed_by(later)
-    return later if isinstance(part, Problem) else part
+    return later if isinstance(part, AnswerProblem) else part
 
 
 class StructuredModel:

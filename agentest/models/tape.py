@@ -1,7 +1,7 @@
 """Record and replay model responses during conversations, independent of where cassette files are stored.
 
 One process reads and writes the files, but conversations may run in others. A conversation needs only its own
-answers, which are sent along with it as its `Page`.
+answers, which are sent along with it as its `CassettePage`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CassetteError(ModelError):
     """A cassette lacks an answer, is damaged, or cannot be written."""
 
 
-class Mode(StrEnum):
+class CassetteMode(StrEnum):
     RECORD = "record"
     REPLAY = "replay"
     FILL = "replay-or-record"
@@ -55,7 +55,7 @@ class Tape(Protocol):
     """A source of recorded answers and a place to record new ones."""
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> CassetteMode:
         """How the run uses recordings."""
         ...
 
@@ -106,7 +106,7 @@ class RequestCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CassettePage:
     """The part of its scope's cassette that a conversation may need."""
 
     path: str
@@ -120,16 +120,16 @@ class Page:
     """True if there is an unfinished recording in addition to the file."""
 
 
-NO_PAGE = Page("")
+NO_PAGE = CassettePage("")
 """The page of a conversation that is not recorded."""
 
 
-def found(layers: Iterable[Entries], asked: RecordedRequest, mode: Mode) -> CassetteEntry | None:
+def found(layers: Iterable[Entries], asked: RecordedRequest, mode: CassetteMode) -> CassetteEntry | None:
     """Return the answer from the first layer that has one; None if the request has to be made again."""
     for entries in layers:
         entry = entries.get(asked.slot)
         if entry and entry.asked.hash == asked.hash:
-            return None if mode in (Mode.FILL, Mode.KEEP) and entry.kind == "error" else entry
+            return None if mode in (CassetteMode.FILL, CassetteMode.KEEP) and entry.kind == "error" else entry
     return None
 
 
@@ -140,7 +140,9 @@ def redact_entry(entry: CassetteEntry, redact: Callable[[str], str]) -> tuple[Ca
     return to_entry(parse(line), entry.asked.key.scope), line
 
 
-def missing_answer_error(page: Page, recorded: Entries, asked: RecordedRequest, name: str) -> CassetteError:
+def missing_answer_error(
+    page: CassettePage, recorded: Entries, asked: RecordedRequest, name: str
+) -> CassetteError:
     """Explain why a scenario has no answer to the request. `recorded` contains the page's answers by slot."""
     entry = recorded.get(asked.slot)
     if not page.has_answers:
@@ -153,13 +155,13 @@ def missing_answer_error(page: Page, recorded: Entries, asked: RecordedRequest, 
         changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
         why = f"{changed} changed since {page.path} was recorded"
     if page.unfinished:
-        why += f"; an unfinished recording is beside it, which --{Mode.FILL} completes"
+        why += f"; an unfinished recording is beside it, which --{CassetteMode.FILL} completes"
     return scenario_error(name, f"nothing to replay for {asked}: {why}")
 
 
 def scenario_error(name: str, problem: str) -> CassetteError:
     """Return an error with the problem of a scenario's cassette and how to record it again."""
-    command = f"agentest run --{Mode.RECORD} --scenario {shlex.quote(name)}"
+    command = f"agentest run --{CassetteMode.RECORD} --scenario {shlex.quote(name)}"
     return CassetteError(f"scenario {name!r}: {problem}. Record it again: {command}")
 
 
@@ -240,7 +242,7 @@ class Replay:
         asked = self._tape.asked(question, self.name, self.parameters)
         entry = self._tape.find(asked)
         if entry:
-            if self._tape.mode is not Mode.KEEP:
+            if self._tape.mode is not CassetteMode.KEEP:
                 self._ledger.add_replayed(question.key, entry.used)
             return entry.answered()
         if self._live:

@@ -38,7 +38,7 @@ from agentest.report.github_annotations import (
     short_reason_lines,
     table_text,
 )
-from agentest.report.github_markdown import TABLE_HEAD, badness, criterion_row, inline, table_row
+from agentest.report.github_markdown import TABLE_HEAD, criterion_badness, criterion_row, inline, table_row
 from agentest.report.phrases import (
     QuestionedVerdicts,
     cause_badness,
@@ -224,7 +224,7 @@ def _sections(
     result: RunResult, transcripts: Transcripts, compared: Sequence[str] = ()
 ) -> Iterator[_Section]:
     several = len(result.agents) > 1
-    scenarios = sorted(result.finished, key=select.badness)
+    scenarios = sorted(result.finished, key=select.scenario_badness)
     undone = [
         partial(_failure, s, transcripts, several) for s in scenarios if s.verdict.status in select.UNDONE
     ]
@@ -242,7 +242,7 @@ def _sections(
     examples = [partial(_example, s, e, several) for s, e in errors if e.examples]
     yield _Section("examples of errors", "\n### Examples of errors\n\n", examples)
     judged = [(s, each) for s in scenarios for each in s.totals.criteria]
-    criteria = sorted(judged, key=lambda one: badness(one[1]))
+    criteria = sorted(judged, key=lambda one: criterion_badness(one[1]))
     rows = [partial(criterion_row, s, each, several) for s, each in criteria]
     yield _Section("criteria", TABLE_HEAD, rows)
     violations = [partial(_violation, s, r, several) for s, r in select.violations(result)]

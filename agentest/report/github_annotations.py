@@ -106,7 +106,7 @@ def _not_passed(
     left = {each.place: each for each in regressions}
     several = len(result.agents) > 1
     undone = [s for s in result.finished if s.verdict.status in select.UNDONE]
-    for scenario in sorted(undone, key=lambda s: (select.badness(s), _place(s) not in left)):
+    for scenario in sorted(undone, key=lambda s: (select.scenario_badness(s), _place(s) not in left)):
         title = f"{select.label(scenario, several)} {scenario.verdict.status}"
         worse = left.pop(_place(scenario), None)
         text = reasons_with_rows(scenario, stories.of(scenario))

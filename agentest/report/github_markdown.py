@@ -28,7 +28,7 @@ _ICONS = {CriterionOutcome.MET: "✅", CriterionOutcome.VIOLATED: "❌", Criteri
 _NO_SAY = "➖"
 
 
-def badness(criterion: CriterionTotals) -> tuple[bool, int]:
+def criterion_badness(criterion: CriterionTotals) -> tuple[bool, int]:
     """Sort key: unmet criteria first, required ones before optional ones."""
     held = criterion.worst is CriterionOutcome.MET
     return held or not criterion.required, list(CriterionOutcome).index(criterion.worst)

@@ -16,7 +16,7 @@ def label(scenario: ScenarioResult, several: bool) -> str:
     return f"{scenario.name} ({scenario.agent})" if several and scenario.agent else scenario.name
 
 
-def badness(scenario: ScenarioResult) -> int:
+def scenario_badness(scenario: ScenarioResult) -> int:
     return WORST_FIRST.index(scenario.verdict.status)
 
 

@@ -68,7 +68,7 @@ def run_data(
 
     Raises OSError if conversations cannot be read.
     """
-    packer = _Packer(
+    packer = _ScenarioPacker(
         conversations=conversations,
         spans=spans,
         run_id=run["id"],
@@ -121,7 +121,7 @@ class _Packed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Packer:
+class _ScenarioPacker:
     """Compresses one scenario after another."""
 
     conversations: Conversations

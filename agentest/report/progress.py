@@ -94,7 +94,7 @@ def time_left(now: ProgressSnapshot) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class Unit:
+class RunningUnit:
     """A running scenario with its agent.
 
     The mappings have conversation numbers and the start of each phase.
@@ -133,7 +133,7 @@ class Progress:
         self.done = 0
         self.conversations_failed = 0
         self.turns = 0
-        self.running: dict[tuple[str, str], Unit] = {}
+        self.running: dict[tuple[str, str], RunningUnit] = {}
         self.several_agents = False
         self._expected_s = expected_s
         self._began = 0.0
@@ -155,7 +155,7 @@ class Progress:
                 self.several_agents = len(event.agents) > 1
                 self._began = self._moved_at = now
             case ScenarioStarted():
-                self.running[event.name, event.agent] = Unit(event.conversations)
+                self.running[event.name, event.agent] = RunningUnit(event.conversations)
             case ConversationStarted():
                 self._unit(event).talking[event.number] = now
             case TurnFinished():
@@ -188,10 +188,10 @@ class Progress:
             left_s=self._left_s(running, now),
         )
 
-    def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> Unit:
-        return self.running.setdefault((event.name, event.agent), Unit(1))
+    def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> RunningUnit:
+        return self.running.setdefault((event.name, event.agent), RunningUnit(1))
 
-    def _on_conversation_ended(self, unit: Unit, number: int, now: float) -> None:
+    def _on_conversation_ended(self, unit: RunningUnit, number: int, now: float) -> None:
         self._pace.talked(now - unit.talking.pop(number, now), now)
         unit.judging[number] = now
 
@@ -213,7 +213,7 @@ class Progress:
         if event.result.usage:
             self._used[place] = sum(event.result.usage.values(), ModelUsage())
 
-    def _left_s(self, running: list[Unit], now: float) -> float | None:
+    def _left_s(self, running: list[RunningUnit], now: float) -> float | None:
         elapsed = now - self._began
         ages = [now - began for unit in running for began in list(unit.talking.values())]
         judging = [now - began for unit in running for began in list(unit.judging.values())]

@@ -30,7 +30,7 @@ _FILE_MODULE_NAME = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
 
 def with_fingerprints(prepared: Prepared) -> Prepared:
     """Return the run with a fingerprint for each unit."""
-    files = _Files(prepared)
+    files = _FileContents(prepared)
     redact = prepared.loaded.redact
     common = _shared_digest(prepared, files)
     # An agent's settings are long and the same for all of its units.
@@ -39,12 +39,12 @@ def with_fingerprints(prepared: Prepared) -> Prepared:
     def marked(unit: Unit) -> Unit:
         own = redact(canonical(_unit_values(unit, prepared)))
         parts = (common, own, agents[unit.agent], files.digest(files.of(unit)))
-        return replace(unit, fingerprint=_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
+        return replace(unit, fingerprint=_content_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
 
     return replace(prepared, plan=with_units(prepared.plan, marked))
 
 
-class _Files:
+class _FileContents:
     """The contents of files, each read once."""
 
     def __init__(self, prepared: Prepared) -> None:
@@ -70,7 +70,7 @@ class _Files:
     def _digest(self, file: Path) -> str:
         if file not in self._digests:
             try:
-                content = _hash(read_user_bytes(self._root / file, most=None))
+                content = _content_hash(read_user_bytes(self._root / file, most=None))
             except OSError:
                 content = ""
             self._digests[file] = f"{file.name} {content}"
@@ -81,7 +81,7 @@ def _is_scenarios(file: Path) -> bool:
     return file.name.endswith(".sim.py")
 
 
-def _shared_digest(prepared: Prepared, files: _Files) -> str:
+def _shared_digest(prepared: Prepared, files: _FileContents) -> str:
     """Return the part that is the same for all units."""
     config = prepared.loaded.config
     settings = canonical({name: getattr(config, name) for name in _CONFIGURED} | _roles(config))
@@ -119,5 +119,5 @@ def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
     return [*said, *judged]
 
 
-def _hash(content: bytes) -> str:
+def _content_hash(content: bytes) -> str:
     return hashlib.sha256(_FILE_MODULE_NAME.sub(rb"\1", content)).hexdigest()[:32]

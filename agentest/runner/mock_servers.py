@@ -34,7 +34,7 @@ from agentest.mock_servers.mcp.real_server import (
 )
 from agentest.mock_servers.mcp.recorded_tools import differences
 from agentest.mock_servers.port import Addresses, Identity, with_own
-from agentest.mock_servers.registry import WAYS_TO_NAME, Group, Registry, UnclaimedCall
+from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries, unmocked_tools_setting
@@ -168,7 +168,7 @@ def changing_addresses(name: str, agent: AgentConfig) -> str | None:
     return f"the address of {' and '.join(free)} of agent {name!r}, at a free port" if free else None
 
 
-def _groups(plan: Plan) -> Iterator[Group]:
+def _groups(plan: Plan) -> Iterator[ServerGroup]:
     """Group the agents that have servers: agents that receive the same addresses share them."""
     known: list[tuple[object, list[str]]] = []
     for name, agent in plan.agents.items():
@@ -184,7 +184,7 @@ def _groups(plan: Plan) -> Iterator[Group]:
         exclusive = any(plan.agents[name].exclusive for name in names)
         called = bool(plan.agents[names[0]].mock_servers)
         places = {name: plan.agents[name].address for name in names}
-        yield Group(tuple(names), Addresses(), exclusive=exclusive, called=called, places=places)
+        yield ServerGroup(tuple(names), Addresses(), exclusive=exclusive, called=called, places=places)
 
 
 def _check_own_servers(plan: Plan, registry: Registry) -> None:
@@ -202,7 +202,7 @@ def _check_own_servers(plan: Plan, registry: Registry) -> None:
             )
 
 
-def _check_ports(plan: Plan, groups: Sequence[Group]) -> None:
+def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
     """Raise ConfigError if different servers have the same port."""
     taken: dict[int, str] = {}
     for group in groups:

@@ -23,7 +23,7 @@ from agentest.config.models import RequestedModel
 from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration
-from agentest.domain.shards import Part
+from agentest.domain.shards import ShardedRun
 from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
 from agentest.runner.selection import empty_selection_reason, missed_place, unusable_path
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
@@ -200,7 +200,7 @@ class Prepared:
     """The servers that the run starts."""
     kept: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
-    part: Part | None = None
+    part: ShardedRun | None = None
     """The shard that this run executes."""
 
     @property

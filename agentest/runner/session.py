@@ -22,7 +22,7 @@ from agentest.models.cassette import Cassettes
 from agentest.models.factory import Models, ModelTerms
 from agentest.models.factory import open_models as open_llm
 from agentest.models.port import Ledger
-from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Tape
+from agentest.models.tape import CassetteError, CassetteMode, MeasuringLedger, Tape
 from agentest.runner.plan import Options, Plan
 from agentest.runner.prepare import CONFIRM, Prepared, cassette_folder
 from agentest.support.errors import ConfigError
@@ -240,7 +240,7 @@ def allowance_of(
     """Create the allowance that limits conversations to the budget; None if nothing limits them."""
     prepared = session.prepared
     asks_models = bool(prepared.user or prepared.judge or prepared.named)
-    if budget is None or not asks_models or prepared.request.options.tape == Mode.REPLAY:
+    if budget is None or not asks_models or prepared.request.options.tape == CassetteMode.REPLAY:
         return None
     from agentest.runner.run_budget import Allowance, PaidLedger, estimate_of
 
@@ -283,7 +283,7 @@ def open_recordings(session: RunSession) -> Cassettes | None:
     models = {"user": prepared.user, "judge": prepared.judge}
     return Cassettes(
         folder,
-        Mode(prepared.tape_mode),
+        CassetteMode(prepared.tape_mode),
         prepared.loaded.redact,
         names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},
@@ -317,7 +317,7 @@ def _named_model_names(prepared: Prepared, role: str) -> set[str]:
 
 def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
     """Raise ConfigError for a damaged recording."""
-    if recordings is None or recordings.mode is Mode.KEEP:  # a damaged response is requested again
+    if recordings is None or recordings.mode is CassetteMode.KEEP:  # a damaged response is requested again
         return
     try:
         recordings.check(unit.scope for unit in plan.units)

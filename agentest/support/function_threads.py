@@ -70,7 +70,7 @@ def in_function_thread() -> bool:
     return threading.current_thread().name == _THREAD_NAME
 
 
-class _Call:
+class _FunctionCall:
     """A call of a function and its outcome."""
 
     __slots__ = ("_call", "_context", "_error", "_result", "done", "took")
@@ -100,13 +100,13 @@ class _Call:
             self.done.set_result((self._result, self._error))
 
 
-class _Queue:
+class _LoopQueue:
     """The queue of one event loop for functions that have proved fast."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._waiting: deque[_Call] = deque()
-        self._made: deque[_Call] = deque()
+        self._waiting: deque[_FunctionCall] = deque()
+        self._made: deque[_FunctionCall] = deque()
         self._told = False
         """True if the event loop is scheduled to process finished calls."""
         self._turn = 0
@@ -116,7 +116,7 @@ class _Queue:
         """Number of started calls now, and at the last check whether the queue is stuck."""
         self._watched = False
 
-    def add(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
+    def add(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         """Queue a call. It runs after those before it, or earlier if one of them takes long."""
         with self._lock:
             self._waiting.append(call)
@@ -141,15 +141,15 @@ class _Queue:
             call.make()
             self._tell(call, loop)
 
-    def call_alone(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
+    def call_alone(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         """Run a call in a thread of its own."""
         call_in_thread(partial(self._alone, call, loop))
 
-    def _alone(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
+    def _alone(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         call.make()
         self._tell(call, loop)
 
-    def _tell(self, call: _Call, loop: asyncio.AbstractEventLoop) -> None:
+    def _tell(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         self._made.append(call)
         if self._told:  # reset before it collects, so it finds this call as well
             return
@@ -164,7 +164,7 @@ class _Queue:
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """If one call has run since the last check, give the calls behind it threads of their own."""
-        stuck: list[_Call] = []
+        stuck: list[_FunctionCall] = []
         with self._lock:
             self._watched = self._at_work
             if not self._at_work:
@@ -181,7 +181,7 @@ class _Queue:
             loop.call_later(_CHECK_INTERVAL_S, self._watch, loop)
 
 
-_rows: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
+_rows: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = WeakKeyDictionary()
 _fast: WeakSet[FunctionType] = WeakSet()
 """Functions whose last call took almost no time."""
 
@@ -202,8 +202,8 @@ async def in_thread(function: Callable[..., Any], *args: Any, users: Callable[..
         users: the user's function that `function` calls, whose speed counts; None if it is `function` itself.
     """
     loop = asyncio.get_running_loop()
-    row = _rows.get(loop) or _rows.setdefault(loop, _Queue())
-    call = _Call(partial(function, *args), loop.create_future())
+    row = _rows.get(loop) or _rows.setdefault(loop, _LoopQueue())
+    call = _FunctionCall(partial(function, *args), loop.create_future())
     known = _underlying_function(function if users is None else users)
     if known is not None and known in _fast:
         row.add(call, loop)

@@ -50,7 +50,7 @@ class ScriptedAgent:
         self.name = name
         self.requests: list[dict[str, Any]] = []
         self._script = script
-        self._server = _Server(("127.0.0.1", 0), _handler_for(self))
+        self._server = _AgentServer(("127.0.0.1", 0), _handler_for(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
@@ -78,7 +78,7 @@ class ScriptedAgent:
         return self._script[min(replies, len(self._script) - 1)]
 
 
-class _Server(ThreadingHTTPServer):
+class _AgentServer(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = True
     block_on_close = False
@@ -88,7 +88,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _handler_for(agent: ScriptedAgent) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class TurnHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
         wbufsize = -1  # send headers and body in one write
@@ -117,7 +117,7 @@ def _handler_for(agent: ScriptedAgent) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing, to keep the test's own output readable."""
 
-    return Handler
+    return TurnHandler
 
 
 def _completion(answer: AgentAnswer, request: Mapping[str, Any]) -> Raw:

@@ -40,7 +40,7 @@ class ParsedSpan:
 
 
 @dataclass(slots=True)
-class _Call:
+class _CallSpans:
     """Spans that describe one call, outermost first."""
 
     spans: list[ParsedSpan]
@@ -87,7 +87,7 @@ def usage_of(spans: Sequence[ParsedSpan]) -> tuple[Usage, int | None]:
     return reduce(add, (_innermost(chain).usage for chain in chains), Usage()), len(chains) or None
 
 
-def _span_call(call: _Call, asked: _RequestedCalls, turn_index: int) -> SpanCall:
+def _span_call(call: _CallSpans, asked: _RequestedCalls, turn_index: int) -> SpanCall:
     arguments = call.arguments
     problem = None
     if arguments is None:
@@ -109,7 +109,7 @@ def _span_call(call: _Call, asked: _RequestedCalls, turn_index: int) -> SpanCall
     return SpanCall(spans=frozenset(span.span_id for span in call.spans), call=made)
 
 
-def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_Call]:
+def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
     """Group spans that describe one call.
 
     Spans belong together if one encloses another with the same name, or if different instrumentations report
@@ -117,8 +117,8 @@ def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_Call]:
     calls.
     """
     calls = list(_by_id(spans))
-    kept: list[_Call] = []
-    under_way: dict[str, list[_Call]] = {}
+    kept: list[_CallSpans] = []
+    under_way: dict[str, list[_CallSpans]] = {}
     for call in calls:
         begin, _ = _time(call.spans)
         # Calls come in the order in which they started, so a call that has ended overlaps no later one.
@@ -148,7 +148,7 @@ def _overlap(one: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> int:
     return min(end, other_end) - max(begin, other_begin)
 
 
-def _have_same_arguments(one: _Call, other: _Call) -> bool:
+def _have_same_arguments(one: _CallSpans, other: _CallSpans) -> bool:
     """Return True if two instrumentations report the same arguments, or one of them reports none."""
     told = one.arguments, other.arguments
     if None not in told:
@@ -165,13 +165,13 @@ def _equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_Call]:
+def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
     """Group spans that describe one call by their nesting and by the call's id."""
     by_id = {span.span_id: span for span in spans}
     tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
     outer = _outermost(tools, by_id)
-    calls: dict[str, _Call] = {}
-    by_call_id: dict[str, list[_Call]] = {}
+    calls: dict[str, _CallSpans] = {}
+    by_call_id: dict[str, list[_CallSpans]] = {}
     for span in tools:
         if outer[span.span_id] is span:
             told = span.tool.call_id if span.tool else None
@@ -181,7 +181,7 @@ def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_Call]:
                 same.spans.append(span)
                 calls[span.span_id] = same
             else:
-                alike.append(calls.setdefault(span.span_id, _Call([span])))
+                alike.append(calls.setdefault(span.span_id, _CallSpans([span])))
     for span in tools:
         first = outer[span.span_id]
         if first is not span:
@@ -236,7 +236,7 @@ def _have_different_keys(one: Any, other: Any) -> bool:
     return known and not (one.keys() <= other.keys() or other.keys() <= one.keys())
 
 
-def _is_same_by_id(call: _Call, span: ParsedSpan) -> bool:
+def _is_same_by_id(call: _CallSpans, span: ParsedSpan) -> bool:
     told = span.tool and span.tool.call_id
     return (
         bool(told)
@@ -302,11 +302,11 @@ def _innermost(chain: Sequence[ModelSpan]) -> ModelSpan:
 class _RequestedCalls:
     """Calls requested by models. Each is used for one call whose arguments no tool span contains."""
 
-    def __init__(self, chains: Sequence[Sequence[ModelSpan]], made: Sequence[_Call]) -> None:
+    def __init__(self, chains: Sequence[Sequence[ModelSpan]], made: Sequence[_CallSpans]) -> None:
         self._made = Counter(call.name for call in made)
         self._calls = [call for chain in chains for call in max((each.asked for each in chain), key=len)]
 
-    def arguments_of(self, call: _Call) -> Mapping[str, Any] | None:
+    def arguments_of(self, call: _CallSpans) -> Mapping[str, Any] | None:
         """Return the arguments that a model requested; None if the match is ambiguous."""
         found = self._by_id(call) if call.call_id else None
         found = found or self._by_value(call)
@@ -315,11 +315,11 @@ class _RequestedCalls:
         self._calls.remove(found)
         return found.arguments
 
-    def _by_id(self, call: _Call) -> RequestedCall | None:
+    def _by_id(self, call: _CallSpans) -> RequestedCall | None:
         named = (each for each in self._calls if each.call_id == call.call_id and each.name == call.name)
         return next(named, None)
 
-    def _by_value(self, call: _Call) -> RequestedCall | None:
+    def _by_value(self, call: _CallSpans) -> RequestedCall | None:
         mine = [each for each in self._calls if each.name == call.name]
         if call.bare is None:
             return mine[0] if len(mine) == self._made[call.name] == 1 and not call.call_id else None

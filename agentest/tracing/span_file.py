@@ -24,7 +24,7 @@ TurnOf = Callable[[ParsedSpan], int]
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingSpans:
     who: Identity
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Span id → its line, completed when its turn is known."""
@@ -38,13 +38,13 @@ class SpanWriter:
     def __init__(self, write: Callable[[bytes], object] | None, redact: Callable[[str], str]) -> None:
         self._write = write
         self._redact = redact
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _WaitingSpans] = {}
 
     def hold(self, who: Identity, span: Span) -> None:
         """Store a span until `write`."""
         if self._write is None:
             return
-        waiting = self._waiting.setdefault(who.key, _Waiting(who))
+        waiting = self._waiting.setdefault(who.key, _WaitingSpans(who))
         if not waiting.is_full:
             waiting.lines[span.span_id] = self._form(span)
 
@@ -57,7 +57,7 @@ class SpanWriter:
         for span_id, form in lines.items():
             self._add(waiting, {**_place(waiting.who, turn_of(spans[span_id])), **form})
 
-    def _add(self, waiting: _Waiting, line: dict[str, Any]) -> None:
+    def _add(self, waiting: _WaitingSpans, line: dict[str, Any]) -> None:
         if self._write is None or waiting.is_full:
             return
         text = encoded(line) + b"\n"
@@ -76,7 +76,7 @@ class SpanWriter:
             "name": self._text(span.name),
             "kind": span.kind,
             "about": "tool" if tool else "model" if model else None,
-            "startedAt": _time(span.start_ns),
+            "startedAt": _iso_time(span.start_ns),
             "durationMs": max(0, span.end_ns - span.start_ns) / 1e6,
             "status": span.status,
             "error": self._text(span.error) if span.error else None,
@@ -86,7 +86,7 @@ class SpanWriter:
             "events": [
                 {
                     "name": self._text(event.name),
-                    "at": _time(event.at_ns),
+                    "at": _iso_time(event.at_ns),
                     "attributes": self._bounded(dict(event.attributes)),
                 }
                 for event in span.events[:_MAX_ITEMS]
@@ -123,7 +123,7 @@ def _place(who: Identity, turn_index: int) -> dict[str, Any]:
     }
 
 
-def _time(since_1970_ns: int) -> str | None:
+def _iso_time(since_1970_ns: int) -> str | None:
     try:
         return datetime.fromtimestamp(since_1970_ns / 1e9, UTC).isoformat(timespec="microseconds")
     except (OverflowError, ValueError, OSError):

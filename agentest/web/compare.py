@@ -42,7 +42,7 @@ async def _compare(request: web.Request) -> web.Response:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class _ComparableRun:
     """A run that can be compared."""
 
     id: str
@@ -105,7 +105,7 @@ def comparison_response(project: WebProject, *, of: str, base: str, new: str) ->
         return {**shown, "problem": str(error)}
 
 
-def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
+def _compared(runs: Sequence[_ComparableRun], of: str, base: str, new: str) -> Json:
     selected = _run_named(runs, of or (new if any(run.id == new for run in runs) else LATEST))
     agents = selected.measured.agents
     if not (base or new) and len(agents) > 1:
@@ -128,7 +128,7 @@ def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
 
 
 def _sides_or_defaults(
-    runs: Sequence[_Run], selected: _Run, agents: Sequence[str], base: str, new: str
+    runs: Sequence[_ComparableRun], selected: _ComparableRun, agents: Sequence[str], base: str, new: str
 ) -> tuple[str, str]:
     """Return both sides, with defaults if one is empty."""
     if base in agents or new in agents:
@@ -139,7 +139,7 @@ def _sides_or_defaults(
     return base or (earlier[0] if earlier else _first_other([run.id for run in runs], new)), new
 
 
-def _is_similar(run: _Run, other: _Run) -> bool:
+def _is_similar(run: _ComparableRun, other: _ComparableRun) -> bool:
     """Return True if both runs have the same kind and size, so that they are compared by default."""
     if run.record is None or other.record is None:
         return False
@@ -152,7 +152,7 @@ def _first_other(names: Sequence[str], name: str) -> str:
     return next((each for each in names if each != name), "")
 
 
-def _run_named(runs: Sequence[_Run], name: str) -> _Run:
+def _run_named(runs: Sequence[_ComparableRun], name: str) -> _ComparableRun:
     if not runs:
         raise UsageError("no run is kept yet: start one, here or with agentest run")
     if name == LATEST:
@@ -165,26 +165,26 @@ def _run_named(runs: Sequence[_Run], name: str) -> _Run:
     raise UsageError(f"{name[:80]!r} is neither a kept run nor an agent of this one: choose another")
 
 
-def _runs(project: WebProject) -> list[_Run]:
+def _runs(project: WebProject) -> list[_ComparableRun]:
     """Return the readable runs, latest first."""
     kept = [
-        _Run(id=run.id, file=run.file, record=run.record)
+        _ComparableRun(id=run.id, file=run.file, record=run.record)
         for run in reversed(list_stored_runs(project.output_dir))
         if run.file
     ]
     path = project.chosen
     if path and all(run.file.parent.resolve() != path.parent.resolve() for run in kept):
-        return [*kept, _Run(id=CHOSEN, file=path, record=read_record(path.parent))]
+        return [*kept, _ComparableRun(id=CHOSEN, file=path, record=read_record(path.parent))]
     return kept
 
 
-def _choices(runs: Sequence[_Run], agents: Sequence[str]) -> Json:
+def _choices(runs: Sequence[_ComparableRun], agents: Sequence[str]) -> Json:
     """Return the options of each side with their labels."""
     every = [*((name, f"agent {name}") for name in agents), *((run.id, _label(run)) for run in runs)]
     return {"base": every, "new": every}
 
 
-def _label(run: _Run) -> str:
+def _label(run: _ComparableRun) -> str:
     """Return the label of a run: start time, state, commit and id."""
     record = run.record
     if record is None:

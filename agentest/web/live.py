@@ -19,7 +19,7 @@ from agentest.web.jobs import JOBS
 from agentest.web.json_exchange import open_event_stream, send_event
 from agentest.web.runs import RUNS
 
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _HEARTBEAT_S = 10.0
 _ROWS_A_SECOND = 4_000
 """Runs with more rows than this are reported less often, because the page redraws all rows."""
@@ -32,7 +32,7 @@ class EventStreams:
     """The open streams. `look_s` is the interval in seconds between two checks for changes."""
 
     ending: asyncio.Event = field(default_factory=asyncio.Event)
-    look_s: float = _LOOK_S
+    look_s: float = _POLL_S
     heartbeat_s: float = _HEARTBEAT_S
 
     async def pause(self, seconds: float) -> bool:
@@ -48,7 +48,7 @@ STREAMS: web.AppKey[EventStreams] = web.AppKey("streams", EventStreams)
 def add_live(app: web.Application, streams: EventStreams | None = None) -> None:
     """Add the routes, and end the streams when the server shuts down."""
     app[STREAMS] = streams or EventStreams()
-    app.add_routes(routes())
+    app.add_routes(live_routes())
     app.on_shutdown.append(_end)
 
 
@@ -56,7 +56,7 @@ async def _end(app: web.Application) -> None:
     app[STREAMS].ending.set()
 
 
-def routes() -> Iterable[web.RouteDef]:
+def live_routes() -> Iterable[web.RouteDef]:
     """Return the routes."""
     return (web.get("/api/events", _all), web.get("/api/runs/{run}/events", _run))
 

@@ -25,7 +25,7 @@ import anyio
 from agentest.domain.results import Status
 from agentest.domain.transcript import ToolCall, get_call_metadata
 from agentest.mock_servers.port import Addresses, Identity, ServedAnswer, ServedCall, SpanRequest, TurnTraces
-from agentest.models.tape import Page
+from agentest.models.tape import CassettePage
 from agentest.support.json_text import plain
 
 _LENGTH_BYTES = 8
@@ -150,11 +150,11 @@ def packed(value: object) -> bytes:
     Raises whatever the user's classes raise while they are converted to text.
     """
     out = BytesIO()
-    _Packer(out, pickle.HIGHEST_PROTOCOL).dump(value)
+    _MessagePickler(out, pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
 
 
-class _Packer(pickle.Pickler):
+class _MessagePickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if kind is ToolCall:
@@ -222,7 +222,7 @@ class RunConversation:
     number: int
     ids_end: str = ""
     """Suffix of the conversation's id, because agents may know an earlier attempt with the same number."""
-    page: Page | None = None
+    page: CassettePage | None = None
     """Recorded model responses for this conversation; None if nothing is recorded or replayed."""
     earlier: bytes | None = None
     """The packed conversation of an earlier run to judge again; None to run a new conversation."""

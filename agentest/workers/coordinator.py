@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from agentest.domain.events import Noted
 from agentest.models.cassette import Cassettes
 from agentest.models.port import Ledger
-from agentest.models.tape import Page
+from agentest.models.tape import CassettePage
 from agentest.runner.conversation_run import JudgedConversation, RunningConversation, lost_conversation_result
 from agentest.runner.executor import RunUnits, UnitResults, units_in_order
 from agentest.runner.plan import Unit
@@ -418,7 +418,7 @@ class RunCollectors:
         self._usage = UsageCollector(ledger)
         self._recording = RecordingCollector(cassettes) if cassettes else None
 
-    def page(self, scope: str, number: int) -> Page | None:
+    def page(self, scope: str, number: int) -> CassettePage | None:
         """Return the recorded responses to send along with a conversation."""
         return self._recording.page(scope, number) if self._recording else None
 

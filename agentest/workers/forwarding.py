@@ -23,9 +23,9 @@ from agentest.models.cassette_file import CassetteEntry, Entries, RecordedReques
 from agentest.models.port import CallKey, Ledger, Question
 from agentest.models.tape import (
     CassetteError,
+    CassetteMode,
+    CassettePage,
     MeasuringLedger,
-    Mode,
-    Page,
     RequestCounter,
     by_slot,
     found,
@@ -142,7 +142,7 @@ class AnswerRecorded:
 class _OpenPage:
     """The recorded responses of a running conversation, by slot."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: CassettePage) -> None:
         self.page = page
         self.recorded: Entries = by_slot(page.recorded)
         self.salvaged: Entries = by_slot(page.salvaged)
@@ -158,7 +158,7 @@ class PageTape:
 
     def __init__(
         self,
-        mode: Mode,
+        mode: CassetteMode,
         redact: Redactor,
         send: Send,
         names: Mapping[str, str],
@@ -172,7 +172,7 @@ class PageTape:
         self._times = RequestCounter()
         self._pages: dict[tuple[str, int], _OpenPage] = {}
 
-    def begin(self, scope: str, number: int, page: Page) -> None:
+    def begin(self, scope: str, number: int, page: CassettePage) -> None:
         """Start a conversation with its page."""
         self._pages[scope, number] = _OpenPage(page)
 
@@ -212,7 +212,7 @@ class RecordingCollector:
     def __init__(self, cassettes: Cassettes) -> None:
         self._cassettes = cassettes
 
-    def page(self, scope: str, number: int) -> Page:
+    def page(self, scope: str, number: int) -> CassettePage:
         """Return the recorded responses to send along with a conversation."""
         return self._cassettes.page(scope, number)
 

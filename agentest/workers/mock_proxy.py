@@ -187,7 +187,7 @@ _CONVERSATION_ENDED = ServedAnswer(how=CallOutcome.REFUSED, message="the convers
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _ProxiedConversation:
     serving: ActiveConversation
     heard: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
@@ -204,7 +204,7 @@ class ProxiedConversations:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._tasks: TaskGroup
-        self._hosted: dict[str, _Conversation] = {}
+        self._hosted: dict[str, _ProxiedConversation] = {}
         self._answering: dict[int, anyio.CancelScope] = {}
 
     @asynccontextmanager
@@ -219,7 +219,7 @@ class ProxiedConversations:
         self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
     ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        one = self._hosted[who.key] = _Conversation(serving)
+        one = self._hosted[who.key] = _ProxiedConversation(serving)
         stay = ActivePeriod(one.addresses)
         self._send(EnterRequest(who))
         try:

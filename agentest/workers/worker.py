@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from agentest.domain.events import Event, Noted
 from agentest.domain.transcript import Conversation
-from agentest.models.tape import NO_PAGE, Mode
+from agentest.models.tape import NO_PAGE, CassetteMode
 from agentest.runner.agents import connected_agents
 from agentest.runner.conversation_run import (
     JudgedConversation,
@@ -222,7 +222,7 @@ class Worker:
         if mode is None:
             return None
         names = scenario_names(self._prepared)
-        return PageTape(Mode(mode), redact, self._line.send, names, stopping(session))
+        return PageTape(CassetteMode(mode), redact, self._line.send, names, stopping(session))
 
     def _held_earlier(self, unit: Unit, number: int) -> Conversation:
         return self._given.pop((unit.scope, number))

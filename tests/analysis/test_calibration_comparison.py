@@ -24,7 +24,7 @@ from agentest.calibration.labels import (
     Label,
     LabelledConversation,
     LabelQuestion,
-    Labels,
+    LabelSet,
     Value,
 )
 from agentest.config.models import Batch
@@ -46,9 +46,9 @@ def asked(n: int, metric: str = "faithfulness") -> LabelQuestion:
     return LabelQuestion(conversation=f"c{n}", turn=0, metric=metric)
 
 
-def labels(*given: tuple[int, str, Value]) -> Labels:
+def labels(*given: tuple[int, str, Value]) -> LabelSet:
     """Labels of conversation, person and value."""
-    return Labels({}, [Label(question=asked(n), value=value, by=by) for n, by, value in given])
+    return LabelSet({}, [Label(question=asked(n), value=value, by=by) for n, by, value in given])
 
 
 def test_figures_of_a_metric() -> None:
@@ -88,7 +88,7 @@ def test_no_interval_is_a_point() -> None:
         said: dict[LabelQuestion, JudgeOutcome] = {
             each.question: JudgeAnswer(each.value, "why") for each in given
         }
-        people = Labels({}, given)
+        people = LabelSet({}, given)
         return figures_of("faithfulness", people, consensus_of(people), said)
 
     many, few = found(20), found(4)

@@ -19,8 +19,8 @@ from stored import to_json
 
 from agentest.authoring.coverage import (
     Coverage,
+    CoverageLevel,
     CoveredShare,
-    Level,
     PlacedScenario,
     ToolUsage,
     measure,
@@ -253,7 +253,7 @@ def test_the_markdown() -> None:
             tasks=st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True).map(tuple),
             paths=st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True).map(tuple),
             status=st.sampled_from([*Status, None]),
-            levels=st.lists(st.sampled_from(Level), min_size=1, max_size=3, unique=True).map(tuple),
+            levels=st.lists(st.sampled_from(CoverageLevel), min_size=1, max_size=3, unique=True).map(tuple),
             own_path=st.text(max_size=3),
         ),
         max_size=6,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.support.statistics.intervals import (
-    Interval,
+    ConfidenceInterval,
     clustered_mean,
     clustered_share,
     pass_hat_k,
@@ -104,8 +104,8 @@ def test_means_are_students() -> None:
     half = 4.303 / sqrt(3)
     for values in ([[3.0], [4.0], [5.0]], [[3.0, 3.0], [4.0, 4.0], [], [5.0, 5.0]]):
         found = clustered_mean(values)
-        assert found == Interval(pytest.approx(4 - half), pytest.approx(4 + half))
-    assert clustered_mean([[3.0], [4.0], [5.0]], SCALE) == Interval(pytest.approx(4 - half), 5.0)
+        assert found == ConfidenceInterval(pytest.approx(4 - half), pytest.approx(4 + half))
+    assert clustered_mean([[3.0], [4.0], [5.0]], SCALE) == ConfidenceInterval(pytest.approx(4 - half), 5.0)
 
 
 @given(clusters, st.integers(2, 4))
@@ -130,8 +130,10 @@ def test_an_interval_lies_on_its_scale_and_never_collapses(held: list[list[float
 
 def test_equal_values_are_as_sure_as_so_many_draws_make_them() -> None:
     """No spread is not certainty: on a scale it is Wilson's interval, without one it is not known."""
-    assert clustered_mean([[5.0], [5.0], [5.0]], SCALE) == Interval(pytest.approx(2.754, abs=1e-3), 5.0)
-    assert clustered_mean([[5.0] * 8], SCALE) == Interval(pytest.approx(1.826, abs=1e-3), 5.0)
+    assert clustered_mean([[5.0], [5.0], [5.0]], SCALE) == ConfidenceInterval(
+        pytest.approx(2.754, abs=1e-3), 5.0
+    )
+    assert clustered_mean([[5.0] * 8], SCALE) == ConfidenceInterval(pytest.approx(1.826, abs=1e-3), 5.0)
     assert clustered_mean([[1.0], [0.0], [1.0]], (0.0, 1.0)) == wilson(2, 3)
     assert clustered_mean([[5.0], [5.0]]) is None
     assert clustered_mean([[5.0, 1.0]]) is None
@@ -161,20 +163,20 @@ def test_students_quantile_goes_on_beyond_its_table() -> None:
     assert student(120) == pytest.approx(1.9799, abs=0.001)
 
 
-def width(interval: Interval) -> float:
+def width(interval: ConfidenceInterval) -> float:
     return interval.high - interval.low
 
 
-def draw_share(random: Random) -> Interval | None:
+def draw_share(random: Random) -> ConfidenceInterval | None:
     return wilson(sum(random.random() < 0.8 for _ in range(10)), 10)
 
 
-def draw_clustered(random: Random) -> Interval | None:
+def draw_clustered(random: Random) -> ConfidenceInterval | None:
     rates = [random.betavariate(8, 2) for _ in range(12)]
     return clustered_share([(sum(random.random() < rate for _ in range(5)), 5) for rate in rates])
 
 
-def draw_mean(random: Random) -> Interval | None:
+def draw_mean(random: Random) -> ConfidenceInterval | None:
     """Conversations of one to four turns, which go together."""
     held = []
     for _ in range(10):
@@ -189,7 +191,7 @@ def draw_mean(random: Random) -> Interval | None:
     ids=["share", "clustered share", "clustered mean"],
 )
 def test_intervals_hold_the_truth_as_often_as_they_say(
-    draw: Callable[[Random], Interval | None], truth: float
+    draw: Callable[[Random], ConfidenceInterval | None], truth: float
 ) -> None:
     """Of 1,000 samples with a known truth at least 93 in 100 have it in their interval."""
     random = Random(15)

@@ -21,7 +21,7 @@ from agentest.domain.transcript import Usage
 from agentest.models.cassette import Cassettes, recorded_models, recorded_named_models
 from agentest.models.cassette_file import cassette_path, digest
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
-from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Recorder, Replay
+from agentest.models.tape import CassetteError, CassetteMode, MeasuringLedger, Recorder, Replay
 from agentest.support.dates import format_moment
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.redaction import Redactor
@@ -96,7 +96,7 @@ class Tape:
     named: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Part → models that may be asked in its place."""
 
-    def cassettes(self, mode: Mode, models: Mapping[str, str] | None = None) -> Cassettes:
+    def cassettes(self, mode: CassetteMode, models: Mapping[str, str] | None = None) -> Cassettes:
         return Cassettes(
             self.folder,
             mode,
@@ -116,7 +116,7 @@ class Tape:
         finished: bool = True,
         closed: bool = True,
     ) -> list[ModelAnswer | str]:
-        cassettes, ledger = self.cassettes(Mode.RECORD, models), MeasuringLedger()
+        cassettes, ledger = self.cassettes(CassetteMode.RECORD, models), MeasuringLedger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
         said = ask(Recorder(self.live, cassettes, ledger), questions)
         if closed:
@@ -130,7 +130,7 @@ class Tape:
         name: str = "openai/m",
         parameters: Mapping[str, Any] | None = None,
     ) -> list[ModelAnswer | str]:
-        cassettes, self.ledger = self.cassettes(Mode.REPLAY), Ledger()
+        cassettes, self.ledger = self.cassettes(CassetteMode.REPLAY), Ledger()
         replay = Replay(cassettes, self.ledger, name, parameters or {"temperature": 0.5})
         try:
             return ask(replay, questions)
@@ -145,7 +145,7 @@ class Tape:
         models: Mapping[str, str] | None = None,
         finished: bool = True,
     ) -> list[ModelAnswer | str]:
-        cassettes, ledger = self.cassettes(Mode.FILL, models), MeasuringLedger()
+        cassettes, ledger = self.cassettes(CassetteMode.FILL, models), MeasuringLedger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
         recorder = Recorder(self.live, cassettes, ledger)
         said = ask(Replay(cassettes, ledger, name, self.live.parameters, recorder), questions)
@@ -220,7 +220,7 @@ def test_a_replay_is_the_run(tape: Tape) -> None:
 
 def test_an_unknown_price_stays_unknown(tape: Tape) -> None:
     """A replay knows no cost where the recording knew none."""
-    ledger, cassettes = MeasuringLedger(), tape.cassettes(Mode.RECORD)
+    ledger, cassettes = MeasuringLedger(), tape.cassettes(CassetteMode.RECORD)
 
     class Unpriced(Live):
         async def answer(self, question: Question) -> ModelAnswer:
@@ -272,7 +272,7 @@ def test_the_order_of_arrival_does_not_matter(orders: tuple[list[Question], list
     for order in orders:
         with TemporaryDirectory() as folder:
             tape, ledger = Tape(Path(folder)), MeasuringLedger()
-            cassettes = tape.cassettes(Mode.RECORD)
+            cassettes = tape.cassettes(CassetteMode.RECORD)
             said = ask(Recorder(Constant(ledger), cassettes, ledger), order)
             cassettes.close()
             written.append({path.name: path.read_bytes() for path in tape.folder.iterdir()})
@@ -294,7 +294,7 @@ def test_questions_asked_at_once(tape: Tape) -> None:
                 raise ModelUnavailable(f"no {number}")
             return ModelAnswer(f"{number}")
 
-    cassettes, ledger = tape.cassettes(Mode.RECORD), MeasuringLedger()
+    cassettes, ledger = tape.cassettes(CassetteMode.RECORD), MeasuringLedger()
     recorder = Recorder(Uneven(ledger), cassettes, ledger)
 
     async def at_once() -> None:
@@ -544,7 +544,7 @@ def test_a_damaged_file(tape: Tape, damage: str) -> None:
     with pytest.raises(CassetteError):
         tape.fill(questions)
     with pytest.raises(CassetteError):
-        tape.cassettes(Mode.REPLAY).check([OTHER, SCOPE])
+        tape.cassettes(CassetteMode.REPLAY).check([OTHER, SCOPE])
 
 
 @given(st.integers(min_value=1), st.booleans())
@@ -676,7 +676,7 @@ def test_a_killed_recording_loses_nothing(cut: int, garbage: bool) -> None:
 def test_filling_that_is_killed(tape: Tape) -> None:
     """Gaps filled by a run that was killed are filled."""
     tape.record([question()])
-    cassettes, ledger = tape.cassettes(Mode.FILL), MeasuringLedger()
+    cassettes, ledger = tape.cassettes(CassetteMode.FILL), MeasuringLedger()
     live = Live(ledger, ["b"])
     replay = Replay(cassettes, ledger, live.name, live.parameters, Recorder(live, cassettes, ledger))
     ask(replay, [question(), question(turn=1)])
@@ -798,7 +798,7 @@ def test_a_question_with_another_conversation_before_it(tape: Tape) -> None:
 def test_a_recording_of_another_day(tmp_path: Path) -> None:
     """A question that differs by the moment of its conversation alone is the one that was recorded."""
     days = ("2026-11-16T12:00:00+00:00", "2027-01-02T23:59:00+05:30")
-    cassettes = Cassettes(tmp_path, Mode.RECORD, Redactor())
+    cassettes = Cassettes(tmp_path, CassetteMode.RECORD, Redactor())
     hashes = {
         cassettes.asked(question(f"{text} It is {format_moment(day)}."), "m", {}).hash
         for day in days

@@ -15,8 +15,8 @@ import pytest
 from project import wait_until
 
 from agentest.workers.ray.channel import (
-    Batch,
     Inbox,
+    MessageBatch,
     Outbox,
     ReachLimits,
     RunEnd,
@@ -31,9 +31,9 @@ def test_a_batch_is_the_same_until_it_is_acknowledged() -> None:
     box.add(b"one")
     first = box.batch()
     box.add(b"two")
-    assert box.batch() == first == Batch(0, (b"one",))
+    assert box.batch() == first == MessageBatch(0, (b"one",))
     box.acknowledge(1)
-    assert box.batch() == Batch(1, (b"two",))
+    assert box.batch() == MessageBatch(1, (b"two",))
 
 
 def test_a_large_batch_is_divided() -> None:
@@ -53,19 +53,19 @@ def test_a_closed_box_is_done_when_all_is_acknowledged() -> None:
     box.add(b"one")
     box.close()
     assert not box.done
-    assert box.batch() == Batch(0, (b"one",))
+    assert box.batch() == MessageBatch(0, (b"one",))
     box.acknowledge(1)
     assert box.done
-    assert box.batch() == Batch(1, (), last=True)
+    assert box.batch() == MessageBatch(1, (), last=True)
 
 
 def test_a_batch_that_comes_twice_counts_once() -> None:
     box = Inbox()
-    assert box.accept(Batch(0, (b"one",))) == (b"one",)
-    assert box.accept(Batch(0, (b"one",))) == ()
-    assert box.accept(Batch(1, (b"two",))) == (b"two",)
+    assert box.accept(MessageBatch(0, (b"one",))) == (b"one",)
+    assert box.accept(MessageBatch(0, (b"one",))) == ()
+    assert box.accept(MessageBatch(1, (b"two",))) == (b"two",)
     with pytest.raises(ValueError, match="batch 3 has come before batch 2"):
-        box.accept(Batch(3, (b"four",)))
+        box.accept(MessageBatch(3, (b"four",)))
 
 
 class _Wire:
@@ -78,10 +78,10 @@ class _Wire:
         self.died: str | None = None
         self.killed = 0
 
-    async def receive(self, batch: Batch) -> None:
+    async def receive(self, batch: MessageBatch) -> None:
         await self._made(lambda: self._called.receive(batch))
 
-    async def take(self, acknowledged: int) -> Batch | None:
+    async def take(self, acknowledged: int) -> MessageBatch | None:
         return await self._made(lambda: self._called.take(acknowledged, wait_s=0.05))
 
     async def _made(self, call: Any) -> Any:
@@ -145,10 +145,10 @@ def test_nothing_is_lost_doubled_or_mixed_up_where_calls_fail(seed: int) -> None
 def test_messages_of_one_moment_go_in_one_call() -> None:
     async def go() -> None:
         ends = _Ends()
-        calls: list[Batch] = []
+        calls: list[MessageBatch] = []
         receive = ends.wire.receive
 
-        async def counted(batch: Batch) -> None:
+        async def counted(batch: MessageBatch) -> None:
             calls.append(batch)
             await receive(batch)
 
@@ -203,10 +203,10 @@ class _Mute:
 
     killed = 0
 
-    async def receive(self, batch: Batch) -> None:
+    async def receive(self, batch: MessageBatch) -> None:
         await anyio.sleep_forever()
 
-    async def take(self, acknowledged: int) -> Batch | None:
+    async def take(self, acknowledged: int) -> MessageBatch | None:
         await anyio.sleep_forever()
         return None
 
@@ -319,12 +319,12 @@ def test_what_a_worker_sends_and_nobody_can_read_ends_it() -> None:
     class Nonsense:
         killed = False
 
-        async def receive(self, batch: Batch) -> None:
+        async def receive(self, batch: MessageBatch) -> None:
             del batch
 
-        async def take(self, acknowledged: int) -> Batch | None:
+        async def take(self, acknowledged: int) -> MessageBatch | None:
             del acknowledged
-            return Batch(0, (os.urandom(8),))
+            return MessageBatch(0, (os.urandom(8),))
 
         def kill(self) -> None:
             self.killed = True

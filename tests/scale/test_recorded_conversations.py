@@ -19,7 +19,7 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.cassette import Cassettes
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
-from agentest.models.tape import CassetteError, MeasuringLedger, Mode, Recorder, Replay, Tape
+from agentest.models.tape import CassetteError, CassetteMode, MeasuringLedger, Recorder, Replay, Tape
 from agentest.support.errors import ModelUnavailable
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import packed
@@ -60,7 +60,7 @@ class Run:
     """A run whose files are in one folder; it has a process that writes them, and workers."""
 
     folder: Path
-    mode: Mode
+    mode: CassetteMode
     failures: list[CassetteError] = field(default_factory=list)
     ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
 
@@ -83,9 +83,9 @@ class Run:
     def answers(self, tape: Tape | None = None, ledger: MeasuringLedger | None = None) -> AnswerSource:
         tape, ledger = tape or self.cassettes, ledger or self.ledger
         recorder = Recorder(Live(ledger, asked=self.live.asked), tape, ledger)
-        if self.mode is Mode.RECORD:
+        if self.mode is CassetteMode.RECORD:
             return recorder
-        filled = recorder if self.mode is Mode.FILL else None
+        filled = recorder if self.mode is CassetteMode.FILL else None
         return Replay(tape, ledger, recorder.name, recorder.parameters, filled)
 
     @property
@@ -162,7 +162,9 @@ DEDUP = Question([{"role": "user", "content": "Sort"}], Remark, CallKey("dedup",
 CONVERSATIONS = {1: ["Hi", "And?", "Bye"], 2: ["Hello"], 3: ["Hi", "Bye"]}
 
 
-def in_one_process(folder: Path, mode: Mode, said: Mapping[int, Sequence[str]] = CONVERSATIONS) -> Run:
+def in_one_process(
+    folder: Path, mode: CassetteMode, said: Mapping[int, Sequence[str]] = CONVERSATIONS
+) -> Run:
     run = Run(folder, mode)
     answers = run.answers()
     for number, texts in said.items():
@@ -172,7 +174,7 @@ def in_one_process(folder: Path, mode: Mode, said: Mapping[int, Sequence[str]] =
     return run
 
 
-def in_workers(folder: Path, mode: Mode, said: Mapping[int, Sequence[str]] = CONVERSATIONS) -> Run:
+def in_workers(folder: Path, mode: CassetteMode, said: Mapping[int, Sequence[str]] = CONVERSATIONS) -> Run:
     """Each conversation in another of two workers, question by question in turn."""
     run = Run(folder, mode)
     workers = [run.worker(), run.worker()]
@@ -195,8 +197,8 @@ def in_workers(folder: Path, mode: Mode, said: Mapping[int, Sequence[str]] = CON
 def test_the_files_are_those_of_one_process(said: dict[int, list[str]]) -> None:
     """Recorded, replayed and filled by workers, cassettes and usage are as one process makes them."""
     with TemporaryDirectory() as one, TemporaryDirectory() as more:
-        for mode in (Mode.RECORD, Mode.REPLAY, Mode.FILL):
-            if mode is Mode.FILL:
+        for mode in (CassetteMode.RECORD, CassetteMode.REPLAY, CassetteMode.FILL):
+            if mode is CassetteMode.FILL:
                 said = {**said, 7: ["Oh"], 1: [*said.get(1, []), "More"]}
             alone = in_one_process(Path(one), mode, said)
             together = in_workers(Path(more), mode, said)
@@ -208,15 +210,15 @@ def test_the_files_are_those_of_one_process(said: dict[int, list[str]]) -> None:
             assert SECRET.encode() not in b"".join(together.files.values())
 
 
-@pytest.mark.parametrize("mode", [Mode.RECORD, Mode.REPLAY, Mode.FILL])
+@pytest.mark.parametrize("mode", [CassetteMode.RECORD, CassetteMode.REPLAY, CassetteMode.FILL])
 @pytest.mark.parametrize("before", range(5))
-def test_a_worker_that_dies(tmp_path: Path, mode: Mode, before: int) -> None:
+def test_a_worker_that_dies(tmp_path: Path, mode: CassetteMode, before: int) -> None:
     """Its conversation is held again, and cassette and results are as if it had been held once."""
     one, more = tmp_path / "one", tmp_path / "more"
-    if mode is not Mode.RECORD:
-        part = {1: CONVERSATIONS[1] if mode is Mode.REPLAY else ["Hi"], 2: ["Hello"]}
+    if mode is not CassetteMode.RECORD:
+        part = {1: CONVERSATIONS[1] if mode is CassetteMode.REPLAY else ["Hi"], 2: ["Hello"]}
         for folder in (one, more):
-            in_one_process(folder, Mode.RECORD, part)
+            in_one_process(folder, CassetteMode.RECORD, part)
     every = questions(1, *CONVERSATIONS[1])
     alone = Run(one, mode)
     wanted = asked(alone.answers(), every)
@@ -226,7 +228,10 @@ def test_a_worker_that_dies(tmp_path: Path, mode: Mode, before: int) -> None:
     lost = run.worker()
     lost.begin(1)
     # It went another way: what it asked differs from what is asked when it is held again.
-    asked(lost.answers, [*every[:before], *(questions(1, "Other")[:1] if mode is not Mode.REPLAY else [])])
+    asked(
+        lost.answers,
+        [*every[:before], *(questions(1, "Other")[:1] if mode is not CassetteMode.REPLAY else [])],
+    )
     lost.die(1)
     asked(lost.answers, every[before:])  # nothing of it arrives
     again = run.worker()
@@ -235,13 +240,13 @@ def test_a_worker_that_dies(tmp_path: Path, mode: Mode, before: int) -> None:
     again.end(1)
     run.cassettes.close()
     assert run.files == alone.files
-    if mode is Mode.REPLAY:
+    if mode is CassetteMode.REPLAY:
         assert run.ledger.of(SCOPE) == alone.ledger.of(SCOPE)
 
 
 def test_a_worker_holds_a_conversation_again(tmp_path: Path) -> None:
     """The numbers of repeated questions begin anew also where the same worker holds it again."""
-    run = Run(tmp_path, Mode.RECORD)
+    run = Run(tmp_path, CassetteMode.RECORD)
     worker = run.worker()
     for _ in range(2):
         worker.begin(1)
@@ -252,7 +257,7 @@ def test_a_worker_holds_a_conversation_again(tmp_path: Path) -> None:
     asked(worker.answers, questions(1, "Hi"))
     worker.end(1)
     run.cassettes.close()
-    alone = Run(tmp_path / "alone", Mode.RECORD)
+    alone = Run(tmp_path / "alone", CassetteMode.RECORD)
     asked(alone.answers(), questions(1, "Hi"))
     alone.cassettes.close()
     assert run.files == alone.files
@@ -272,14 +277,14 @@ def test_what_is_missing_is_said_in_the_same_words(
 ) -> None:
     """A worker's message is the one of a single process, and the run is told of it once."""
     if recorded:
-        in_one_process(tmp_path, Mode.RECORD, recorded)
+        in_one_process(tmp_path, CassetteMode.RECORD, recorded)
     if not finished:
         partial = next(tmp_path.glob("*.jsonl"))
         partial.with_name(partial.name + ".partial").touch()
     question = questions(1, said)[:1]
-    alone = Run(tmp_path, Mode.REPLAY)
+    alone = Run(tmp_path, CassetteMode.REPLAY)
     wanted = asked(alone.answers(), question)
-    worker = Run(tmp_path, Mode.REPLAY).worker()
+    worker = Run(tmp_path, CassetteMode.REPLAY).worker()
     worker.begin(1)
     assert asked(worker.answers, question) == wanted
     assert "nothing to replay for user, conversation 1, turn 0" in wanted[0]
@@ -291,9 +296,9 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     """The run is told in the words of one process; the worker is none the wiser, and goes on."""
     folder = tmp_path / "file"
     folder.touch()
-    alone = Run(folder, Mode.RECORD)
+    alone = Run(folder, CassetteMode.RECORD)
     asked(alone.answers(), questions(1, "Hi")[:1])
-    run = Run(folder, Mode.RECORD)
+    run = Run(folder, CassetteMode.RECORD)
     worker = run.worker()
     worker.begin(1)
     assert asked(worker.answers, questions(1, "Hi")[:1]) == ["Hi, says \ud800 with [redacted]"]
@@ -303,8 +308,8 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_conversation_needs_its_own_answers_only(tmp_path: Path) -> None:
     """Its page has the answers of no other, and those of one that is done are forgotten."""
-    in_one_process(tmp_path, Mode.RECORD)
-    run = Run(tmp_path, Mode.REPLAY)
+    in_one_process(tmp_path, CassetteMode.RECORD)
+    run = Run(tmp_path, CassetteMode.REPLAY)
     page = run.desk.page(SCOPE, 2)
     assert {entry.asked.key.conversation for entry in page.recorded} == {2}
     assert len(page.recorded) == 3

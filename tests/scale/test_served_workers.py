@@ -22,7 +22,7 @@ from agentest.mock_servers.port import (
     ServedAnswer,
     ServedCall,
 )
-from agentest.mock_servers.registry import Group, Names, Registry, names_of
+from agentest.mock_servers.registry import Names, Registry, ServerGroup, names_of
 from agentest.support.trace_context import new_key
 from agentest.workers.channel import Link
 from agentest.workers.mock_proxy import MockProxy, ProxiedConversations
@@ -85,7 +85,7 @@ class Scale:
 
     def __init__(self, *, exclusive: bool = False) -> None:
         self.notes: list[str] = []
-        self.group = Group(("shop",), Addresses(mcp="http://127.0.0.1:1/mcp"), exclusive=exclusive)
+        self.group = ServerGroup(("shop",), Addresses(mcp="http://127.0.0.1:1/mcp"), exclusive=exclusive)
         self.registry = Registry((self.group,), self.notes.append)
         self.gone = anyio.Event()
 

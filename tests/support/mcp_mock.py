@@ -16,7 +16,7 @@ from agentest.conversation.out_of_band_calls import ServedConversation
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.server import open_mcp_server
 from agentest.mock_servers.port import Addresses, Identity
-from agentest.mock_servers.registry import Group, Registry
+from agentest.mock_servers.registry import Registry, ServerGroup
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
 from agentest.support.http.client import Client, open_client
@@ -92,7 +92,7 @@ async def mcp_server(
     )
     who = Identity(key=KEY, session_id=None, conversation_id="c-1", scenario="s", agent="shop")
     notes: list[str] = []
-    group = Group(("shop",), Addresses(), exclusive=False)
+    group = ServerGroup(("shop",), Addresses(), exclusive=False)
     registry, served = Registry((group,), notes.append), ServedConversation(who, resolver)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client())

@@ -19,7 +19,7 @@ from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.server import open_mcp_server
 from agentest.mock_servers.port import Addresses, Identity
-from agentest.mock_servers.registry import Group, Registry
+from agentest.mock_servers.registry import Registry, ServerGroup
 from agentest.mock_servers.rest.server import open_rest_server
 from agentest.mocks.resolver import MockResolver
 from agentest.support.http.client import open_client
@@ -32,7 +32,7 @@ class Servers:
 
     ports: dict[str, int]
     mocks: MockResolver
-    group: Group
+    group: ServerGroup
     notes: list[str]
     real: list[str] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ async def three_servers(
         unmocked_tools="passthrough",
     )
     who = Identity(key="a" * 24, session_id=None, conversation_id="c-1", scenario="s", agent="shop")
-    group, notes = Group(("shop",), Addresses(), exclusive=True), list[str]()
+    group, notes = ServerGroup(("shop",), Addresses(), exclusive=True), list[str]()
     registry, served = Registry((group,), notes.append), ServedConversation(who, resolver)
     real: list[str] = []
 

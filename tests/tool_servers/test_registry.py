@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.mock_servers.port import Addresses, CallOutcome, Identity, ServedAnswer, ServedCall
-from agentest.mock_servers.registry import HEADER, Group, Names, Registry, names_of
+from agentest.mock_servers.registry import HEADER, Names, Registry, ServerGroup, names_of
 from agentest.support.trace_context import TraceContext, new_key
 
 
@@ -77,8 +77,8 @@ class Agents:
 
     def __init__(self, tasks: TaskGroup, *, exclusive: bool = False) -> None:
         self.notes: list[str] = []
-        self.shop = Group(("shop",), Addresses(), exclusive=exclusive)
-        self.desk = Group(("desk",), Addresses(), exclusive=False)
+        self.shop = ServerGroup(("shop",), Addresses(), exclusive=exclusive)
+        self.desk = ServerGroup(("desk",), Addresses(), exclusive=False)
         self.registry = Registry((self.shop, self.desk), self.notes.append)
         self.talks: list[Talk] = []
         self._tasks = tasks

@@ -23,7 +23,7 @@ from agentest.judging.answers import BinaryAnswer
 from agentest.judging.grader import GraderResult
 from agentest.judging.judge import ask_model, run_concurrently
 from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import Problem
+from agentest.models.structured_output import AnswerProblem
 
 
 async def each_turn(
@@ -183,16 +183,16 @@ class JudgePanel:
     ) -> Sampled[Answer]:
         """Return the samples' answers to a question. `nth` distinguishes several questions of a turn."""
 
-        async def sample(n: int) -> Answer | Problem:
+        async def sample(n: int) -> Answer | AnswerProblem:
             key = replace(self.key, turn=turn, sample=nth * self.samples + n)
             async with self.places:
-                found: Answer | Problem = await ask_model(self.model, messages, answer, key)
+                found: Answer | AnswerProblem = await ask_model(self.model, messages, answer, key)
                 return found
 
         replies = await concurrently(sample, range(self.samples))
-        problems = [reply.text for reply in replies if isinstance(reply, Problem)]
+        problems = [reply.text for reply in replies if isinstance(reply, AnswerProblem)]
         return Sampled(
-            tuple(reply for reply in replies if not isinstance(reply, Problem)),
+            tuple(reply for reply in replies if not isinstance(reply, AnswerProblem)),
             problems[0] if problems else "no judge was asked",
         )
 

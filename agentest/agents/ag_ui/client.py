@@ -71,7 +71,7 @@ class AgUiClient:
 
 
 @dataclass(slots=True)
-class _Total:
+class _ReplyTotals:
     """The sums and lists over all runs of one reply."""
 
     latency_ms: float = 0.0
@@ -138,7 +138,7 @@ class AgUiConversation:
     async def _run_until_reply(
         self, body: Mapping[str, Any], ctx: TurnContext, values: TurnValues, decision: Decision | None
     ) -> AgentReply:
-        total = _Total()
+        total = _ReplyTotals()
         for _ in range(MOST_APPROVALS):
             run, spoken, requests = await self._run(body, ctx, values, decision, total)
             if not self._open or requests or self._config.approvals == "ask":
@@ -155,7 +155,7 @@ class AgUiConversation:
         ctx: TurnContext,
         values: TurnValues,
         decision: Decision | None,
-        total: _Total,
+        total: _ReplyTotals,
     ) -> tuple[AgUiRun, SpokenTexts, tuple[ToolRequest, ...]]:
         """Execute one run and add its result to `total`, the thread and the state."""
         tools = declared_tools(ctx, self._config)
@@ -200,7 +200,7 @@ class AgUiConversation:
             **resuming,
         }
 
-    def _sort_calls(self, run: AgUiRun, ctx: TurnContext, total: _Total) -> tuple[ToolRequest, ...]:
+    def _sort_calls(self, run: AgUiRun, ctx: TurnContext, total: _ReplyTotals) -> tuple[ToolRequest, ...]:
         """Sort the run's calls: made by the agent, requested from Agentest, or waiting for approval."""
         self._open = list(run.interrupts)
         declared_names = {spec.name for spec in declared_tools(ctx, self._config)}
@@ -234,7 +234,7 @@ class AgUiConversation:
         return call.name not in declared_names and run.went_on_after(call)
 
     def _reply(
-        self, run: AgUiRun, spoken: SpokenTexts, requests: tuple[ToolRequest, ...], total: _Total
+        self, run: AgUiRun, spoken: SpokenTexts, requests: tuple[ToolRequest, ...], total: _ReplyTotals
     ) -> AgentReply:
         text = spoken.text
         if self._open and not requests:
@@ -275,7 +275,7 @@ class SpokenTexts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _TextMessage:
     at: int
     text: str
     author: str
@@ -293,7 +293,7 @@ def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, st
         subagents: the names of subagents, by the ids of their runs.
     """
     texts = [
-        _Text(at, text, _author(message, agent, subagents), "subagentRunId" in message)
+        _TextMessage(at, text, _author(message, agent, subagents), "subagentRunId" in message)
         for at, message in enumerate(messages)
         if message["role"] == "assistant" and (text := _content(message)).strip()
     ]
@@ -304,7 +304,7 @@ def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, st
     return SpokenTexts(BETWEEN_MESSAGES.join(text.text for text in reply), reply[0].author, remarks)
 
 
-def _reply_texts(texts: Sequence[_Text], last_call: int) -> list[_Text]:
+def _reply_texts(texts: Sequence[_TextMessage], last_call: int) -> list[_TextMessage]:
     own = [text for text in texts if not text.of_subagent] or texts
     return [text for text in own if text.at > last_call] or [own[-1]]
 

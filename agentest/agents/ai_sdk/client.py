@@ -67,7 +67,7 @@ class AiSdkClient:
 
 
 @dataclass(slots=True)
-class _Total:
+class _StreamTotals:
     """The sums and lists over all streams of one reply."""
 
     latency_ms: float = 0.0
@@ -107,7 +107,7 @@ class AiSdkConversation:
         """
         if not self._messages:
             self._exchange.own_tools.check_before(ctx)
-        current, total = self._current(), _Total()
+        current, total = self._current(), _StreamTotals()
         if isinstance(messages[-1], ToolResult):
             self._fill_results(current, messages)
             if waiting(current) and self._exchange.approvals == "ask":
@@ -145,7 +145,9 @@ class AiSdkConversation:
             fill_result(part, message)
             current.set_done(part)
 
-    async def _send(self, total: _Total, messages: Sequence[Message], ctx: TurnContext) -> AssistantMessage:
+    async def _send(
+        self, total: _StreamTotals, messages: Sequence[Message], ctx: TurnContext
+    ) -> AssistantMessage:
         """Send all messages and add the stream to the message that it continues."""
         current = self._current()
         before = len(current.parts)
@@ -167,12 +169,12 @@ class AiSdkConversation:
         return current
 
     def _no_reply(
-        self, problem: str, retries: int, total: _Total, current: AssistantMessage, ctx: TurnContext
+        self, problem: str, retries: int, total: _StreamTotals, current: AssistantMessage, ctx: TurnContext
     ) -> NoReply:
         calls = made(current, ctx.turn_index)
         return NoReply(problem, retries, (*total.observed, *calls))
 
-    def _take_calls(self, total: _Total, current: AssistantMessage, ctx: TurnContext) -> None:
+    def _take_calls(self, total: _StreamTotals, current: AssistantMessage, ctx: TurnContext) -> None:
         """Add the calls that the agent has made. Raises MockBypassed."""
         calls = made(current, ctx.turn_index)
         total.observed += calls
@@ -189,7 +191,7 @@ class AiSdkConversation:
             **continued,
         }
 
-    def _reply(self, current: AssistantMessage, total: _Total, ctx: TurnContext) -> AgentReply:
+    def _reply(self, current: AssistantMessage, total: _StreamTotals, ctx: TurnContext) -> AgentReply:
         requests, asked = requested_calls(current), waiting(current)
         *before, last = total.said or ("",)
         if asked and not requests:

@@ -74,11 +74,11 @@ class MessagesClient:
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
         """Open one conversation, which stores the agent's blocks as received."""
-        yield _Conversation(self)
+        yield _MessagesConversation(self)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to a complete history in a new conversation. Raises NoReply, CannotSend, MockBypassed."""
-        return await _Conversation(self).reply(messages, ctx)
+        return await _MessagesConversation(self).reply(messages, ctx)
 
     def note_cut(self, message: ReceivedMessage) -> None:
         """Note once for each reason that messages were cut."""
@@ -112,7 +112,7 @@ class MessagesClient:
 
 
 @dataclass(slots=True)
-class _Answer:
+class _RoundReply:
     """The agent's blocks in one round. After pauses they come from several messages."""
 
     blocks: tuple[Block, ...] = ()
@@ -131,7 +131,7 @@ class _Answer:
         self.blocks += blocks_of(received.value)
 
 
-class _Conversation:
+class _MessagesConversation:
     """One conversation with an agent."""
 
     def __init__(self, client: MessagesClient) -> None:
@@ -170,9 +170,9 @@ class _Conversation:
             first_token_ms=answer.first_token_ms,
         )
 
-    async def _answer(self, values: TurnValues, turn_index: int) -> _Answer:
+    async def _answer(self, values: TurnValues, turn_index: int) -> _RoundReply:
         """Send requests until the agent no longer pauses, and return all of its blocks."""
-        answer = _Answer()
+        answer = _RoundReply()
         for _ in range(_MAX_PAUSES + 1):
             before = made_so_far({"content": list(answer.blocks)}, turn_index)
             so_far = [as_received(answer.blocks)] if answer.blocks else []

@@ -86,7 +86,7 @@ class HttpClient:
 
 
 @dataclass(slots=True)
-class _Turn:
+class _TurnResults:
     """The results of one turn so far. Stored outside the call, so that an error does not lose them."""
 
     messages: Sequence[Message]
@@ -110,7 +110,7 @@ class HttpConversation:
         self._logged_in: LoginResult | None = None
         self._is_set_up = False
         self._saved: dict[str, Any] = {}
-        self._last_turn: _Turn | None = None
+        self._last_turn: _TurnResults | None = None
         self._reported_calls: tuple[ReportedCall, ...] = ()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
@@ -119,7 +119,7 @@ class HttpConversation:
         The first turn sends the `setup` requests. `latency_ms` covers the turn's own request and the polls
         for its job, not the setup.
         """
-        turn = self._last_turn = _Turn(messages, ctx)
+        turn = self._last_turn = _TurnResults(messages, ctx)
         await self._set_up(turn)
         try:
             gathering = await self._run_turn(turn)
@@ -149,7 +149,7 @@ class HttpConversation:
             first_token_ms=turn.first_token_ms,
         )
 
-    async def _run_turn(self, turn: _Turn) -> ResponseExtraction:
+    async def _run_turn(self, turn: _TurnResults) -> ResponseExtraction:
         """Return the response to the request, or the result of the job that it started."""
         job = self._plan.job
         gathering = await self._send(self._plan.turn, turn)
@@ -160,7 +160,7 @@ class HttpConversation:
         self._save(gathering, None)
         return gathering
 
-    async def _job_result(self, job: PolledJob, turn: _Turn) -> ResponseExtraction:
+    async def _job_result(self, job: PolledJob, turn: _TurnResults) -> ResponseExtraction:
         timeout_s, began_ms = self._plan.resources.timeout_s, turn.latency_ms
         result, took_ms = await job.polling.result(
             lambda: self._send(job.request, turn), timeout_s - began_ms / 1000, timeout_s
@@ -168,7 +168,7 @@ class HttpConversation:
         turn.latency_ms = began_ms + took_ms
         return result
 
-    async def _send(self, request: RequestTemplate, turn: _Turn) -> ResponseExtraction:
+    async def _send(self, request: RequestTemplate, turn: _TurnResults) -> ResponseExtraction:
         """Send a request. After a 401, log in again and repeat it once."""
         gathering = ResponseExtraction(self._plan.paths)
         try:
@@ -181,7 +181,7 @@ class HttpConversation:
         return gathering
 
     async def _send_with_login(
-        self, request: RequestTemplate, turn: _Turn, gathering: ResponseExtraction
+        self, request: RequestTemplate, turn: _TurnResults, gathering: ResponseExtraction
     ) -> HttpAnswer[None]:
         async def read(response: DirectResponse) -> None:
             await self._reader.read(response, gathering)
@@ -196,16 +196,16 @@ class HttpConversation:
             turn.retries += error.retries
             return await send_with_status_errors(self._sender, self._request(request, turn), read)
 
-    def _observed(self, turn: _Turn) -> tuple[ToolCall, ...]:
+    def _observed(self, turn: _TurnResults) -> tuple[ToolCall, ...]:
         return as_tool_calls(without_repeated_calls(turn.calls, self._reported_calls), turn.ctx.turn_index)
 
     # Saved values and placeholders.
 
-    def _request(self, request: RequestTemplate, turn: _Turn) -> Any:
+    def _request(self, request: RequestTemplate, turn: _TurnResults) -> Any:
         values, absent = self._values(turn)
         return request.filled(values, absent)
 
-    def _values(self, turn: _Turn) -> tuple[Values, frozenset[str]]:
+    def _values(self, turn: _TurnResults) -> tuple[Values, frozenset[str]]:
         """Return the placeholder values, and the names that have no value until the agent has responded."""
         absent = self._plan.paths.kept.names - self._saved.keys()
         shared = self._logged_in.saved if self._logged_in else {}
@@ -249,7 +249,7 @@ class HttpConversation:
 
     # Setup and teardown.
 
-    async def _set_up(self, turn: _Turn) -> None:
+    async def _set_up(self, turn: _TurnResults) -> None:
         """Send the `setup` requests in the first turn. Raises NoReply, CannotSend, HeldUp."""
         if self._logged_in is None:
             await self._log_in(0)
@@ -261,7 +261,7 @@ class HttpConversation:
             self._saved |= kept
         self._is_set_up = True
 
-    async def _set_up_step(self, step: SetUpStep, turn: _Turn) -> dict[str, Any]:
+    async def _set_up_step(self, step: SetUpStep, turn: _TurnResults) -> dict[str, Any]:
         try:
             return await self._send_step(step, turn)
         except Unauthorized:
@@ -269,7 +269,7 @@ class HttpConversation:
                 raise
             return await self._send_step(step, turn)
 
-    async def _send_step(self, step: SetUpStep, turn: _Turn) -> dict[str, Any]:
+    async def _send_step(self, step: SetUpStep, turn: _TurnResults) -> dict[str, Any]:
         values, absent = self._values(turn)
         return await step.take(self._setup_sender, self._jar, values, absent)
 

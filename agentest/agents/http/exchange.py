@@ -51,7 +51,7 @@ class _Read(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _RefusedReply:
     problem: str
     is_for_login: bool
 
@@ -75,19 +75,19 @@ async def send_with_status_errors(
     Raises NoReply for any other status; Unauthorized for 401 and for a redirect to a login.
     """
 
-    async def read_any(response: DirectResponse) -> _Read[T] | _Refused:
+    async def read_any(response: DirectResponse) -> _Read[T] | _RefusedReply:
         if 200 <= response.status_code < 300:
             return _Read(await read(response))
         problem = await describe_error_status(response, request.method, sender)
         if response.status_code == _UNAUTHORIZED or leads_to_login(response):
-            return _Refused(problem, is_for_login=True)
+            return _RefusedReply(problem, is_for_login=True)
         if 300 <= response.status_code < 400:
-            return _Refused(problem, is_for_login=False)
+            return _RefusedReply(problem, is_for_login=False)
         raise AgentError(problem)
 
     answered = await sender.send(request, read_any, _AnyStatus())
     value, retries = answered.value, answered.retries
-    if isinstance(value, _Refused):
+    if isinstance(value, _RefusedReply):
         raise (Unauthorized if value.is_for_login else NoReply)(value.problem, retries)
     return HttpAnswer(value.value, answered.latency_ms, retries, answered.first_token_ms)
 

@@ -84,7 +84,7 @@ def _plugin_class() -> type[Any]:
     base: Any = import_module("google.adk.plugins.base_plugin").BasePlugin
     of_the_framework = import_module("agentest.agents.adk_server.on_path.agentest_adk").FRAMEWORK_TOOLS
 
-    class Mocks(base):  # type: ignore[misc]
+    class MockPlugin(base):  # type: ignore[misc]
         """Answers tool calls instead of the tools, and records the results of real tools."""
 
         def __init__(self, name: str, find: FindGate, *, records_transfers: bool = False) -> None:
@@ -115,4 +115,4 @@ def _plugin_class() -> type[Any]:
             if gate := self._find(tool.name):
                 gate.fail(tool_context.function_call_id, error)
 
-    return Mocks
+    return MockPlugin

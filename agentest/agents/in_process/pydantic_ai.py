@@ -54,7 +54,7 @@ def asking_capability(find: FindGate) -> Any:
 def _capability_of(find: FindGate) -> Any:
     base: Any = import_module("pydantic_ai.capabilities").AbstractCapability
 
-    class Mocks(base):  # type: ignore[misc]
+    class MockCapability(base):  # type: ignore[misc]
         """Answers tool calls instead of the tools."""
 
         async def prepare_output_tools(self, _: Any, tool_defs: list[Any]) -> list[Any]:
@@ -83,7 +83,7 @@ def _capability_of(find: FindGate) -> Any:
             )
             return answer.value
 
-    return Mocks()
+    return MockCapability()
 
 
 def asking_toolsets(tools: Iterable[Any], find: FindGate) -> list[Any]:

@@ -47,7 +47,7 @@ _MESSAGE_PLACEHOLDERS = {"message", "messages"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _RefusedProbe:
     status: int
     problem: str
     seen: ProbeResponse
@@ -79,24 +79,28 @@ class Graph:
         """Run the graph once and return the result. Raises NoReply, and CannotSend for an unknown graph."""
         kind = "wait" if self._streams is False else "stream"
         answer, result = await self._send(thread, kind, body, values)
-        if isinstance(result, _Refused) and result.status in _NO_ADDRESS_STATUSES and self._streams is None:
+        if (
+            isinstance(result, _RefusedProbe)
+            and result.status in _NO_ADDRESS_STATUSES
+            and self._streams is None
+        ):
             answer, result = await self._send(thread, "wait", body, values)
             if isinstance(result, GraphRun):
                 self._note_no_streaming()
-        if isinstance(result, _Refused):
+        if isinstance(result, _RefusedProbe):
             raise await self._refusal(result, answer.retries, body["assistant_id"], values)
         self._streams = self._streams is not False
         return HttpAnswer(result, answer.latency_ms, answer.retries, answer.first_token_ms)
 
     async def _send(
         self, thread: str, kind: str, body: dict[str, object], values: Values
-    ) -> tuple[HttpAnswer[GraphRun | _Refused], GraphRun | _Refused]:
+    ) -> tuple[HttpAnswer[GraphRun | _RefusedProbe], GraphRun | _RefusedProbe]:
         runs = f"{self._root}/threads/{thread}/runs"
         accept = {"accept": "text/event-stream"} if kind == "stream" else {}
         sent = {k: v for k, v in body.items() if accept or not k.startswith("stream_")}
         run_ids: list[str] = []
 
-        async def read(response: DirectResponse) -> GraphRun | _Refused:
+        async def read(response: DirectResponse) -> GraphRun | _RefusedProbe:
             location = response.headers.get("content-location", "")
             run_ids.extend(_RUN_ID.findall(location))
             return await self._read(response, run_ids.append)
@@ -120,7 +124,9 @@ class Graph:
             )
         self._streams = False
 
-    async def _refusal(self, refused: _Refused, retries: int, graph: object, values: Values) -> Exception:
+    async def _refusal(
+        self, refused: _RefusedProbe, retries: int, graph: object, values: Values
+    ) -> Exception:
         graphs = await self.server.graphs(values)
         if not graphs or graph in graphs or _is_uuid(graph):
             return NoReply(await self._sender.advised(refused.problem, refused.seen), retries)
@@ -129,11 +135,13 @@ class Graph:
             f"{', '.join(graphs)} ({refused.problem})"
         )
 
-    async def _read(self, response: DirectResponse, on_run: Callable[[str], object]) -> GraphRun | _Refused:
+    async def _read(
+        self, response: DirectResponse, on_run: Callable[[str], object]
+    ) -> GraphRun | _RefusedProbe:
         """Read a run's result or a refusal. `on_run` receives the run's id."""
         if response.status_code in _REFUSAL_STATUSES:
             problem = await self._sender.problem(response)
-            return _Refused(response.status_code, problem, probe_response_of(response))
+            return _RefusedProbe(response.status_code, problem, probe_response_of(response))
         return await read_body(response, True, read_answer, lambda events: self._reader.read(events, on_run))
 
 

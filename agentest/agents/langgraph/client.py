@@ -76,7 +76,7 @@ class LangGraphClient:
 
 
 @dataclass(slots=True)
-class _Turn:
+class _TurnRuns:
     """The results of a turn over all of its runs."""
 
     thread: str
@@ -115,7 +115,7 @@ class GraphConversation:
         assistant = await self._graph.assistant(values)
         state = dict(ctx.session.state) if ctx.session and ctx.turn_index == 0 else {}
         sent = None if self._interrupts else SentMessage(id=str(uuid4()), text=said.text)
-        turn = _Turn(thread_of(ctx.session_id), ctx.turn_index, values, sent)
+        turn = _TurnRuns(thread_of(ctx.session_id), ctx.turn_index, values, sent)
         requests = self._graph.requests
         if sent is None:
             configured, decision = requests.configured_resume(values), decision_of_user(said.text)
@@ -129,7 +129,7 @@ class GraphConversation:
         self._check_state(turn, requests.state_keys(state))
         return self._finish(turn, _state_before(ctx))
 
-    async def _answer_interrupts(self, turn: _Turn, assistant: str) -> None:
+    async def _answer_interrupts(self, turn: _TurnRuns, assistant: str) -> None:
         """Answer the graph's interrupts if the configuration decides. Raises NoReply."""
         decision = decision_of_setting(self._graph.approvals)
         questions = 0
@@ -141,7 +141,7 @@ class GraphConversation:
             turn.decided |= _approvals(turn.run.interrupts, decision)
             await self._run(turn, self._graph.requests.answer(assistant, answer, turn.values))
 
-    async def _run(self, turn: _Turn, body: dict[str, Any]) -> None:
+    async def _run(self, turn: _TurnRuns, body: dict[str, Any]) -> None:
         """Run the graph once and add the result to the turn. Raises NoReply."""
         answer = await self._graph.run(turn.thread, body, turn.values)
         if answer.first_token_ms is not None and turn.first_token_ms is None:
@@ -157,14 +157,14 @@ class GraphConversation:
             turn.run.values = turn.state.values
         self._check_end(turn)
 
-    def _no_reply(self, turn: _Turn, problem: str) -> NoReply:
+    def _no_reply(self, turn: _TurnRuns, problem: str) -> NoReply:
         try:
             calls = self._calls(turn)
         except AgentError:
             calls = ()
         return NoReply(problem, turn.retries, calls)
 
-    def _check_end(self, turn: _Turn) -> None:
+    def _check_end(self, turn: _TurnRuns) -> None:
         """Raise NoReply if the run has not ended, because a stream may be cut between two events."""
         run, rest = turn.run, turn.state.following
         if run.interrupts or (run.ended and not rest):
@@ -186,11 +186,11 @@ class GraphConversation:
                 f"the model, and {turn.state.error}",
             )
 
-    def _looks_finished(self, turn: _Turn) -> bool:
+    def _looks_finished(self, turn: _TurnRuns) -> bool:
         messages = self._turn_messages(turn)
         return bool(messages) and kind_of(messages[-1]) == AI and not messages[-1].get("tool_calls")
 
-    def _check_state(self, turn: _Turn, wanted: Sequence[str]) -> None:
+    def _check_state(self, turn: _TurnRuns, wanted: Sequence[str]) -> None:
         """Raise SessionMismatch if the graph's state lacks keys of the scenario's session state.
 
         LangGraph drops such keys without an error.
@@ -204,17 +204,17 @@ class GraphConversation:
                 f"{{{{state.{missing[0]}}}}} in the agent's `body`"
             )
 
-    def _state_messages(self, turn: _Turn) -> list[Wire] | None:
+    def _state_messages(self, turn: _TurnRuns) -> list[Wire] | None:
         """Return the turn's messages in the graph's state; None if the state has no messages."""
         in_state = state_messages(turn.run.values)
         return None if in_state is None else new_in_state(in_state, self._known, turn.sent)
 
-    def _turn_messages(self, turn: _Turn) -> list[Wire]:
+    def _turn_messages(self, turn: _TurnRuns) -> list[Wire]:
         """Return all messages of the turn: in the state, removed from it, and of subgraphs."""
         updates = new_in_updates(turn.updates, self._earlier_ids(turn))
         return merged(updates, self._state_messages(turn) or ())
 
-    def _earlier_ids(self, turn: _Turn) -> set[str]:
+    def _earlier_ids(self, turn: _TurnRuns) -> set[str]:
         """Return the ids of messages that precede the user's message in the thread."""
         in_state = state_messages(turn.run.values)
         earlier = in_state[: len(in_state) - len(after_user(in_state, turn.sent))] if in_state else []
@@ -222,7 +222,7 @@ class GraphConversation:
             return {m["id"] for m in earlier if m.get("id")}
         return self._known
 
-    def _calls(self, turn: _Turn) -> tuple[ToolCall, ...]:
+    def _calls(self, turn: _TurnRuns) -> tuple[ToolCall, ...]:
         """Return the calls of the turn, including those that the user decided about in it."""
         calls = calls_of(self._turn_messages(turn), turn.index, self._waiting)
         by_user = turn.sent is None
@@ -233,7 +233,7 @@ class GraphConversation:
             for call in calls
         )
 
-    def _finish(self, turn: _Turn, before: Mapping[str, Any] | None) -> AgentReply:
+    def _finish(self, turn: _TurnRuns, before: Mapping[str, Any] | None) -> AgentReply:
         """Return the reply and mark the turn's messages as known."""
         values = turn.run.values
         try:
@@ -259,7 +259,7 @@ class GraphConversation:
             tells_calls=bool(messages) or state_messages(values) is not None,
         )
 
-    def _text(self, turn: _Turn, messages: Sequence[Wire]) -> str | None:
+    def _text(self, turn: _TurnRuns, messages: Sequence[Wire]) -> str | None:
         """Return the text of the reply. Raises AgentError."""
         values, path = turn.run.values, self._graph.path
         if turn.run.interrupts:

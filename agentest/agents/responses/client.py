@@ -48,11 +48,11 @@ class ResponsesClient:
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:
         """Open one conversation, which stores the agent's items as received."""
-        yield _Conversation(self)
+        yield _ResponsesConversation(self)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to a complete history in a new conversation. Raises NoReply, CannotSend, MockBypassed."""
-        return await _Conversation(self).reply(messages, ctx)
+        return await _ResponsesConversation(self).reply(messages, ctx)
 
     async def send(
         self,
@@ -80,7 +80,7 @@ class ResponsesClient:
         return await self._exchange.send(payload, values, ctx.turn_index, self.ignored)
 
 
-class _Conversation:
+class _ResponsesConversation:
     """One conversation with an agent."""
 
     def __init__(self, client: ResponsesClient) -> None:

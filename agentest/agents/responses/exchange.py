@@ -128,8 +128,8 @@ def _reader_into(assembly: ResponseAssembly) -> Callable[[bytes], Response]:
 
 
 async def _read_response(response: DirectResponse) -> Response:
-    return await read_body(response, False, read_response, _refuse_stream)
+    return await read_body(response, False, read_response, _refuse_partial_stream)
 
 
-async def _refuse_stream(_: Any) -> Response:
+async def _refuse_partial_stream(_: Any) -> Response:
     raise NoReply("the agent answered with a stream where its response was asked for by its id")

@@ -22,7 +22,7 @@ from agentest.mock_servers.mcp.jsonrpc import (
 from agentest.mock_servers.mcp.tool_catalog import Catalog, OutputSchemaError, answered, failed
 from agentest.mock_servers.mcp.upstream import Upstream
 from agentest.mock_servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
-from agentest.mock_servers.registry import Group, Names, Registry, names_of
+from agentest.mock_servers.registry import Names, Registry, ServerGroup, names_of
 from agentest.version import __version__
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -46,7 +46,7 @@ _EMPTY_LISTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class MessageSender:
     """The facts about the sender of a message."""
 
     headers: Mapping[str, str]
@@ -66,14 +66,14 @@ class Methods:
     """The methods of the server. It has no state about its callers."""
 
     registry: Registry
-    group: Group
+    group: ServerGroup
     catalog: Catalog
     upstream: Upstream | None
     """The real server; None if it is unknown or must not be called."""
     has_real: bool
     """True if there is a real server, even if its tools must not run."""
 
-    async def answers(self, body: bytes, sender: Sender) -> Any:
+    async def answers(self, body: bytes, sender: MessageSender) -> Any:
         """Return the response to a request body, or a list for a batch; None if no response is expected.
 
         Raises RpcError if the body is not JSON-RPC.
@@ -90,7 +90,7 @@ class Methods:
             raise RpcError(INVALID_REQUEST, many)
         return await self._batch(content, sender, size)
 
-    async def _batch(self, messages: list[Any], sender: Sender, size: int) -> list[Any] | None:
+    async def _batch(self, messages: list[Any], sender: MessageSender, size: int) -> list[Any] | None:
         found: list[Any] = [None] * len(messages)
 
         async def answer(number: int) -> None:
@@ -101,7 +101,7 @@ class Methods:
                 tasks.start_soon(answer, number)
         return [answer for answer in found if answer is not None] or None
 
-    async def _answer(self, message: Any, sender: Sender, size: int) -> dict[str, Any] | None:
+    async def _answer(self, message: Any, sender: MessageSender, size: int) -> dict[str, Any] | None:
         try:
             request = request_in(message)
             if request is None:
@@ -112,7 +112,7 @@ class Methods:
             return error.body(id_of(message))
         return {"jsonrpc": "2.0", "id": request.id, "result": result}
 
-    async def _result(self, request: RpcRequest, sender: Sender, size: int) -> dict[str, Any]:
+    async def _result(self, request: RpcRequest, sender: MessageSender, size: int) -> dict[str, Any]:
         version = meta_of(request.params).get(_VERSION)
         if version is not None and version not in STATELESS_VERSIONS:
             raise _unsupported(version)
@@ -127,7 +127,7 @@ class Methods:
             result = {"resultType": "complete", **result, **(_UNCACHED if is_list else {})}
         return result
 
-    def _describe_server(self, request: RpcRequest, sender: Sender) -> dict[str, Any]:
+    def _describe_server(self, request: RpcRequest, sender: MessageSender) -> dict[str, Any]:
         match request.method:
             case "initialize":
                 return _initialized(request.params.get("protocolVersion"))
@@ -144,7 +144,7 @@ class Methods:
                 return {_EMPTY_LISTS[method]: []}
         raise RpcError(METHOD_NOT_FOUND, f"there is no method {request.method!r}")
 
-    async def _call(self, params: Mapping[str, Any], sender: Sender, size: int) -> dict[str, Any]:
+    async def _call(self, params: Mapping[str, Any], sender: MessageSender, size: int) -> dict[str, Any]:
         name = params.get("name")
         if not isinstance(name, str):
             raise RpcError(INVALID_PARAMS, "`params.name`, the tool, is missing or no text")
@@ -160,7 +160,7 @@ class Methods:
         answer = await self.registry.answer(self.group, sender.names(params), call, real)
         return self._written(name, answer) | (told(answer) if call.caller_runs else {})
 
-    async def _accept_report(self, message: Mapping[str, Any], sender: Sender) -> None:
+    async def _accept_report(self, message: Mapping[str, Any], sender: MessageSender) -> None:
         """Accept a caller's report about a real tool that it has run."""
         params = message.get("params")
         if message.get("method") != ANSWERED or not isinstance(params, Mapping):

@@ -18,7 +18,7 @@ from aiohttp import web
 from agentest.config.agents.mock_servers import McpMock
 from agentest.mock_servers.listener import ServerInputs, headers_of, listen
 from agentest.mock_servers.mcp.jsonrpc import INVALID_REQUEST, PARSE_ERROR, TOO_LARGE, RpcError
-from agentest.mock_servers.mcp.methods import UNSUPPORTED_VERSION, Methods, Sender
+from agentest.mock_servers.mcp.methods import UNSUPPORTED_VERSION, MessageSender, Methods
 from agentest.mock_servers.mcp.real_server import opened_methods
 from agentest.support.http.request_bodies import BodyRefused, read_body
 
@@ -83,7 +83,7 @@ class _Server:
         self, request: web.Request, conversation: str | None, tools: frozenset[str] | None
     ) -> Any:
         """Raises RpcError if the body is not JSON-RPC."""
-        sender = Sender(headers=headers_of(request), conversation=conversation, tools=tools)
+        sender = MessageSender(headers=headers_of(request), conversation=conversation, tools=tools)
         return await self._methods.answers(await _body(request), sender)
 
 

@@ -22,7 +22,7 @@ _SHOWN = 3
 _SHOWN_CHARS = 200
 
 
-class Schema:
+class ToolSchema:
     """A schema of a tool, prepared for validation."""
 
     def __init__(self, schema: Mapping[str, Any], on_unread: Callable[[str], None]) -> None:
@@ -131,7 +131,7 @@ class OutputSchema:
         return value
 
 
-def _value(result: Any, schema: Schema) -> Any:
+def _value(result: Any, schema: ToolSchema) -> Any:
     if is_ready(result):
         return result.get("structuredContent")
     return {"result": result} if _wraps(schema.text) and schema.misfit(result) else result
@@ -144,8 +144,10 @@ def _wraps(schema: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _read(schema: str) -> Schema:
-    return Schema(json.loads(schema), on_unread=lambda _: None)  # already reported when the server started
+def _read(schema: str) -> ToolSchema:
+    return ToolSchema(
+        json.loads(schema), on_unread=lambda _: None
+    )  # already reported when the server started
 
 
 Entry = Mapping[str, Any]
@@ -157,7 +159,7 @@ class ServedTool:
     """One tool."""
 
     entry: Entry
-    arguments: Schema | None = None
+    arguments: ToolSchema | None = None
     """None if no schema was recorded, so that the mock itself checks its arguments."""
     answer: OutputSchema | None = None
     """The schema of `structuredContent`; None if clients expect none."""
@@ -222,7 +224,7 @@ def _recorded(entry: Entry, on_note: Callable[[str], None]) -> ServedTool:
     return ServedTool(entry=entry, arguments=arguments, answer=OutputSchema(json.dumps(answer.text)))
 
 
-def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> Schema:
+def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> ToolSchema:
     def unread(pattern: str) -> None:
         on_note(
             f"the {key} of tool {entry['name']!r} has the pattern {pattern!r}, which Python cannot read: it "
@@ -230,7 +232,7 @@ def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> Schema:
         )
 
     try:
-        return Schema(entry[key], unread)
+        return ToolSchema(entry[key], unread)
     except ValueError as error:
         raise ValueError(f"the {key} of tool {entry['name']!r}: {error}") from None
 

@@ -29,7 +29,7 @@ from agentest.support.terminal import without_colours
 from agentest.support.text import shortened
 
 _SESSION = "mcp-session-id"
-_SHOWN_CHARS = 200
+_SHOWN_ERROR_CHARS = 200
 _LAST_WORDS_S = 2.0
 
 
@@ -131,7 +131,7 @@ class HttpTransport:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            shown = shortened(text[:1000].decode(errors="replace"), _SHOWN_CHARS)
+            shown = shortened(text[:1000].decode(errors="replace"), _SHOWN_ERROR_CHARS)
             raise UpstreamError(f"{self.shown} answered no MCP message: {shown!r}")
         return message
 

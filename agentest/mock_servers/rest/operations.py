@@ -43,7 +43,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class BodyContent:
     """The body of a request or a response: media type → schema; None for any value."""
 
     required: bool = False
@@ -60,8 +60,8 @@ class Operation:
     path: str
     """The template, like `/orders/{id}`."""
     parameters: tuple[Parameter, ...] = ()
-    body: Content | None = None
-    answers: Mapping[str, Content] = field(default_factory=dict)
+    body: BodyContent | None = None
+    answers: Mapping[str, BodyContent] = field(default_factory=dict)
     """By status, `2XX` or `default`."""
     short_name: str | None = None
     """The name of FastAPI's function, from which it generated the id."""
@@ -103,10 +103,10 @@ class Api:
 
 def read_api(document: Document) -> Api:
     """Read the operations of a document. Raises ConfigError with a location."""
-    return _Reader(document).api()
+    return _OperationReader(document).api()
 
 
-class _Reader:
+class _OperationReader:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._checked: set[int] = set()
@@ -230,18 +230,18 @@ class _Reader:
             is_json=any(map(is_json, content)),
         )
 
-    def _body(self, node: Node | None) -> Content | None:
+    def _body(self, node: Node | None) -> BodyContent | None:
         if node is None:
             return None
         told = node.value if isinstance(node.value, Mapping) else {}
         kinds = self._content(self._document.child(node, "content"))
         if not kinds:
             raise node.error("a body needs `content`: its media types and their schemas")
-        return Content(required=told.get("required") is True, kinds=kinds)
+        return BodyContent(required=told.get("required") is True, kinds=kinds)
 
-    def _answers(self, node: Node) -> Iterator[tuple[str, Content]]:
+    def _answers(self, node: Node) -> Iterator[tuple[str, BodyContent]]:
         for status, answer in self._document.children(self._document.child(node, "responses")):
-            yield status.upper(), Content(kinds=self._content(self._document.child(answer, "content")))
+            yield status.upper(), BodyContent(kinds=self._content(self._document.child(answer, "content")))
 
     def _content(self, node: Node | None) -> dict[str, Schema | None]:
         return {

@@ -12,13 +12,13 @@ from urllib.parse import unquote
 from agentest.mock_servers.rest.operations import Api, Operation, Parameter
 from agentest.mock_servers.rest.request_values import (
     MISSING,
-    BadBody,
     Pairs,
+    UnreadableRequest,
     names_of_query,
     read_body,
     value_of,
 )
-from agentest.mock_servers.rest.schema import Problem
+from agentest.mock_servers.rest.schema import SchemaViolation
 from agentest.support.spelling import did_you_mean, nearest
 
 BODY = "body"
@@ -43,7 +43,7 @@ class ParsedRequest:
     """The arguments and the problems of a request."""
 
     arguments: Mapping[str, Any]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SchemaViolation, ...] = ()
     status: int | None = None
     """The response status for problems; None for the status in the document."""
     strangers: tuple[str, ...] = field(default=())
@@ -65,7 +65,7 @@ def read_request(
         keys_in_query: query parameters that are credentials.
     """
     arguments: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[SchemaViolation] = []
     for parameter in operation.parameters:
         value = _value(parameter, asked, problems)
         if value is not MISSING and parameter.where in ("path", "query"):
@@ -79,18 +79,18 @@ def read_request(
     )
 
 
-def _value(parameter: Parameter, asked: ToolHttpRequest, problems: list[Problem]) -> Any:
+def _value(parameter: Parameter, asked: ToolHttpRequest, problems: list[SchemaViolation]) -> Any:
     """Return the value of a parameter or MISSING, and append its problem if there is one."""
     at = (parameter.where, parameter.name)
     try:
         value = value_of(parameter, _pairs(parameter, asked))
     except (ValueError, RecursionError) as error:
-        problems.append(Problem(at=at, text=str(error)))
+        problems.append(SchemaViolation(at=at, text=str(error)))
         return MISSING
     if value is not MISSING:
         problems += parameter.schema.problems(value, *at)
     elif parameter.required:
-        problems.append(Problem(at=at, text="is missing"))
+        problems.append(SchemaViolation(at=at, text="is missing"))
     return value
 
 
@@ -114,20 +114,20 @@ def _cookies(header: str) -> Pairs:
 
 
 def _read_body(
-    operation: Operation, asked: ToolHttpRequest, arguments: dict[str, Any], problems: list[Problem]
+    operation: Operation, asked: ToolHttpRequest, arguments: dict[str, Any], problems: list[SchemaViolation]
 ) -> int | None:
     """Add the body to the arguments. Returns the status for its problem."""
     content = operation.body
     if not asked.body:
         if content and content.required:
-            problems.append(Problem(at=(BODY,), text="is missing"))
+            problems.append(SchemaViolation(at=(BODY,), text="is missing"))
         return None
     if content is None:
         return None  # the operation has no body
     try:
         value, schema = read_body(asked.body, asked.headers.get("content-type", ""), content)
-    except BadBody as error:
-        problems.append(Problem(at=(BODY,), text=str(error)))
+    except UnreadableRequest as error:
+        problems.append(SchemaViolation(at=(BODY,), text=str(error)))
         return error.status
     if schema:
         problems += schema.problems(value, BODY)

@@ -11,7 +11,7 @@ from email.utils import collapse_rfc2231_value
 from typing import Any
 from urllib.parse import parse_qsl
 
-from agentest.mock_servers.rest.operations import Content, Parameter, is_json
+from agentest.mock_servers.rest.operations import BodyContent, Parameter, is_json
 from agentest.mock_servers.rest.schema import Schema
 from agentest.support.json_text import parse_untrusted_json
 
@@ -213,7 +213,7 @@ _HEADER = re.compile(
 _HEAD_END = re.compile(rb"(?:\A|\r?\n)\r?\n")
 
 
-class BadBody(ValueError):
+class UnreadableRequest(ValueError):
     """The body is unreadable. `status` is the status of the response."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -221,7 +221,7 @@ class BadBody(ValueError):
         self.status = status
 
 
-def read_body(body: bytes, content_type: str, content: Content) -> tuple[Any, Schema | None]:
+def read_body(body: bytes, content_type: str, content: BodyContent) -> tuple[Any, Schema | None]:
     """Return the value of a body, and the schema that applies to it. Raises BadBody.
 
     Args:
@@ -232,7 +232,9 @@ def read_body(body: bytes, content_type: str, content: Content) -> tuple[Any, Sc
     declared = _declared(kind, content)
     if declared is None:
         expected = ", ".join(content.kinds)
-        raise BadBody(f"is {kind}, expected {expected}: the header Content-Type says what it is", 415)
+        raise UnreadableRequest(
+            f"is {kind}, expected {expected}: the header Content-Type says what it is", 415
+        )
     schema = content.kinds[declared]
     if is_json(kind):
         return _json(body, charset), schema
@@ -255,13 +257,13 @@ def _boundary_of(content_type: str) -> bytes:
     return (message.get_boundary() or "").encode("latin-1", "replace")
 
 
-def _usual(content: Content) -> str:
+def _usual(content: BodyContent) -> str:
     """Return the media type of a body without a content type."""
     kinds = [kind for kind in content.kinds if "*" not in kind]
     return next((kind for kind in kinds if is_json(kind)), kinds[0] if kinds else "application/json")
 
 
-def _declared(kind: str, content: Content) -> str | None:
+def _declared(kind: str, content: BodyContent) -> str | None:
     """Return the document's media type for a body: the same, or else a range like `text/*`."""
     plain = {each.partition(";")[0].strip(): each for each in content.kinds}
     for each in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
@@ -275,16 +277,16 @@ def _json(body: bytes, charset: str | None) -> Any:
         text = body.decode(charset) if charset else body.decode(json.detect_encoding(body))
         return parse_untrusted_json(text)
     except RecursionError:
-        raise BadBody("is nested too deeply") from None
+        raise UnreadableRequest("is nested too deeply") from None
     except (ValueError, LookupError) as error:
-        raise BadBody(f"is not valid JSON: {error}") from None
+        raise UnreadableRequest(f"is not valid JSON: {error}") from None
 
 
 def _text(body: bytes, charset: str | None) -> str:
     try:
         return body.decode(charset or "utf-8")
     except (ValueError, LookupError) as error:
-        raise BadBody(f"is no text: {error}") from None
+        raise UnreadableRequest(f"is no text: {error}") from None
 
 
 def _text_or_size(body: bytes, charset: str | None) -> str:
@@ -300,7 +302,7 @@ def _form(text: str, schema: Schema | None) -> dict[str, Any]:
         for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS):
             fields.setdefault(name, []).append(value)
     except ValueError as error:
-        raise BadBody(f"is no form: {error}") from None
+        raise UnreadableRequest(f"is no form: {error}") from None
     return _typed(fields, schema)
 
 
@@ -308,14 +310,14 @@ def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[st
     """Return the fields of a form; a file is its text, or a description with name and size."""
     boundary = b"--" + _boundary_of(content_type)
     if body.count(boundary) > _MOST_FIELDS + 1:  # the last one ends the form
-        raise BadBody(f"is a form of more than {_MOST_FIELDS:,} parts")
+        raise UnreadableRequest(f"is a form of more than {_MOST_FIELDS:,} parts")
     fields: dict[str, list[str]] = {}
     for head, content in _parts(body, boundary):
         name = head.get_param("name", header="content-disposition")
         if name is not None:
             fields.setdefault(collapse_rfc2231_value(name), []).append(_of_part(head, content))
     if not fields:
-        raise BadBody("is no form: not one field was found between its boundaries")
+        raise UnreadableRequest("is no form: not one field was found between its boundaries")
     return _typed(fields, schema)
 
 
@@ -337,11 +339,13 @@ def _part(text: bytes) -> tuple[Message, bytes]:
     text = text.removeprefix(b"\r").removeprefix(b"\n")
     end = _HEAD_END.search(text, 0, _MOST_HEAD_BYTES)
     if end is None:
-        raise BadBody(f"is a form with a part whose head does not end within {_MOST_HEAD_BYTES:,} bytes")
+        raise UnreadableRequest(
+            f"is a form with a part whose head does not end within {_MOST_HEAD_BYTES:,} bytes"
+        )
     head = HeaderParser().parsestr(text[: end.start()].decode("utf-8", "replace"))
     for name in ("content-disposition", "content-type"):
         if name in head and not _HEADER.fullmatch(head[name]):
-            raise BadBody(f"is a form with a part whose header {name} cannot be read")
+            raise UnreadableRequest(f"is a form with a part whose header {name} cannot be read")
     return head, text[end.end() :]
 
 
@@ -367,7 +371,7 @@ def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, 
             else:
                 made[name] = deep(name, inside, [(key, text) for key in keys for text in fields[key]])
     except ValueError as error:
-        raise BadBody(f"is a form in which something {error}") from None
+        raise UnreadableRequest(f"is a form in which something {error}") from None
     return made
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from agentest.mock_servers.port import CallOutcome, RealAnswer, ServedAnswer
 from agentest.mock_servers.registry import HEADER
-from agentest.mock_servers.rest.operations import Content, Operation, is_json
-from agentest.mock_servers.rest.schema import Problem
+from agentest.mock_servers.rest.operations import BodyContent, Operation, is_json
+from agentest.mock_servers.rest.schema import SchemaViolation
 from agentest.support.deadlines import TimeLimit
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody
@@ -43,7 +43,7 @@ def in_json(status: int, value: Any, headers: Iterable[tuple[str, str]] = ()) ->
     return ToolHttpResponse(status=status, headers=(*headers, ("content-type", JSON)), body=body)
 
 
-def misfit(operation: Operation, problems: Sequence[Problem], status: int | None) -> ToolHttpResponse:
+def misfit(operation: Operation, problems: Sequence[SchemaViolation], status: int | None) -> ToolHttpResponse:
     """Report invalid requests to the agent: as a message, and item by item in FastAPI's format."""
     declared = "422" in operation.answers
     detail = [{"loc": list(each.at), "msg": each.text, "type": "value_error"} for each in problems]
@@ -84,13 +84,13 @@ def success(operation: Operation, result: Any) -> int:
     return good[0][0] if good and good[0][0] else 200
 
 
-def content_of(operation: Operation, status: int) -> Content | None:
+def content_of(operation: Operation, status: int) -> BodyContent | None:
     """Return the document's content for a status."""
-    answers: Mapping[str, Content] = operation.answers
+    answers: Mapping[str, BodyContent] = operation.answers
     return answers.get(str(status)) or answers.get(f"{status // 100}XX") or answers.get("DEFAULT")
 
 
-def media_type(content: Content | None, result: Any) -> str:
+def media_type(content: BodyContent | None, result: Any) -> str:
     """Return the media type of a response: JSON if the document has it or the result is not a text."""
     kinds = [kind for kind in content.kinds if "*" not in kind] if content else []
     in_json = next((kind for kind in kinds if is_json(kind)), None)
@@ -146,7 +146,7 @@ _FAILING = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
+class RealApi:
     """The real API."""
 
     url: str

@@ -24,7 +24,7 @@ _MATCHED_CHARS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class SchemaViolation:
     """A violation in a request or a response."""
 
     at: tuple[str | int, ...]
@@ -64,7 +64,7 @@ class Schema:
         found = self._found(self._node, "properties")
         return tuple(dict.fromkeys(name for node in found for name, _ in self._document.children(node)))
 
-    def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[Problem]:
+    def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[SchemaViolation]:
         """Return the first violations of a value.
 
         Args:
@@ -75,13 +75,13 @@ class Schema:
         try:
             errors = islice(validator.iter_errors(value), _SHOWN_PROBLEMS)
             return [
-                Problem(at=(*where, *error.absolute_path), text=_worded(error))
+                SchemaViolation(at=(*where, *error.absolute_path), text=_worded(error))
                 for error in map(_closest_error, errors)
             ]
         except RecursionError:
-            return [Problem(at=where, text="is nested too deeply")]
+            return [SchemaViolation(at=where, text="is nested too deeply")]
         except PatternTimeout as error:
-            return [Problem(at=where, text=f"cannot be compared with a pattern: {error}")]
+            return [SchemaViolation(at=where, text=f"cannot be compared with a pattern: {error}")]
 
     @cached_property
     def _of_requests(self) -> Any:

@@ -15,7 +15,7 @@ from agentest.mock_servers.listener import MAX_BODY_BYTES, ServerInputs, callers
 from agentest.mock_servers.port import CallOutcome, CallReal, ServedAnswer, ServedCall
 from agentest.mock_servers.registry import Names, names_of
 from agentest.mock_servers.rest.document import Document
-from agentest.mock_servers.rest.operations import Api, Content, Operation, read_api
+from agentest.mock_servers.rest.operations import Api, BodyContent, Operation, read_api
 from agentest.mock_servers.rest.request_reader import (
     ParsedRequest,
     RequestTarget,
@@ -24,8 +24,8 @@ from agentest.mock_servers.rest.request_reader import (
     allowed,
     read_request,
 )
-from agentest.mock_servers.rest.responses import ToolHttpResponse, Upstream, in_json, misfit, misfits, written
-from agentest.mock_servers.rest.schema import Problem
+from agentest.mock_servers.rest.responses import RealApi, ToolHttpResponse, in_json, misfit, misfits, written
+from agentest.mock_servers.rest.schema import SchemaViolation
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
 from agentest.support.http.caller_guard import CallerGuard
@@ -49,9 +49,9 @@ async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
     named = {*opening.spoken, *(tool.name for tool in opening.tools)}
     opening.group.tools.update(name for name in named if _is_undocumented_request(name, routes))
     url = settings.upstream
-    upstream = Upstream(url=url, client=opening.client, redact=opening.redact) if url else None
+    upstream = RealApi(url=url, client=opening.client, redact=opening.redact) if url else None
     place = opening.place("rest_mock")
-    server = _Server(opening, document, api, routes, upstream, callers_of(settings, place))
+    server = _RestServer(opening, document, api, routes, upstream, callers_of(settings, place))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     return await listen(app, settings, place, opening.stack, opening.on_note)
@@ -109,14 +109,14 @@ def _is_undocumented_request(name: str, routes: Routes) -> bool:
     return method.isupper() and path.startswith("/") and _operation_named(name, routes) is None
 
 
-class _Server:
+class _RestServer:
     def __init__(
         self,
         opening: ServerInputs,
         document: Document,
         api: Api,
         routes: Routes,
-        upstream: Upstream | None,
+        upstream: RealApi | None,
         callers: CallerGuard,
     ) -> None:
         self._opening = opening
@@ -247,14 +247,14 @@ def _response(operation: Operation, read: ParsedRequest, answer: ServedAnswer) -
     """Return the response: for invalid calls by the document's rules first, then by those of the mock."""
     if answer.how is not CallOutcome.INVALID:
         return written(operation, answer)
-    problems = read.problems or (Problem(at=("arguments",), text=answer.message),)
+    problems = read.problems or (SchemaViolation(at=("arguments",), text=answer.message),)
     return misfit(operation, problems, read.status)
 
 
 def _unknown_operation(method: str, path: str) -> Operation:
     """Return an operation for a request that the document does not have; it accepts any body."""
     name = shortened(f"{method} {path}", _NAME_CHARS)
-    return Operation(tool=name, method=method, path=path, body=Content(kinds={"*/*": None}))
+    return Operation(tool=name, method=method, path=path, body=BodyContent(kinds={"*/*": None}))
 
 
 def _target(request: web.Request) -> str:
@@ -268,7 +268,7 @@ async def _body_of(request: web.Request) -> tuple[bytes, ParsedRequest | None]:
     try:
         return await read_body(request, MAX_BODY_BYTES), None
     except BodyRefused as error:
-        problem = Problem(at=("body",), text=str(error))
+        problem = SchemaViolation(at=("body",), text=str(error))
         return b"", ParsedRequest(arguments={}, problems=(problem,), status=error.status)
 
 

@@ -15,7 +15,12 @@ from typing import Any
 
 from agentest.domain.metrics import Range, scale_of
 from agentest.support.json_text import Json
-from agentest.support.statistics.intervals import Interval, clustered_mean, clustered_share, pass_hat_k
+from agentest.support.statistics.intervals import (
+    ConfidenceInterval,
+    clustered_mean,
+    clustered_share,
+    pass_hat_k,
+)
 from agentest.support.text import shortened
 
 _SHOWN_CHARS = 240
@@ -363,7 +368,7 @@ def _skipped(rows: Iterable[Json]) -> list[Json]:
     ]
 
 
-def _interval_bounds(interval: Interval | None) -> Json:
+def _interval_bounds(interval: ConfidenceInterval | None) -> Json:
     return {"low": interval.low, "high": interval.high} if interval else {"low": None, "high": None}
 
 

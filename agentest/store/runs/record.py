@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status
-from agentest.domain.shards import Part
+from agentest.domain.shards import ShardedRun
 from agentest.domain.verdict import run_status
 from agentest.store.codec import Codecs, Layout
 from agentest.support.files import write_atomically
@@ -87,7 +87,7 @@ class RunRecord:
     """The commit of the project's repository; None if unknown."""
     shard: str | None = None
     """The shard, as K/N."""
-    part: Part | None = None
+    part: ShardedRun | None = None
     """The run that the shard belongs to."""
     partial: bool = False
     """True if filters selected its scenarios."""

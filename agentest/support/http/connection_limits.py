@@ -40,7 +40,7 @@ def listening(family: socket.AddressFamily, host: str, port: int) -> socket.sock
     return sock
 
 
-class _Refused(asyncio.Protocol):
+class _RefusedConnection(asyncio.Protocol):
     """The protocol for connections above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -77,7 +77,7 @@ class ConnectionLimit:
 
         def protocol() -> asyncio.Protocol:
             if len(server.connections) >= self.most and not self._make_room():
-                return _Refused()
+                return _RefusedConnection()
             made = server()
             self._strangers[made] = loop.call_later(self.head_s, self._end, made)
             return made

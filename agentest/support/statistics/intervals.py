@@ -25,7 +25,7 @@ Scale = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """A 95% confidence interval."""
 
     low: float
@@ -39,7 +39,7 @@ def student(freedom: int) -> float:
     return Z_95 + (Z_95**3 + Z_95) / (4 * freedom)
 
 
-def wilson(times: float, of: float, quantile: float = Z_95) -> Interval | None:
+def wilson(times: float, of: float, quantile: float = Z_95) -> ConfidenceInterval | None:
     """Return the 95% Wilson score interval of a share; None without draws.
 
     Args:
@@ -51,10 +51,10 @@ def wilson(times: float, of: float, quantile: float = Z_95) -> Interval | None:
     middle = (share + square / (2 * of)) / (1 + square / of)
     half = quantile / (1 + square / of) * sqrt(share * (1 - share) / of + square / (4 * of * of))
     # Exact at the ends, without rounding errors.
-    return Interval(0.0 if times == 0 else middle - half, 1.0 if times == of else middle + half)
+    return ConfidenceInterval(0.0 if times == 0 else middle - half, 1.0 if times == of else middle + half)
 
 
-def clustered_share(clusters: Sequence[tuple[int, int]]) -> Interval | None:
+def clustered_share(clusters: Sequence[tuple[int, int]]) -> ConfidenceInterval | None:
     """Return the 95% interval of the share over all clusters; None without draws.
 
     It is Wilson's interval for the number of independent draws with the same standard error. If clusters
@@ -76,7 +76,9 @@ def clustered_share(clusters: Sequence[tuple[int, int]]) -> Interval | None:
     return wilson(share * worth, worth, student(len(clusters) - 1))
 
 
-def clustered_mean(clusters: Sequence[Sequence[float]], scale: Scale | None = None) -> Interval | None:
+def clustered_mean(
+    clusters: Sequence[Sequence[float]], scale: Scale | None = None
+) -> ConfidenceInterval | None:
     """Return the 95% interval of the mean over all values for a sample of whole clusters.
 
     It is Student's interval from the standard error between clusters, within the scale. Even if clusters
@@ -99,22 +101,22 @@ def clustered_mean(clusters: Sequence[Sequence[float]], scale: Scale | None = No
     return _on_scale(held, scale)
 
 
-def _student_interval(clusters: Sequence[Sequence[float]]) -> Interval | None:
+def _student_interval(clusters: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
     """Return Student's interval; None if all clusters agree."""
     mean, half = _mean_and_half(clusters)
-    return Interval(mean - half, mean + half) if half > 0 and isfinite(half) else None
+    return ConfidenceInterval(mean - half, mean + half) if half > 0 and isfinite(half) else None
 
 
-def _wilson_of_ends(times: int, of: int, scale: Scale) -> Interval | None:
+def _wilson_of_ends(times: int, of: int, scale: Scale) -> ConfidenceInterval | None:
     """Return Wilson's interval for values at the two ends of a scale."""
     share, (low, high) = wilson(times, of), scale
-    return share and Interval(low + (high - low) * share.low, low + (high - low) * share.high)
+    return share and ConfidenceInterval(low + (high - low) * share.low, low + (high - low) * share.high)
 
 
-def _on_scale(clusters: Sequence[Sequence[float]], scale: Scale) -> Interval:
+def _on_scale(clusters: Sequence[Sequence[float]], scale: Scale) -> ConfidenceInterval:
     """Return Student's interval, widened toward the ends of the scale to allow for unseen values."""
     (mean, half), (low, high), unseen = _mean_and_half(clusters), scale, _max_unseen_share(len(clusters))
-    return Interval(
+    return ConfidenceInterval(
         max(low, min(mean - half, mean - unseen * (mean - low))),
         min(high, max(mean + half, mean + unseen * (high - mean))),
     )

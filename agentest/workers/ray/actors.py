@@ -13,7 +13,7 @@ from agentest.support.errors import UsageError
 from agentest.support.text import count
 from agentest.workers.channel import CannotStart
 from agentest.workers.ray.address import TAKEN_FOR_DEAD
-from agentest.workers.ray.channel import Batch, ReachLimits, RunEnd, WorkerEnded, WorkerUnreachable
+from agentest.workers.ray.channel import MessageBatch, ReachLimits, RunEnd, WorkerEnded, WorkerUnreachable
 from agentest.workers.ray.cluster import room
 from agentest.workers.ray.worker_process import CALLS_AT_ONCE, RunWorker, WorkerActor
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
@@ -159,11 +159,11 @@ class _Actor:
         self._actor = actor
         self._on_orphaned = on_orphaned
 
-    async def receive(self, batch: Batch) -> None:
+    async def receive(self, batch: MessageBatch) -> None:
         await self._answer(self._actor.receive, batch)
 
-    async def take(self, acknowledged: int) -> Batch | None:
-        batch: Batch | None = await self._answer(self._actor.take, acknowledged)
+    async def take(self, acknowledged: int) -> MessageBatch | None:
+        batch: MessageBatch | None = await self._answer(self._actor.take, acknowledged)
         return batch
 
     def kill(self) -> None:

@@ -48,11 +48,11 @@ class WorkerEnded(Exception):
 class RemoteWorker(Protocol):
     """The worker's end as remote calls. Methods raise OutOfReach and HasDied."""
 
-    async def receive(self, batch: Batch) -> None:
+    async def receive(self, batch: MessageBatch) -> None:
         """Deliver messages."""
         ...
 
-    async def take(self, acknowledged: int) -> Batch | None:
+    async def take(self, acknowledged: int) -> MessageBatch | None:
         """Acknowledge all batches before this number and return the batch with it, or None for now."""
         ...
 
@@ -278,13 +278,13 @@ class WorkerEnd:
 
     # In threads of calls:
 
-    def receive(self, batch: Batch) -> None:
+    def receive(self, batch: MessageBatch) -> None:
         """Accept messages from the run's process."""
         with self._changed:
             for body in self._inbox.accept(batch):  # inside the lock, so that two calls keep their order
                 self._in_loop(partial(self._deliver, body))
 
-    def take(self, acknowledged: int, wait_s: float = ANSWERED_WITHIN_S) -> Batch | None:
+    def take(self, acknowledged: int, wait_s: float = ANSWERED_WITHIN_S) -> MessageBatch | None:
         """Return the batch with this number once it has content. All batches before it count as received.
 
         Returns None after `wait_s` seconds, or when a later call requests the same batch, because the
@@ -309,7 +309,7 @@ _MAX_BATCH_BYTES = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MessageBatch:
     """Messages that are sent together."""
 
     number: int
@@ -324,7 +324,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._bodies: deque[bytes] = deque()
-        self._sent: Batch | None = None
+        self._sent: MessageBatch | None = None
         """The batch that the other end may not have received yet."""
         self._number = 0
         self._closing = False
@@ -347,13 +347,13 @@ class Outbox:
         if self._sent is not None and self._sent.number < number:
             self._sent = None
 
-    def batch(self) -> Batch | None:
+    def batch(self) -> MessageBatch | None:
         """Return the batch to send, the same one until it is acknowledged, or None."""
         if self._sent is None and self._bodies:
-            self._sent = Batch(self._number, self._taken())
+            self._sent = MessageBatch(self._number, self._taken())
             self._number += 1
         elif self._sent is None and self._closing:
-            return Batch(self._number, (), last=True)
+            return MessageBatch(self._number, (), last=True)
         return self._sent
 
     def _taken(self) -> tuple[bytes, ...]:
@@ -372,7 +372,7 @@ class Inbox:
         self.next = 0
         """Number of the next batch. All earlier ones have arrived."""
 
-    def accept(self, batch: Batch) -> tuple[bytes, ...]:
+    def accept(self, batch: MessageBatch) -> tuple[bytes, ...]:
         """Return the messages of a batch, or none if the batch was received before."""
         if batch.number < self.next or batch.last:
             return ()

@@ -28,7 +28,7 @@ from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError, described
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.workers.channel import CannotStart, WorkerFailed
-from agentest.workers.ray.channel import Batch, WorkerEnd
+from agentest.workers.ray.channel import MessageBatch, WorkerEnd
 from agentest.workers.worker import Worker
 
 _OPEN_WITHIN_S = 60.0
@@ -66,11 +66,11 @@ class WorkerActor:
             threading.Thread(target=anyio.run, args=arguments, name="agentest worker", daemon=True).start()
         return os.getpid()
 
-    def receive(self, batch: Batch) -> None:
+    def receive(self, batch: MessageBatch) -> None:
         """Accept messages from the run's process."""
         self._line.result(_OPEN_WITHIN_S).receive(batch)
 
-    def take(self, acknowledged: int) -> Batch | None:
+    def take(self, acknowledged: int) -> MessageBatch | None:
         """Return messages for the run's process (see `WorkerEnd.take`)."""
         return self._line.result(_OPEN_WITHIN_S).take(acknowledged)
 
