@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from agentest.judging.custom_metrics import TurnInput as TurnInput
     from agentest.mocks.answering import MockContext as MockContext
     from agentest.mocks.binding import MockSequence as MockSequence
-    from agentest.mocks.http_response import HttpResponse as HttpResponse
+    from agentest.mocks.calls import HttpResponse as HttpResponse
     from agentest.scenarios.call_expectations import any_of as any_of
     from agentest.scenarios.call_expectations import before as before
     from agentest.scenarios.call_expectations import call as call
@@ -115,7 +115,7 @@ _HOME = {
     "ExpectedCall": "agentest.scenarios.calls",
     "Failure": "agentest.domain.transcript",
     "GoalOutcome": "agentest.domain.results",
-    "HttpResponse": "agentest.mocks.http_response",
+    "HttpResponse": "agentest.mocks.calls",
     "LabelledFailure": "agentest.domain.results",
     "Matcher": "agentest.scenarios.matchers.comparison",
     "Metric": "agentest.judging.custom_metrics",

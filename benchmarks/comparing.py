@@ -18,11 +18,9 @@ from typing import Any
 from agentest.domain.repeat import Repeat
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredConversation, MeasuredRun, MeasuredScenario
-from agentest.history.comparison import compare_measured_runs
-from agentest.history.comparison_result import Change, Comparison
+from agentest.history.comparison import Change, Comparison, compare_measured_runs
 from agentest.runner.thresholds import tests_of
-from agentest.support.statistics.mean_difference import Stratum, mean_difference
-from agentest.support.statistics.paired import newcombe
+from agentest.support.statistics.differences import Stratum, mean_difference, newcombe
 from agentest.support.statistics.sequential import SequentialDecision
 
 _SEED = 15

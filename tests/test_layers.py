@@ -49,7 +49,7 @@ FLOORS: list[dict[str, str]] = [
         "workers": "agents domain mock_servers models runner store support version",
     },
     {
-        "authoring": "adk agents config domain models report runner scenarios store support",
+        "authoring": "adk agents config conversation domain mocks models report runner scenarios store support",
         "calibration": "adk config domain judging models runner scenarios store support",
         "evalset": "adk",
     },

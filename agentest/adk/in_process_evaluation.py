@@ -42,8 +42,8 @@ from agentest.scenarios.options import parse_tools
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import has_module
 from agentest.support.json_text import safe_repr
-from agentest.support.spelling import snake_keys
 from agentest.support.terminal import clean_for_log, clean_rows
+from agentest.support.text import snake_keys
 
 _ResultQueue = asyncio.Queue[ScenarioResult | BaseException | None]
 

@@ -36,7 +36,7 @@ from agentest.adk.in_process_evaluation import (
     stream_results,
     validate_document,
 )
-from agentest.adk.metrics.custom_grader import actual_invocations
+from agentest.adk.metrics.custom_metrics import actual_invocations
 from agentest.adk.metrics.evaluator_base import EvalMetric
 from agentest.adk.plan import eval_plan
 from agentest.domain.end_reason import Ending
@@ -45,7 +45,7 @@ from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.runner.prepare import RunRequest, prepared_for
 from agentest.support.errors import UsageError
 from agentest.support.json_text import safe_repr
-from agentest.support.spelling import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, snake_keys
 
 
 class LocalEvalService:

@@ -26,13 +26,12 @@ from agentest.adk.formats.set_reader import (
 )
 from agentest.adk.metrics.custom_metrics import CustomMetricCode, experimental_notes, prepare_custom_metrics
 from agentest.adk.metrics.grader import AgentFacts
-from agentest.config.agent_types import AgentConfig, visibility_of_agent
+from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find_config, load, secrets_of, with_instructions
-from agentest.config.visibility_advice import advice_for_unseen_calls
 from agentest.domain.tool_visibility import Sight
 from agentest.mocks.binding import Mock
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
@@ -43,7 +42,7 @@ from agentest.support.errors import ConfigError, ScenarioError, UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.redaction import HIDDEN, Redactor, environment_secrets
-from agentest.support.spelling import nearest
+from agentest.support.text import nearest
 
 _NO_AGENT = ChatCompletionsAgent(endpoint="http://localhost")
 """Stands in for the agent of a run that contacts no agent."""

@@ -45,7 +45,7 @@ from agentest.runner.judge_models import ConfiguredModels, named_models
 from agentest.runner.prepare import MODEL_VARIABLE
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.json_text import safe_repr
-from agentest.support.spelling import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, snake_keys
 
 _INVOCATION = TypeAdapter(Invocation)
 _JUDGE = ("judge_model", "judge_model_config", "num_samples", "parallelism_limit")

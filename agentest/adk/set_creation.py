@@ -21,7 +21,7 @@ from agentest.adk.formats.set_reader import (
 )
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
-from agentest.support.spelling import snake_keys
+from agentest.support.text import snake_keys
 
 _ID = re.compile(r"[a-zA-Z0-9_]+")
 _SCENARIO_KEYS = ("starting_prompt", "conversation_plan", "user_persona")

@@ -1,16 +1,13 @@
-"""Read the messages of agents with a custom message format, using the paths of the configuration.
-
-For agents that stay connected for a whole conversation: programs that write lines, and WebSockets.
-"""
+"""Map tool calls in an agent's answers, found by the user's paths, to `name`, `args` and `result`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentest.agents.call_mapping import ReportedCalls, as_tool_calls, asked_calls, note_unmapped_calls
-from agentest.agents.json_reader import read_any, shown
+from agentest.agents.json_reader import arguments_text, read_any, shown
 from agentest.agents.port import AgentNotes, AgentReply, NoReply
 from agentest.agents.reply_paths import (
     empty_path_message,
@@ -22,10 +19,260 @@ from agentest.agents.reply_paths import (
 )
 from agentest.config.agents.base import DialogueAgent
 from agentest.domain.messages import Message, ToolRequest, ToolResult
+from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template
+
+_NAMES = ("name", "tool", "tool_name", "toolName")
+_ARGS = ("args", "arguments", "input", "parameters", "params")
+_RESULTS = ("result", "output", "response")
+_IDS = ("id", "call_id", "tool_call_id", "callId", "toolCallId")
+_EXAMPLES = {
+    "tool_calls": "name, args and result, like tools[].{name: tool, args: input, result: output}",
+    "tool_request": "id, name and args, like {id: call_id, name: tool, args: input}",
+}
+"""Key → an example of the form that its path has to return."""
+_USUAL_KEYS = (
+    "tool_calls",
+    "toolCalls",
+    "tools",
+    "calls",
+    "steps",
+    "function_calls",
+    "functionCalls",
+    "actions",
+)
+_MISSING = object()
+_UNIQUE_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedCall:
+    """One tool call as an answer reports it."""
+
+    id: str
+    """"" if the call has no id."""
+    name: str
+    args: Any
+    result: Any = None
+    problem: str | None = None
+
+    def is_same(self, other: ReportedCall) -> bool:
+        """Return True if both may be one call: equal ids, or without ids equal names and arguments."""
+        if self.id or other.id:
+            return self.id == other.id
+        return (self.name, self.args) == (other.name, other.args)
+
+
+class ReportedCalls:
+    """The calls of one answer, in order. A repeated id adds to the earlier report of that call."""
+
+    def __init__(self) -> None:
+        self._calls: list[ReportedCall] = []
+        self._latest: dict[str, int] = {}
+        """Id → index of the last call with this id."""
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def __iter__(self) -> Iterator[ReportedCall]:
+        return iter(self._calls)
+
+    def take(self, found: Any) -> None:
+        """Add the calls that a `tool_calls` path found. Raises AgentError for values that are not calls."""
+        for item in _items(found, "tool_calls"):
+            self._add(item)
+
+    def _add(self, item: Mapping[str, Any]) -> None:
+        identifier = _identifier(item)
+        known = self._latest.get(identifier) if identifier else None
+        if known is None or _is_new_call(item, self._calls[known]):
+            self._latest[identifier] = len(self._calls)
+            self._calls.append(_read(item, "tool_calls"))
+        else:
+            self._calls[known] = _merged(self._calls[known], item)
+
+    def united_with(self, earlier: Sequence[ReportedCall]) -> tuple[ReportedCall, ...]:
+        """Return the calls of an earlier answer that are not repeated here, followed by these calls."""
+        again, lead = _by_comparison_key(self._calls), []
+        for call in earlier:
+            alike = again.get(_comparison_key(call), [])
+            same = next((i for i, each in enumerate(alike) if each.is_same(call)), None)
+            if same is None:
+                lead.append(call)
+            else:
+                del alike[same]
+        return (*lead, *self._calls)
+
+
+def asked_calls(found: Any) -> tuple[ToolRequest, ...]:
+    """Return the calls that a `tool_request` path found. Raises AgentError for values that are not calls."""
+    calls = (_read(item, "tool_request") for item in _items(found, "tool_request"))
+    return tuple(ToolRequest(call.id, call.name, arguments_text(call.args)) for call in calls)
+
+
+def _by_comparison_key(calls: Sequence[ReportedCall]) -> dict[tuple[str, str], list[ReportedCall]]:
+    found: dict[tuple[str, str], list[ReportedCall]] = {}
+    for call in calls:
+        found.setdefault(_comparison_key(call), []).append(call)
+    return found
+
+
+def _comparison_key(call: ReportedCall) -> tuple[str, str]:
+    """Return a key that equal calls share, so that only calls with the same key are compared."""
+    return ("id", call.id) if call.id else ("name", call.name)
+
+
+def without_repeated_calls(
+    calls: Sequence[ReportedCall], before: Sequence[ReportedCall]
+) -> tuple[ReportedCall, ...]:
+    """Return the calls without those of earlier turns, if the answer repeats all of them at its start.
+
+    Repetitions are recognized only by ids that are long enough to be unique. Short ids such as `1` or
+    `call_1` may restart in every turn, and two real calls must not count as one.
+    """
+    begins = calls[: len(before)]
+    echoed = len(begins) == len(before) and all(
+        len(new.id) >= _UNIQUE_CHARS and new.is_same(old) and new.name == old.name and new.args == old.args
+        for new, old in zip(begins, before, strict=True)
+    )
+    return tuple(calls[len(before) :] if before and echoed else calls)
+
+
+def note_unmapped_calls(notes: AgentNotes, answer: Any) -> None:
+    """Add a note if an answer seems to contain tool calls, but no path is configured for them."""
+    names = _USUAL_KEYS if isinstance(answer, Mapping) else ()
+    for name in names:
+        if _looks_like_calls(answer.get(name)):
+            return notes.add(
+                "calls",
+                f"its answers seem to tell of tool calls at `{name}`, and nobody looks there: say by "
+                "`tool_calls`, a JMESPath to {name, args, result}, where they stand",
+            )
+
+
+def _looks_like_calls(value: Any) -> bool:
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, Mapping) and any(name in first for name in (*_NAMES, "function"))
+
+
+def as_tool_calls(calls: Iterable[ReportedCall], turn_index: int) -> tuple[ToolCall, ...]:
+    """Convert the calls to the transcript's `ToolCall`."""
+    return tuple(
+        ToolCall(
+            name=call.name,
+            args=call.args,
+            result=call.result,
+            mocked=False,
+            turn_index=turn_index,
+            invalid_arguments=call.problem,
+            seen_by=SeenBy.AGENT,
+            call_id=call.id or None,
+        )
+        for call in calls
+    )
+
+
+def _items(found: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    if isinstance(found, list):
+        for item in found:
+            yield from _items(item, key)
+    elif isinstance(found, Mapping):
+        if any(value is not None for value in found.values()):  # all null: an event without calls
+            yield found
+    elif found not in (None, False, ""):
+        raise AgentError(f"`{key}` finds what is no tool call: {shown(found)}; {_hint(key)}")
+
+
+def _hint(key: str) -> str:
+    return f"write `{key}` so that it gives {_EXAMPLES[key]}"
+
+
+def _read(item: Mapping[str, Any], key: str) -> ReportedCall:
+    fields = _flattened(item)
+    name = _first_value(fields, (*_NAMES, "function"))
+    if not isinstance(name, str) or not name:
+        raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_hint(key)}")
+    args, problem = _arguments(_raw_arguments(fields, key))
+    result = _first_value(fields, _RESULTS)
+    return ReportedCall(
+        id=_identifier(item),
+        name=name,
+        args=args,
+        result=None if result is _MISSING else result,
+        problem=problem,
+    )
+
+
+def _raw_arguments(fields: Mapping[str, Any], key: str) -> Any:
+    args = _first_value(fields, _ARGS)
+    if args is _MISSING:
+        _check_no_unknown_arguments(fields, key)
+    return args
+
+
+def _check_no_unknown_arguments(item: Mapping[str, Any], key: str) -> None:
+    """Reject a call whose arguments may be under an unknown name, because bans would not see them."""
+    known = {*_NAMES, *_RESULTS, *_IDS, "function"}
+    strange = [
+        name for name, value in item.items() if name not in known and isinstance(value, Mapping | list)
+    ]
+    if strange:
+        raise AgentError(
+            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {shown(item)}; {_hint(key)}"
+        )
+
+
+def _is_new_call(item: Mapping[str, Any], known: ReportedCall) -> bool:
+    """Return True if the item is a new call under a used id, as from servers that restart their numbering."""
+    fields = _flattened(item)
+    name, args = _first_value(fields, (*_NAMES, "function")), _first_value(fields, _ARGS)
+    if isinstance(name, str) and name and name != known.name:
+        return True
+    given = args is not _MISSING and args not in (None, {}, "")
+    return given and known.result is not None and _arguments(args)[0] != known.args
+
+
+def _flattened(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the call with the fields of OpenAI's nested `function` object merged in."""
+    function = item.get("function")
+    return {**item, **function} if isinstance(function, Mapping) else item
+
+
+def _merged(call: ReportedCall, told_again: Mapping[str, Any]) -> ReportedCall:
+    item = _flattened(told_again)
+    args, result = _first_value(item, _ARGS), _first_value(item, _RESULTS)
+    if args is not _MISSING and args not in (None, {}, ""):
+        read, problem = _arguments(args)
+        call = replace(call, args=read, problem=problem)
+    if result is not _MISSING and result is not None:
+        call = replace(call, result=result)
+    return call
+
+
+def _first_value(item: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((item[name] for name in names if name in item), _MISSING)
+
+
+def _identifier(item: Mapping[str, Any]) -> str:
+    value = _first_value(item, _IDS)
+    return "" if value is _MISSING or value is None else str(value)
+
+
+def _arguments(value: Any) -> tuple[Any, str | None]:
+    """Return the parsed arguments, and the problem if they are not a JSON object."""
+    if value is _MISSING or value is None or value == "":
+        return {}, None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            return value, f"the arguments are not JSON: {error}"
+    if not isinstance(value, Mapping):
+        return value, f"the arguments are a {type(value).__name__}, expected an object"
+    return value, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

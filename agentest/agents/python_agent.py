@@ -23,12 +23,12 @@ from agentest.domain.messages import Message
 from agentest.support.calling import (
     BlockingTimer,
     NonWaitingExecutor,
+    is_async,
     make_loop_independent,
     message_of_error,
 )
 from agentest.support.errors import AgentError, ConfigError
 from agentest.support.function_threads import in_thread
-from agentest.support.functions import is_async
 from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr
 from agentest.support.replacing import replace

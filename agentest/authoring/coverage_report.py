@@ -98,7 +98,8 @@ def _levels_line(coverage: Coverage) -> str:
     verb = "has" if have[CoverageLevel.UNIT] == 1 else "have"
     return (
         f"{count(len(rows), 'path')}: {have[CoverageLevel.UNIT]} {verb} a unit test, "
-        f"{have[CoverageLevel.INTEGRATION]} an integration test, {have[CoverageLevel.SCENARIO]} a scenario test"
+        f"{have[CoverageLevel.INTEGRATION]} an integration test, "
+        f"{have[CoverageLevel.SCENARIO]} a scenario test"
     )
 
 

@@ -8,9 +8,20 @@ import tempfile
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from agentest.authoring.agent_checks import agents_to_check, check_agent
-from agentest.authoring.check import Check, CheckOutcome, Tell, bad, good, left_open
-from agentest.authoring.model_checks import ROLES, check_models, check_price, resolved
+from agentest.authoring.checks import (
+    ROLES,
+    Check,
+    CheckOutcome,
+    Tell,
+    agents_to_check,
+    bad,
+    check_agent,
+    check_models,
+    check_price,
+    good,
+    left_open,
+    resolved,
+)
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.runner.plan import Plan, make_plan

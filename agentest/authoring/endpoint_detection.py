@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.advice import first_model
+from agentest.agents.advice import detect_within_limit, first_model, is_at
 from agentest.agents.error_hints import hint
-from agentest.agents.probe_runner import detect_within_limit, is_at
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
@@ -20,19 +19,20 @@ from agentest.agents.response_features import (
     ProbeResponse,
     body_of_fields,
     detect_type,
+    is_login_page,
     is_missing_model_error,
+    leads_to_login,
     missing_fields,
     missing_headers,
     settings_line,
     type_of_path,
 )
-from agentest.authoring.endpoint_problems import LOGIN, is_login, misses, tls_problem
 from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.fields import check_url
 from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
-from agentest.support.http.client import Client, open_client
-from agentest.support.http.retries import describe
+from agentest.support.http.client import Client, Headers, open_client
+from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.interrupts import run_event_loop
 from agentest.support.redaction import url_secrets
 from agentest.support.text import shortened
@@ -206,3 +206,40 @@ def _response_text(seen: ProbeResponse | None) -> str:
     return (
         advice if advice.endswith("?") else f"{advice or f'it answered an empty request with {seen.status}'}."
     )
+
+
+_PATIENCE_S = 5.0
+
+
+async def tls_problem(url: str, client: Client, headers: Headers = ()) -> str:
+    """Return why HTTPS requests to a URL fail; "" if they succeed, or for another scheme."""
+    if not url.startswith("https://"):
+        return ""
+    try:
+        with anyio.move_on_after(_PATIENCE_S):
+            response = await client.send_direct("GET", url, headers, None)
+            await response.aclose()
+    except CONNECTION_ERRORS as error:
+        return describe(error)
+    return ""
+
+
+LOGIN = (
+    "it looks like a login: send the credentials with `headers`, or log in by a `setup` request (type: http)"
+)
+_REFUSED = (400, 422)
+_FIELDS = {"chat_completions": b"messages", "responses": b"input", "anthropic_messages": b"messages"}
+"""Type → the field that its requests require."""
+
+
+def is_login(seen: ProbeResponse) -> bool:
+    """Return True if a response redirects to a login page."""
+    return leads_to_login(seen) or is_login_page(seen.body)
+
+
+def misses(seen: ProbeResponse | None, kind: str) -> str:
+    """Return the required field of this type that the endpoint complained about; "" if there is none."""
+    field = _FIELDS.get(kind)
+    if seen is None or seen.status not in _REFUSED or field is None or field not in seen.body:
+        return ""
+    return field.decode()

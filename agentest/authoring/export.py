@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from agentest.authoring.export_selection import EarlierResults, Selection, read_earlier, select
+from agentest.adk.formats.eval_set import AgentestKeys
+from agentest.adk.formats.set_reader import read_eval_set
+from agentest.authoring.export_selection import (
+    EarlierResults,
+    ExportedConversation,
+    Selection,
+    read_earlier,
+    select,
+)
+from agentest.domain.metrics import TRAJECTORY_METRICS
+from agentest.scenarios import source_code
+from agentest.scenarios.discovery import discover_file
+from agentest.scenarios.expectations import Expect, Saying
+from agentest.scenarios.model import Scenario
+from agentest.scenarios.serialization import as_data
+from agentest.scenarios.source_code import ExportedExpectations
+from agentest.scenarios.trajectory import Trajectory
 from agentest.support.errors import UsageError
+from agentest.support.importing import Imports
+from agentest.support.text import count
 
 Form = Literal["evalset", "scenario"]
 Expecting = Literal["calls", "scenario"]
@@ -72,7 +90,6 @@ def _with_scenario_expectations(
     earlier: EarlierResults, selection: Selection, form: Form, root: Path
 ) -> Selection:
     """Replace the expectations of conversations with those of their scenario files."""
-    from agentest.authoring.export_expectations import find, with_expectations
 
     found = find(selection.held, root, earlier.started)
     held, notes = with_expectations(selection.held, found, form)
@@ -152,3 +169,257 @@ def _unwritable_error(earlier: EarlierResults, error: Exception) -> UsageError:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+_T = TypeVar("_T")
+_UNCHANGING = "exported tools answer as they did, and change no state"
+_OTHERS = "they are not about one conversation, or a judge's"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnExpectations:
+    """Expectations after one message of a script."""
+
+    trajectory: tuple[Trajectory, ...] = ()
+    expect: Expect | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioExpectations:
+    """The expectations of a scenario or case that can apply to an exported conversation.
+
+    Attributes:
+        turns: expectations after each message of a script.
+        left_out: options that cannot be exported → why.
+    """
+
+    trajectory: tuple[Trajectory, ...] = ()
+    expect: tuple[Saying, ...] = ()
+    final_session_state: Mapping[str, Any] | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    turns: tuple[TurnExpectations, ...] = ()
+    date: str | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundExpectations:
+    """Expectations by file and scenario name, and notes for the user."""
+
+    says: Mapping[tuple[str, str], ScenarioExpectations]
+    notes: tuple[str, ...]
+
+
+def find(held: Iterable[ExportedConversation], root: Path, started: float) -> FoundExpectations:
+    """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets.
+
+    Args:
+        root: the folder to which files in results are relative.
+        started: start of the run, in seconds since 1970.
+    """
+    wanted = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in held)
+    files = _RunFiles(root, started)
+    says: dict[tuple[str, str], ScenarioExpectations] = {}
+    notes: list[str] = []
+    for file, name, eval_id in wanted:
+        try:
+            says[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
+        except UsageError as error:
+            notes.append(f"{name}: {error}; the same calls are expected in place of what it says")
+    return FoundExpectations(says, (*notes, *files.notes))
+
+
+class _RunFiles:
+    """The files of a run, each read once. `notes` lists files that have changed since."""
+
+    def __init__(self, root: Path, started: float) -> None:
+        self._root = root
+        self._started = started
+        self._imports = Imports()
+        self._scenarios: dict[str, Sequence[Scenario]] = {}
+        self._cases: dict[str, Mapping[str, AgentestKeys | None]] = {}
+        self.notes: list[str] = []
+
+    def scenario(self, file: str, name: str) -> ScenarioExpectations:
+        if file not in self._scenarios:
+            found = discover_file(self._path(file), self._imports, root=self._root)
+            if found.broken:
+                raise UsageError(f"{file} cannot be loaded: {found.broken[0].message}")
+            self._scenarios[file] = found.scenarios
+        for scenario in self._scenarios[file]:
+            if scenario.name == name and scenario.refused:
+                raise UsageError(f"the scenario cannot be loaded: {scenario.refused}")
+            if scenario.name == name:
+                return _says_of_scenario(scenario)
+        raise UsageError(f"{file} has no scenario of that name any more")
+
+    def case(self, file: str, eval_id: str) -> ScenarioExpectations:
+        if file not in self._cases:
+            cases = read_eval_set(self._path(file)).eval_set.eval_cases
+            self._cases[file] = {case.eval_id: case.agentest for case in cases}
+        if eval_id not in self._cases[file]:
+            raise UsageError(f"{file} has no case {eval_id!r} any more")
+        return _says_of_case(self._cases[file][eval_id] or AgentestKeys())
+
+    def _path(self, file: str) -> Path:
+        path = self._root / file
+        if not path.is_file():
+            raise UsageError(f"{file} is not there any more")
+        if path.stat().st_mtime > self._started > 0:
+            self.notes.append(f"{file} was changed after the run began: what it says now is written")
+        return path
+
+
+def _says_of_scenario(scenario: Scenario) -> ScenarioExpectations:
+    reasons = {"final_state": _UNCHANGING, "check": _UNCHANGING}
+    return ScenarioExpectations(
+        trajectory=scenario.trajectory,
+        expect=scenario.expect,
+        final_session_state=scenario.final_session_state,
+        thresholds=_trajectory_thresholds(scenario.thresholds),
+        turns=tuple(
+            TurnExpectations(trajectory=turn.trajectory, expect=turn.expect) for turn in scenario.turns
+        ),
+        date=scenario.date,
+        left_out={
+            **{name: why for name, why in reasons.items() if getattr(scenario, name)},
+            **_other_thresholds(scenario.thresholds),
+        },
+    )
+
+
+def _says_of_case(own: AgentestKeys) -> ScenarioExpectations:
+    said = own.expectations
+    unchanging = {"final_state": _UNCHANGING} if said.final_state else {}
+    return ScenarioExpectations(
+        trajectory=said.trajectory,
+        expect=said.expect,
+        thresholds=_trajectory_thresholds(said.thresholds),
+        date=said.date,
+        left_out={**unchanging, **_other_thresholds(said.thresholds)},
+    )
+
+
+def _trajectory_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
+    return {name: least for name, least in thresholds.items() if name in TRAJECTORY_METRICS}
+
+
+def _other_thresholds(thresholds: Mapping[str, float]) -> dict[str, str]:
+    others = ", ".join(name for name in thresholds if name not in _trajectory_thresholds(thresholds))
+    return {f"thresholds ({others})": _OTHERS} if others else {}
+
+
+class ExpectationWriter:
+    """Collects what is written of a scenario. Values that cannot be written are left out, with a note."""
+
+    def __init__(self, name: str, says: ScenarioExpectations) -> None:
+        self.name = name
+        self.says = says
+        self.notes = [f"{name}: {key} is left out: {why}" for key, why in says.left_out.items()]
+
+    def note(self, text: str) -> None:
+        self.notes.append(f"{self.name}: {text}")
+
+    def part(self, key: str, value: _T, write: Callable[[_T], Any]) -> Any:
+        """Return the written form of a value; None if there is none."""
+        try:
+            return write(value)
+        except ValueError as error:
+            self.note(f"{key} is left out: {error}")
+            return None
+
+    def parts(self, key: str, values: Sequence[_T], write: Callable[[_T], Any]) -> tuple[_T, ...]:
+        """Return the written form of all values that have one."""
+        found = [self.part(f"{key}[{n}]", value, write) is not None for n, value in enumerate(values)]
+        return tuple(value for value, ok in zip(values, found, strict=True) if ok)
+
+
+def with_expectations(
+    held: Sequence[ExportedConversation], found: FoundExpectations, form: Literal["evalset", "scenario"]
+) -> tuple[tuple[ExportedConversation, ...], list[str]]:
+    """Return the conversations with their expectations, as far as they can be written, and notes."""
+    notes: list[str] = []
+    told = []
+    for each in held:
+        says = found.says.get((each.file, each.scenario))
+        if says is None:
+            told.append(each)
+            continue
+        writing = ExpectationWriter(each.scenario, _limited_to_turns(says, len(each.conversation.turns)))
+        if form == "scenario":
+            each = replace(each, words=as_source(writing))
+        else:
+            each = replace(each, own=as_keys(writing))
+        if each.words is None and each.own is None:
+            writing.note("says nothing that can be written: the same calls are expected")
+        told.append(each)
+        notes += [note for note in writing.notes if note not in notes]
+    return tuple(told), notes
+
+
+def _limited_to_turns(says: ScenarioExpectations, turns: int) -> ScenarioExpectations:
+    """Limit the expectations to the conversation's number of turns: a simulated one may have had others."""
+    kept = tuple(one for one in says.expect if one.in_turn is None or -turns <= one.in_turn < turns)
+    if len(kept) == len(says.expect):
+        return says
+    why = f"the conversation had {count(turns, 'turn')}"
+    return replace(says, expect=kept, left_out={**says.left_out, "expect in a later turn": why})
+
+
+def as_source(writing: ExpectationWriter) -> ExportedExpectations | None:
+    """Return a scenario's expectations as source code; None if nothing can be written."""
+    says = writing.says
+    turns = tuple(
+        dict(_sources(each.trajectory, each.expect, writing, f"turns[{n}]."))
+        for n, each in enumerate(says.turns)
+    )
+    whole = dict(_sources(says.trajectory, None, writing, ""))
+    if kept := writing.parts("expect", says.expect, lambda one: source_code.sayings([one])):
+        whole["expect"] = source_code.sayings(kept)
+    if says.final_session_state is not None:
+        state = writing.part("final_session_state", says.final_session_state, source_code.value_of)
+        whole |= {} if state is None else {"final_session_state": state}
+    if not (whole or any(turns)):
+        return None
+    if says.thresholds:
+        whole["thresholds"] = source_code.value_of(says.thresholds)
+    if says.date:
+        whole["date"] = source_code.value_of(says.date)
+    return ExportedExpectations(whole=whole, turns=turns)
+
+
+def as_keys(writing: ExpectationWriter) -> AgentestKeys | None:
+    """Return a scenario's expectations as a case's key `agentest`; None if nothing can be written."""
+    says = writing.says
+    for n, turn in enumerate(says.turns):
+        if turn.trajectory or turn.expect:
+            writing.note(f"what turns[{n}] must hold is left out: a case has no place for it")
+    if says.final_session_state:
+        writing.note("final_session_state is left out: a case has a key of its own for it")
+    trajectory = [as_data(one) for one in writing.parts("trajectory", says.trajectory, as_data)]
+    expect = [as_data(one) for one in writing.parts("expect", says.expect, as_data)]
+    if not (trajectory or expect):
+        return None
+    return AgentestKeys(
+        trajectory=_single_or_list(trajectory),
+        expect=_single_or_list(expect),
+        thresholds=dict(says.thresholds) or None,
+        date=says.date,
+    )
+
+
+def _single_or_list(values: Sequence[Any]) -> Any:
+    """Return a single value as it is, several as a list; None if there is none."""
+    return (values[0] if len(values) == 1 else list(values)) if values else None
+
+
+def _sources(
+    trajectory: Sequence[Trajectory], expect: Expect | None, writing: ExpectationWriter, at: str
+) -> Iterator[tuple[str, Any]]:
+    if kept := writing.parts(f"{at}trajectory", trajectory, source_code.trajectory):
+        yield "trajectory", source_code.trajectories(kept)
+    if (
+        expect is not None
+        and (written := writing.part(f"{at}expect", expect, source_code.expect)) is not None
+    ):
+        yield "expect", written

@@ -19,8 +19,7 @@ from agentest.store.adk_results import turn_invocation
 from agentest.store.reader import read_results, usable
 from agentest.store.run_results import entries
 from agentest.support.errors import UsageError
-from agentest.support.spelling import did_you_mean
-from agentest.support.text import count
+from agentest.support.text import count, did_you_mean
 
 _MAX_SHOWN = 5
 

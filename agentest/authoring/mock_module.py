@@ -3,25 +3,282 @@
 from __future__ import annotations
 
 import builtins
+import json
 import keyword
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
-from agentest.authoring.mock_functions import (
-    FROM_FILE,
-    IN_TURN,
-    NOT_RECORDED,
-    MockSource,
-    call_shown,
-    mock_of,
+from agentest.authoring.mock_signatures import MockParameter, names_used, parameters
+from agentest.authoring.recorded_calls import RecordedCase, RecordedTool, RecordedToolAnswer
+from agentest.scenarios.python_formatting import (
+    SourceItem,
+    SourceNode,
+    StringLiteral,
+    bracketed,
+    fits_line,
+    literal,
+    node,
+    rows,
 )
-from agentest.authoring.recorded_calls import RecordedTool
-from agentest.scenarios.python_formatting import SourceItem, literal, rows
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
-from agentest.support.text import shortened
+from agentest.support.text import count, shortened
+
+NOT_RECORDED, IN_TURN, FROM_FILE = "_not_recorded", "_in_turn", "_answer_in"
+"""Helpers of the generated module, included as needed."""
+_LONGEST_ANSWER = 8_000
+"""Maximum number of characters of JSON in the source. A longer answer is written to a file."""
+_BODY = 4
+_DOC_CHARS = 72
+
+
+class AnswerFiles(Protocol):
+    """Stores answers that are too long for a module."""
+
+    def keep(self, tool: str, text: str) -> str:
+        """Store JSON text, and return its name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockSource:
+    """The mock of a tool in the module."""
+
+    function: tuple[str, ...] = ()
+    """The lines of its function; empty if it needs none."""
+    value: SourceNode
+    """Its value in the dict of tools."""
+    names: frozenset[str]
+    """Names that it uses: of `typing`, `agentest`, and helpers."""
+
+
+def mock_of(tool: RecordedTool, name: str, files: AnswerFiles) -> MockSource:
+    """Return the mock of a tool. If it needs a function, `name` is the function's name."""
+    writer = _Writer(tool, name, files)
+    if tool.same is not None and tool.parameters is None:
+        return writer.value((tool.same,))
+    if tool.same is None and len(tool.cases) == 1:
+        return writer.value(tool.cases[0].answers)
+    return writer.function()
+
+
+class _Writer:
+    def __init__(self, tool: RecordedTool, name: str, files: AnswerFiles) -> None:
+        self._tool = tool
+        self._name = name
+        self._files = files
+        self._names: set[str] = set()
+
+    def value(self, answers: Sequence[RecordedToolAnswer]) -> MockSource:
+        """Return a single value, or a sequence for several answers or an error."""
+        nodes = [self._step(answer) for answer in answers]
+        if len(nodes) == 1 and not answers[0].error:
+            return self._mock(nodes[0])
+        self._names.add("sequence")
+        return self._mock(bracketed("sequence(", map(SourceItem, nodes), ")"))
+
+    def function(self) -> MockSource:
+        """Return a function, typed if the names and values of the arguments allow it."""
+        known = parameters(self._tool)
+        if known is None and self._tool.same is not None:
+            return self.value((self._tool.same,))
+        typed = known is not None and self._can_match(known)
+        body = [*self._docstring(), *self._body(known if typed else None)]
+        rows = [*self._head(known if typed else None), *body]
+        return self._mock(self._name, tuple(rows))
+
+    def _mock(self, value: SourceNode, function: tuple[str, ...] = ()) -> MockSource:
+        return MockSource(function=function, value=value, names=frozenset(self._names))
+
+    def _can_match(self, known: Sequence[MockParameter]) -> bool:
+        if self._tool.same is not None:
+            return True
+        cases = self._tool.cases
+        plain = all(_is_plain(value) for case in cases for value in (case.args or {}).values())
+        apart = len({tuple(_pattern_key(case, known)) for case in cases}) == len(cases)
+        return plain and apart and all(fits_line(self._case_row(case, known)) for case in cases)
+
+    def _head(self, known: Sequence[MockParameter] | None) -> Iterator[str]:
+        turns = self._tool.same is None and any(len(case.answers) > 1 for case in self._tool.cases)
+        sources = [each.source for each in known] if known is not None else ["args: dict[str, Any]"]
+        self._names |= {"Any"} if known is None else set(names_used(known))
+        if turns:
+            self._names.add("MockContext")
+            sources.insert(0 if known is not None else 1, "ctx: MockContext")
+        result = self._result_type()
+        return rows(SourceItem(bracketed(f"def {self._name}(", map(SourceItem, sources), f") -> {result}:")))
+
+    def _result_type(self) -> str:
+        answers = [answer for case in self._tool.cases for answer in case.answers]
+        values = [answer.value for answer in answers if not answer.error]
+        plain = all(len(case.answers) == 1 for case in self._tool.cases)
+        if not values and plain:
+            self._names.add("NoReturn")
+            return "NoReturn"
+        if values and plain and not any(map(_needs_file, values)):
+            for kind, name in ((str, "str"), (dict, "dict[str, Any]"), (list, "list[Any]")):
+                if all(isinstance(value, kind) for value in values):
+                    self._names |= {"Any"} if "Any" in name else set()
+                    return name
+        self._names.add("Any")
+        return "Any"
+
+    def _docstring(self) -> Iterator[str]:
+        about = shortened(self._tool.description, _DOC_CHARS)
+        others = "any call has its answer" if self._tool.same is not None else "any other is an error"
+        told = f"Recorded: {count(self._tool.calls, 'call')}; {others}."
+        indent = " " * _BODY
+        if not about:
+            yield f'{indent}"""{told}"""'
+            return
+        yield f'{indent}"""{_in_docstring(about)}'
+        yield ""
+        yield indent + told
+        yield f'{indent}"""'
+
+    def _body(self, known: Sequence[MockParameter] | None) -> Iterator[str]:
+        same = self._tool.same
+        if same is not None:
+            yield from self._answer_rows((same,), _BODY)
+            return
+        if known is None:
+            yield from self._by_args()
+        else:
+            yield from self._by_match(known)
+        self._names.add(NOT_RECORDED)
+        given = [SourceItem("**args")]
+        if known is not None:
+            given = [SourceItem(name, f"{name}=") for name in self._subject(known)]
+        call = bracketed(f"{NOT_RECORDED}(", [SourceItem(StringLiteral(self._tool.name)), *given], ")")
+        yield from rows(SourceItem(call, "raise "), _BODY)
+
+    def _subject(self, known: Sequence[MockParameter]) -> list[str]:
+        return [each.name for each in known if each.name not in self._tool.hidden]
+
+    def _by_match(self, known: Sequence[MockParameter]) -> Iterator[str]:
+        subject = self._subject(known)
+        yield from rows(SourceItem(", ".join(subject), "match "), _BODY, ":")
+        for case in sorted(self._tool.cases, key=_bool_sort_key):
+            yield self._case_row(case, known)
+            yield from self._answer_rows(case.answers, 3 * _BODY, self._case_label(case))
+
+    def _case_row(self, case: RecordedCase, known: Sequence[MockParameter]) -> str:
+        args = case.args or {}
+        names = self._subject(known)
+        patterns = [_pattern(args[name]) if name in args else "None" for name in names]
+        return f"{' ' * 2 * _BODY}case {', '.join(patterns)}:"
+
+    def _by_args(self) -> Iterator[str]:
+        if self._tool.hidden:
+            names = ", ".join(literal(name) for name in sorted(self._tool.hidden))
+            choice = f"{{key: value for key, value in args.items() if key not in ({names},)}}"
+            yield f"{' ' * _BODY}args = {choice}"
+        alike = _has_equal_calls(self._tool.cases)
+        for case in self._tool.cases:
+            args = dict(case.args or {})
+            if alike:
+                self._names.add("json")
+                yield from rows(
+                    SourceItem(
+                        StringLiteral(json.dumps(args, sort_keys=True)),
+                        "if json.dumps(args, sort_keys=True) == ",
+                    ),
+                    _BODY,
+                    ":",
+                )
+            else:
+                yield from rows(SourceItem(node(args), "if args == "), _BODY, ":")
+            yield from self._answer_rows(case.answers, 2 * _BODY, self._case_label(case))
+
+    def _case_label(self, case: RecordedCase) -> str:
+        return f"{self._name} {self._tool.cases.index(case) + 1}"
+
+    def _answer_rows(
+        self, answers: Sequence[RecordedToolAnswer], indent: int, label: str = ""
+    ) -> Iterator[str]:
+        if len(answers) > 1:
+            self._names.add(IN_TURN)
+            items = [
+                SourceItem("ctx"),
+                SourceItem(StringLiteral(label)),
+                *(SourceItem(self._step(each)) for each in answers),
+            ]
+            yield from rows(SourceItem(bracketed(f"{IN_TURN}(", items, ")"), "return "), indent)
+        elif answers[0].error:
+            yield from rows(SourceItem(self._failure(answers[0]), "raise "), indent)
+        else:
+            yield from rows(SourceItem(self._node(answers[0].value), "return "), indent)
+
+    def _step(self, answer: RecordedToolAnswer) -> SourceNode:
+        return self._failure(answer) if answer.error else self._node(answer.value)
+
+    def _failure(self, answer: RecordedToolAnswer) -> SourceNode:
+        """Return the expression that raises the error."""
+        if answer.status is None:
+            return bracketed("RuntimeError(", [SourceItem(StringLiteral(answer.error or ""))], ")")
+        self._names.add("HttpResponse")
+        items = [SourceItem(str(answer.status)), SourceItem(self._node(answer.value))]
+        return bracketed("HttpResponse(", items, ")")
+
+    def _node(self, value: Any) -> SourceNode:
+        if not _needs_file(value):
+            return node(value)
+        self._names.add(FROM_FILE)
+        file = self._files.keep(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+        return f"{FROM_FILE}({literal(file)})"
+
+
+def _needs_file(value: Any) -> bool:
+    """Return True if a value must be stored in a file: it is long, or nested too deeply for Python."""
+    if len(json.dumps(value, ensure_ascii=False)) > _LONGEST_ANSWER:
+        return True
+    try:
+        node(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _pattern(value: Any) -> str:
+    made = node(value)
+    return literal(made.value) if isinstance(made, StringLiteral) else str(made)
+
+
+def _pattern_key(case: RecordedCase, known: Sequence[MockParameter]) -> Iterator[str]:
+    for each in known:
+        value = (case.args or {}).get(each.name)
+        yield json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _bool_sort_key(case: RecordedCase) -> bool:
+    """Sort key: `case True` must precede `case 1`, which also matches True."""
+    return not any(isinstance(value, bool) for value in (case.args or {}).values())
+
+
+def _has_equal_calls(cases: Sequence[RecordedCase]) -> bool:
+    """Return True if Python considers two calls equal, because True equals 1."""
+    args = [dict(case.args or {}) for case in cases]
+    return any(one == other for i, one in enumerate(args) for other in args[:i])
+
+
+def _in_docstring(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"""', "'''")
+    return escaped[:-1] + '\\"' if escaped.endswith('"') else escaped
+
+
+def call_shown(name: str, args: Mapping[str, Any] | None) -> str:
+    """Return a call on one line, for comments."""
+    if args is None:
+        return f"{name}(…)"
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in args.items())})"
+
 
 _OF_TYPING = ("Any", "Literal", "NoReturn")
 _OF_AGENTEST = ("HttpResponse", "MockContext", "MockError", "sequence")

@@ -14,7 +14,7 @@ from agentest.adk.metrics.grader_factory import conversation_of
 from agentest.calibration.label_file import is_labels, read_labels
 from agentest.calibration.labels import LabelledConversation, content_id
 from agentest.domain.transcript import Conversation
-from agentest.judging.background import JudgeBackground, background_of
+from agentest.judging.judge_input import JudgeBackground, background_of
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import RunRequest, is_configured, prepare
 from agentest.runner.run_summary import known_agent

@@ -22,12 +22,12 @@ from agentest.calibration.labels import (
 )
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.transcript import Turn
-from agentest.judging.background import JudgeBackground
+from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.json_text import Json, encoded, plain, reject_constant
-from agentest.support.spelling import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, snake_keys
 
 _BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions", "tools", "date", "unseen")
 _CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")

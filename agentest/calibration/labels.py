@@ -22,10 +22,10 @@ from agentest.domain.metrics import (
 )
 from agentest.domain.results import CriterionOutcome, GoalOutcome
 from agentest.domain.transcript import Turn
-from agentest.judging.background import JudgeBackground
+from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
 from agentest.support.json_text import plain
-from agentest.support.spelling import did_you_mean
+from agentest.support.text import did_you_mean
 
 MOST_OF_A_FAULT = 3
 """The highest number from 1 to 5 that counts as a fault."""

@@ -21,7 +21,7 @@ from agentest.calibration.labels import (
 )
 from agentest.domain.metrics import BUILTIN, CRITERIA, NO_FAILURE
 from agentest.domain.transcript import NO_TEXT, StateChange, ToolCall, Turn, call_text
-from agentest.judging.background import JudgeBackground
+from agentest.judging.judge_input import JudgeBackground
 from agentest.judging.questions import CRITERION, metric_question
 from agentest.support.dates import format_date
 from agentest.support.json_text import NotJson, json_text

@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from agentest.authoring.talk import MessageSent, PersonConversation, Ready, Replied, TalkEvent, TalkNote
 from agentest.conversation.simulated_user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.report.phrases import server_rows
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.talk import MessageSent, PersonConversation, Ready, Replied, TalkEvent, TalkNote
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.function_threads import in_thread
 from agentest.support.interrupts import run_event_loop

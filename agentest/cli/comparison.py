@@ -21,7 +21,7 @@ from agentest.history.compared_runs import (
     measure_scenario,
     of_agent,
 )
-from agentest.history.comparison import compare_measured_runs
+from agentest.history.comparison import Change, Comparison, ScenarioChange, compare_measured_runs
 from agentest.history.comparison_data import ComparedSubjects, as_json, comparison_for_page
 from agentest.history.comparison_report import (
     as_markdown,
@@ -31,7 +31,6 @@ from agentest.history.comparison_report import (
     print_text,
     regressions_overall,
 )
-from agentest.history.comparison_result import Change, Comparison, ScenarioChange
 from agentest.report.comparison import Regression
 from agentest.report.console.reporter import open_console
 from agentest.runner.environment import RunFolders, output_dir
@@ -39,8 +38,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
 from agentest.store.run_results import run_of
-from agentest.store.runs.folder import StoredRunFolder, list_stored_runs, run_file
-from agentest.store.runs.record import RunKind, read_record
+from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
 from agentest.support.errors import ConfigError, ExitCode, UsageError
 from agentest.support.files import write_atomically
 from agentest.support.json_text import Json

@@ -21,8 +21,7 @@ from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, RunRequest, is_configured, prepare
 from agentest.scenarios.discovery import matches_name
 from agentest.store.reader import read_results
-from agentest.store.runs.folder import latest_run
-from agentest.store.runs.record import RunKind
+from agentest.store.runs.folder import RunKind, latest_run
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any, shown_path
 from agentest.support.terminal import Output, clean_rows, source, tell

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import NoReturn
 
 import click
 
-from agentest.support.errors import ExitCode, OutputError, UsageError
+from agentest.support.errors import ExitCode, OutputError, UsageError, described, unwrapped
+from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.terminal import Output, lost, tell
+from agentest.version import __version__
 
 
 def exit_status_of(command: Callable[[], int]) -> int:
@@ -23,13 +26,10 @@ def exit_status_of(command: Callable[[], int]) -> int:
     except click.ClickException:
         raise
     except BaseException as error:  # noqa: BLE001 - a SystemExit of the user's code would set our status
-        from agentest.cli.error_output import print_crash
-
         return print_crash(error)
 
 
 def _refused(error: Exception) -> ExitCode:
-    from agentest.cli.error_output import print_user_error
 
     return print_user_error(error)
 
@@ -75,3 +75,50 @@ def _status(cli: click.Group) -> int:
         return ExitCode.PASSED
     except OSError as error:  # click failed to write; commands raise no OSError
         raise lost(sys.stdout, error) from None
+
+
+_MAX_LINES = 40
+_MAX_LINE_CHARS = 1_000
+
+
+def print_user_error(error: object) -> ExitCode:
+    """Print an error that the user can fix, and return the exit status."""
+    tell(f"agentest: {_redactor()(str(error))}")
+    return ExitCode.ERRORED
+
+
+def print_crash(error: BaseException) -> ExitCode:
+    """Print an unexpected error with secrets redacted, and return the exit status."""
+    errors = list(unwrapped(error))
+    if isinstance(errors[-1], KeyboardInterrupt):
+        tell("agentest: interrupted")
+        return ExitCode.INTERRUPTED
+    redact = _redactor()
+    what = redact.error(described(error).removesuffix(": "))
+    rows = [_shortened(redact(row)) for each in errors for row in _rows(each)]
+    left_out = ["…"] if len(rows) > _MAX_LINES else []
+    tell(
+        "\n".join(
+            [
+                f"agentest: an unexpected error ended the program: {what}",
+                *left_out,
+                *rows[-_MAX_LINES:],
+                f"This is a mistake of Agentest {__version__}, or of code that it ran: please report it.",
+            ]
+        )
+    )
+    return ExitCode.ERRORED
+
+
+def _rows(error: BaseException) -> Iterator[str]:
+    """Yield the rows of the traceback without the message, which is already printed."""
+    for frame in traceback.format_tb(error.__traceback__):
+        yield from frame.rstrip("\n").split("\n")
+
+
+def _shortened(row: str) -> str:
+    return row if len(row) <= _MAX_LINE_CHARS else row[: _MAX_LINE_CHARS - 1] + "…"
+
+
+def _redactor() -> Redactor:
+    return Redactor(environment_secrets(os.environ))

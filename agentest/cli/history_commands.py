@@ -173,8 +173,8 @@ def label(results: str, cwd: Path | None, config: Path | None, to: Path, **chose
     """
 
     def go() -> int:
-        from agentest.cli.label import LabelOptions
-        from agentest.cli.label import label as run
+        from agentest.cli.calibrate import LabelOptions
+        from agentest.cli.calibrate import label as run
         from agentest.cli.run_lookup import run_at
 
         place = enter_place(cwd, config)

@@ -153,7 +153,7 @@ def show_prompts(metric: str | None, mode: str | None) -> int:
     """Show what the judges are asked."""
 
     def go() -> int:
-        from agentest.cli.prompts import prompt_text
+        from agentest.cli.judge import prompt_text
 
         say(prompt_text(metric, mode))
         return ExitCode.PASSED

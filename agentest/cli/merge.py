@@ -17,13 +17,11 @@ from agentest.config.file import find_config, load
 from agentest.domain.events import ReportRequest, RunFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
-from agentest.history.merge import MergedRun
-from agentest.history.merge_parts import check_parts, check_whole, find_parts, part_names
+from agentest.history.merge import MergedRun, check_parts, check_whole, find_parts, part_names
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
 from agentest.runner.environment import RunFolders, check_can_be_written
 from agentest.store.journal import Journal
-from agentest.store.runs.folder import JOURNAL, new_run_folder
-from agentest.store.runs.record import RunKind, RunRecord, write_record
+from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
 from agentest.support.errors import ConfigError, ExitCode, UsageError
 from agentest.support.terminal import tell
 from agentest.support.text import count

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from textwrap import wrap
 
-from agentest.authoring.check import Check, CheckOutcome
+from agentest.authoring.checks import Check, CheckOutcome
 from agentest.authoring.doctor import run_checks
 from agentest.authoring.new_project import InitRequest, InitResult, NextStep, WrittenFile, begin
 from agentest.runner.prepare import Prepared, RunRequest
@@ -55,9 +55,9 @@ def _print_progress(what: str) -> None:
 
 def _forecast_text(prepared: Prepared) -> str:
     """Return the expected duration and cost based on an earlier run; "" if there is none."""
-    from agentest.cli.forecast import forecast_of
+    from agentest.cli.listing import forecast_of
     from agentest.domain.forecast import format_forecast
-    from agentest.store.runs.record import RunKind
+    from agentest.store.runs.folder import RunKind
 
     found = forecast_of(prepared, RunKind.RUN)
     return format_forecast(found, datetime.now().astimezone()) if found else ""

@@ -18,8 +18,7 @@ from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
-from agentest.store.runs.folder import FILES
-from agentest.store.runs.record import RunKind
+from agentest.store.runs.folder import FILES, RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
 from agentest.support.interrupts import run_event_loop
@@ -51,7 +50,7 @@ def run_once(
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
     if kind.resumed_by and prepared.kept is None:
-        from agentest.runner.fingerprints import with_fingerprints
+        from agentest.cli.resume import with_fingerprints
 
         prepared = with_fingerprints(prepared)
     against = open_comparison(prepared, kind)
@@ -79,7 +78,7 @@ class _StartingRun:
         prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
         broadcast, spending = self._broadcast(), None
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
-            from agentest.cli.forecast import known_costs
+            from agentest.cli.listing import known_costs
 
             spending = known_costs(prepared, self.kind, self.keeping, partial(_note, prepared))
         for text in prepared.notes:
@@ -101,7 +100,7 @@ class _StartingRun:
         return self._finish(outcome, broadcast)
 
     def _broadcast(self) -> Broadcast:
-        from agentest.cli.forecast import forecast_of
+        from agentest.cli.listing import forecast_of
         from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
 
         prepared, keeping, request = self.prepared, self.keeping, self.prepared.request

@@ -18,10 +18,21 @@ from agentest.domain.transcript import Conversation
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import endpoint
 from agentest.runner.prepare import Prepared, cassette_folder
-from agentest.store.journal import Journal
-from agentest.store.log_file import BoundedLog, RawFile, RetryingLineFile, open_new
-from agentest.store.runs.folder import FILES, JOURNAL, RUNS, RunFolder, new_run_folder, prune
-from agentest.store.runs.record import JOB_VARIABLE, RECORD, RunKind, RunRecord, with_end, write_record
+from agentest.store.journal import BoundedLog, Journal, RawFile, RetryingLineFile, open_new
+from agentest.store.runs.folder import (
+    FILES,
+    JOB_VARIABLE,
+    JOURNAL,
+    RECORD,
+    RUNS,
+    RunFolder,
+    RunKind,
+    RunRecord,
+    new_run_folder,
+    prune,
+    with_end,
+    write_record,
+)
 from agentest.store.spans import SPANS
 from agentest.support.errors import ConfigError
 from agentest.support.files import commit_of

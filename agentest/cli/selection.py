@@ -12,7 +12,7 @@ from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, cut, first, shuffled
-from agentest.store.runs.record import RunKind
+from agentest.store.runs.folder import RunKind
 from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent, latest_verdicts
 from agentest.support.text import count
 

@@ -17,13 +17,20 @@ from agentest.report.registry import ReporterContext, make_reporters
 from agentest.runner.environment import RunFolders, check_can_be_written
 from agentest.store.reader import events_of, read_results
 from agentest.store.run_results import run_of
-from agentest.store.runs.folder import FILES, RUNS, StoredRunFolder, check_readable, list_stored_runs
-from agentest.store.runs.record import EndedRunNumbers, RunRecord, read_record
+from agentest.store.runs.folder import (
+    FILES,
+    RUNS,
+    EndedRunNumbers,
+    RunRecord,
+    StoredRunFolder,
+    check_readable,
+    list_stored_runs,
+    read_record,
+)
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any
-from agentest.support.spelling import did_you_mean
 from agentest.support.terminal import say
-from agentest.support.text import duration
+from agentest.support.text import did_you_mean, duration
 
 if TYPE_CHECKING:
     from agentest.cli.comparison import RunComparison

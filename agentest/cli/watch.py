@@ -10,7 +10,7 @@ from pathlib import Path
 
 from watchfiles import Change, DefaultFilter, watch
 
-from agentest.cli.error_output import print_user_error
+from agentest.cli.exit_status import print_user_error
 from agentest.cli.run import run_once
 from agentest.cli.selection import ScenarioSelection
 from agentest.runner.environment import output_dir

@@ -24,7 +24,7 @@ from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.domain.results import Severity
 from agentest.support.dates import normalize_date
-from agentest.support.spelling import snake_keys
+from agentest.support.text import snake_keys
 
 _INSTRUCTIONS = frozenset({"instructions", "instructions_file"})
 """Two forms of one setting: an override that gives one replaces the other."""

@@ -18,7 +18,7 @@ from agentest.support.redaction import (
     Redactor,
     looks_secret,
 )
-from agentest.support.spelling import did_you_mean, snake_case
+from agentest.support.text import did_you_mean, snake_case
 
 Path_ = tuple[str | int, ...]
 """The position of a value: keys and list indices from the top of the file."""

@@ -31,7 +31,7 @@ from agentest.support.redaction import (
     secret_values,
     url_secrets,
 )
-from agentest.support.spelling import snake_case, snake_keys
+from agentest.support.text import snake_case, snake_keys
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
 _VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")

@@ -12,8 +12,8 @@ from agentest.domain.transcript import ToolCall, Usage
 from agentest.mocks.calls import PendingRealCall
 from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import AgentError, AgentestError, MockError
+from agentest.support.importing import called_at
 from agentest.support.json_text import NotJson, json_text, safe_repr
-from agentest.support.source_location import called_at
 
 
 class HandlerCalls:

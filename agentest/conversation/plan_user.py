@@ -24,8 +24,8 @@ from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import ConversationPlan
 from agentest.support.dates import format_date
 from agentest.support.errors import ConfigError, ModelError
-from agentest.support.spelling import did_you_mean
 from agentest.support.templates import fill
+from agentest.support.text import did_you_mean
 
 REQUIRED = ("stop_signal", "conversation_plan", "conversation_history")
 PERSONA = "persona"

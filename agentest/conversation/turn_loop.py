@@ -22,9 +22,8 @@ from agentest.agents.port import (
 from agentest.agents.server_output import NO_SERVERS, AgentServers
 from agentest.conversation.handler_calls import HandlerCalls, HandlerRecording
 from agentest.conversation.out_of_band_calls import OutOfBandCalls, ServedConversation
-from agentest.conversation.simulated_user import NextMessage, User
+from agentest.conversation.simulated_user import NextMessage, User, UserTools
 from agentest.conversation.turn_progress import TurnProgress, failure_of
-from agentest.conversation.user_tools import UserTools
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (
     AgentMessage,
@@ -47,8 +46,7 @@ from agentest.domain.transcript import (
     Usage,
     with_mentions,
 )
-from agentest.mocks.resolver import MockResolver
-from agentest.mocks.state import EndState
+from agentest.mocks.resolver import EndState, MockResolver
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.json_text import copied, well_formed

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from agentest.domain import judge_text
 from agentest.domain.judge_text import Anchors
-from agentest.support.spelling import snake_case
+from agentest.support.text import snake_case
 
 NO_FAILURE = "no failure"
 FALSE_INFORMATION = "false information"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.support.spelling import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, snake_keys
 
 EXCLUDES = "repeat: excludes `conversations_per_scenario`, which fixes their number; leave one of the two out"
 _KEYS = ("min", "max", "confidence")

@@ -14,7 +14,7 @@ from agentest.domain.metrics import METRICS, NO_FAILURE, Kind
 from agentest.domain.results import ConversationResult, ModelUsage, RunResult, ScenarioResult, Score, Status
 from agentest.domain.verdict import conversation_status
 from agentest.support.errors import UsageError
-from agentest.support.statistics.mean_difference import Cluster
+from agentest.support.statistics.differences import Cluster
 
 _PASSED = {Status.PASSED: True, Status.FAILED: False}
 _AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)

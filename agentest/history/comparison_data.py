@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentest.history.compared_runs import MeasuredRun, MeasuredScenario
+from agentest.history.comparison import Change, ComparedFigure, Comparison, ScenarioChange
 from agentest.history.comparison_report import (
     cells,
     changes_worst_first,
@@ -17,7 +18,6 @@ from agentest.history.comparison_report import (
     regressions_overall,
     verdict_line,
 )
-from agentest.history.comparison_result import Change, ComparedFigure, Comparison, ScenarioChange
 from agentest.support.json_text import Json, json_document
 from agentest.support.text import duration
 

@@ -10,8 +10,14 @@ from rich.table import Table
 
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredRun, MeasuredScenario, counts_failures
-from agentest.history.comparison import is_single_script_run
-from agentest.history.comparison_result import PASS_RATE, Change, ComparedFigure, Comparison, ScenarioChange
+from agentest.history.comparison import (
+    PASS_RATE,
+    Change,
+    ComparedFigure,
+    Comparison,
+    ScenarioChange,
+    is_single_script_run,
+)
 from agentest.report.console.text import BLANK, ConsoleLine, Part, Printer, line
 from agentest.report.github_markdown import inline, table_row
 from agentest.support.text import count

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from agentest.domain.events import (
     ConversationFinished,
@@ -17,6 +19,7 @@ from agentest.domain.events import (
 )
 from agentest.domain.results import (
     JudgeCalibration,
+    ReasonKind,
     RunResult,
     RunWarning,
     ScenarioResult,
@@ -24,14 +27,318 @@ from agentest.domain.results import (
     WarningCode,
 )
 from agentest.domain.root_causes import joins_of
+from agentest.domain.shards import ShardedRun
 from agentest.domain.tool_visibility import Sight
-from agentest.history.merge_parts import MergedPart
 from agentest.runner.plan import total_usage
 from agentest.runner.tools import is_known
 from agentest.runner.warnings import without
 from agentest.store.reader import KILLED
-from agentest.store.runs.finished_parts import Place
+from agentest.store.runs.finished_parts import FinishedParts, Place, read_finished
+from agentest.store.runs.folder import (
+    JOURNAL,
+    RECORD,
+    RunKind,
+    RunRecord,
+    StoredRunFolder,
+    read_record,
+    run_file,
+)
 from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
+from agentest.support.errors import UsageError
+from agentest.support.text import count
+
+_MAX_SHOWN = 3
+ALLOW = "--allow-missing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedPart:
+    """A run that becomes part of another run."""
+
+    folder: Path
+    record: RunRecord
+
+    @property
+    def name(self) -> str:
+        """Name of the run in messages."""
+        shard = f" (shard {self.record.shard})" if self.record.shard else ""
+        return f"{self.record.id}{shard}"
+
+    @cached_property
+    def held(self) -> FinishedParts:
+        """Content of the run's journal. Raises UsageError if it cannot be read or is incomplete."""
+        held = read_finished(self.folder / JOURNAL)
+        if held.end is None and self.record.ended:
+            raise UsageError(f"{held.path} is not whole: its run ended, and the journal has no end")
+        for (name, _), part in held.parts.items():
+            if _lacks_conversations(part.scenario, len(part.lines)):
+                raise UsageError(f"{held.path} is not whole: it lacks conversations of scenario {name!r}")
+        return held
+
+    @property
+    def places(self) -> list[Place]:
+        """Scenario names and agents, in the planned order, followed by those that did not run."""
+        return [*self.held.parts, *self.held.not_run]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundParts:
+    """The runs to merge, and notes about runs that are left out."""
+
+    parts: tuple[MergedPart, ...]
+    notes: tuple[str, ...] = ()
+
+
+def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> FoundParts:
+    """Find the runs that the RUN arguments mean.
+
+    Args:
+        references: each is an id or a prefix of one, `latest`, a run's folder, or a folder with several runs.
+        output_dir: folder in which ids are searched.
+        here: folder that relative paths start from.
+
+    Raises UsageError.
+    """
+    parts: list[MergedPart] = []
+    notes: list[str] = []
+    for reference in references:
+        path = here / reference
+        if path.is_dir() and not (path / RECORD).is_file():
+            below = [_part(folder) for folder in _folders_below(path, reference)]
+            shards = [part for part in below if part.record.shard]
+            if shards and len(shards) < len(below):
+                left_out = [part.name for part in below if not part.record.shard]
+                notes.append(f"{reference}: left out, as no shards: {', '.join(left_out)}")
+            parts += shards or below
+        else:
+            parts.append(_part(_folder(reference, output_dir, here)))
+    gone_on_with = {part.record.resumed: part for part in parts if part.record.resumed}
+    for part in parts:
+        if later := gone_on_with.get(part.record.id):
+            notes.append(f"{part.name}: left out, as {later.record.id} went on with it")
+    kept = tuple(part for part in parts if part.record.id not in gone_on_with)
+    return FoundParts(parts=kept, notes=tuple(notes))
+
+
+def part_names(parts: Sequence[MergedPart]) -> str:
+    """Return the names of up to four runs, and the number of the others."""
+    shown = ", ".join(part.name for part in parts[:4])
+    return shown + (f" and {count(len(parts) - 4, 'more run')}" if len(parts) > 4 else "")
+
+
+def check_parts(parts: Sequence[MergedPart]) -> None:
+    """Raise UsageError if the runs cannot be parts of one run."""
+    _check_ids(parts)
+    _check_same(parts, "kind", lambda part: part.record.kind, _kinds(parts))
+    _check_same(parts, "version of Agentest", lambda part: part.record.version)
+    _check_same(parts, "commit", lambda part: part.record.commit)
+    _check_models(parts)
+    shards = [part for part in parts if part.record.part]
+    if shards and len(shards) < len(parts):
+        others = [part for part in parts if part.record.part is None]
+        raise UsageError(
+            f"merge: shards go together with shards alone, which these are not: {part_names(others)}"
+        )
+    if shards:
+        _check_shards(shards)
+    elif len(parts) == 1:
+        raise UsageError(f"merge: {parts[0].name} is the only run, and whole: there is nothing to merge")
+    _check_overlap(parts)
+
+
+def missing_shards_text(parts: Sequence[MergedPart]) -> str | None:
+    """Return which shards are missing and how many scenarios they contain; None if none is missing."""
+    first = parts[0].record.part
+    if first is None:
+        return None
+    have = {part.shard.number for part in _shards(parts)}
+    missing_shards = [
+        f"{number}/{first.shard.of}" for number in range(1, first.shard.of + 1) if number not in have
+    ]
+    if not missing_shards:
+        return None
+    lost = first.whole - sum(len(part.scenarios) for part in _shards(parts))
+    which = (
+        f"shard {missing_shards[0]} is"
+        if len(missing_shards) == 1
+        else f"shards {', '.join(missing_shards)} are"
+    )
+    return f"{which} missing, with {lost} of {count(first.whole, 'scenario')}"
+
+
+def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
+    """Return what is missing if that is allowed; otherwise raise UsageError."""
+    problem = missing_shards_text(parts)
+    if problem and not allow_missing:
+        raise UsageError(
+            f"merge: {problem}; name all shards, or take those that are there, as an errored run: {ALLOW}"
+        )
+    return problem
+
+
+def _lacks_conversations(scenario: object, lines: int) -> bool:
+    """Return True if the verdict is based on more conversations than the journal contains."""
+    reasons = getattr(scenario, "reasons", ())
+    if scenario is None or any(reason.kind is ReasonKind.INTERRUPTED for reason in reasons):
+        return False
+    return lines < getattr(scenario, "planned_conversations", 0)
+
+
+def _folder(reference: str, output_dir: Path, here: Path) -> Path:
+    file = run_file(reference, output_dir, here)
+    if not (file.parent / RECORD).is_file():
+        raise UsageError(
+            f"{reference} is not in the folder of a run: name a run by its id (agentest runs) or folder"
+        )
+    return file.parent
+
+
+def _folders_below(path: Path, reference: str) -> list[Path]:
+    found = sorted(_with_record(path))
+    if not found:
+        raise UsageError(f"{reference}: no run is in this folder; a run's folder has {RECORD} and {JOURNAL}")
+    return found
+
+
+def _with_record(path: Path) -> Iterator[Path]:
+    for folder, below, files in os.walk(path):
+        if RECORD in files:
+            below.clear()
+            yield Path(folder)
+
+
+def _part(folder: Path) -> MergedPart:
+    record = read_record(folder)
+    if record is None:
+        raise UsageError(f"{folder} is no run's folder: it has no {RECORD} that can be read")
+    if StoredRunFolder(folder).under_way:
+        raise UsageError(f"{record.id}: the run is still under way; wait for its end")
+    if not (folder / JOURNAL).is_file():
+        raise UsageError(f"{folder} has no {JOURNAL}: take the whole folder of a run")
+    return MergedPart(folder=folder, record=record)
+
+
+def _shards(parts: Sequence[MergedPart]) -> Iterator[ShardedRun]:
+    return (part.record.part for part in parts if part.record.part)
+
+
+def _check_ids(parts: Sequence[MergedPart]) -> None:
+    seen: set[str] = set()
+    for part in parts:
+        if part.record.id in seen:
+            raise UsageError(f"merge: run {part.name} is named twice; a run cannot be merged with itself")
+        seen.add(part.record.id)
+
+
+def _kinds(parts: Sequence[MergedPart]) -> Sequence[MergedPart]:
+    return [part for part in parts if part.record.kind is not RunKind.MERGE]
+
+
+def _check_same(
+    parts: Sequence[MergedPart],
+    what: str,
+    value_of: Callable[[MergedPart], str | None],
+    of: Sequence[MergedPart] | None = None,
+) -> None:
+    """Raise UsageError if two runs have different values; unknown values are ignored."""
+    known = [(part, value) for part in (parts if of is None else of) if (value := value_of(part)) is not None]
+    for part, value in known:
+        first, expected = known[0]
+        if value != expected:
+            raise UsageError(
+                f"merge: the runs are not of one {what}: {first.name} is of {expected}, {part.name} of "
+                f"{value}; merge runs of one state alone"
+            )
+
+
+def _check_models(parts: Sequence[MergedPart]) -> None:
+    known: dict[str, tuple[MergedPart, str | None]] = {}
+    for part in parts:
+        for role, model in part.record.models.items():
+            other, before = known.setdefault(role, (part, model))
+            if model != before:
+                raise UsageError(
+                    f"merge: the runs asked different models as {role}: {other.name} {before or 'none'}, "
+                    f"{part.name} {model or 'none'}"
+                )
+
+
+def _check_shards(parts: Sequence[MergedPart]) -> None:
+    first, expected = parts[0], next(_shards(parts))
+    taken: dict[int, MergedPart] = {}
+    for part, known in zip(parts, _shards(parts), strict=True):
+        if known.shard.of != expected.shard.of:
+            raise UsageError(f"merge: the runs are shards of different splits: {first.name} and {part.name}")
+        if known.shard.number in taken:
+            raise UsageError(
+                f"merge: shard {known.shard} is there twice: {taken[known.shard.number].record.id} and "
+                f"{part.record.id}; name the runs that belong together"
+            )
+        taken[known.shard.number] = part
+        if known.plan != expected.plan:
+            raise UsageError(
+                f"merge: {first.name} and {part.name} are shards of different runs: scenarios, their agents, "
+                "files or numbers of conversations are not the same"
+            )
+        if known.made_of != expected.made_of:
+            raise UsageError(
+                f"merge: {first.name} and {part.name} are shards of different runs: the contents of files or "
+                "the configuration are not the same"
+            )
+
+
+def _check_overlap(parts: Sequence[MergedPart]) -> None:
+    seen: dict[Place, MergedPart] = {}
+    both: list[tuple[MergedPart, MergedPart, Place]] = []
+    for part in parts:
+        both += [(seen[place], part, place) for place in part.places if _is_run_twice(place, seen, part)]
+        seen |= dict.fromkeys(part.places, part)
+    if both:
+        one, other, _ = both[0]
+        names = list(dict.fromkeys(name for *_, (name, _) in both))
+        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+        shown = ", ".join(map(repr, names[:_MAX_SHOWN])) + more
+        raise UsageError(
+            f"merge: {one.name} and {other.name} overlap: both have {shown}{_split_difference(one, other)}"
+        )
+    _check_covered(parts)
+
+
+def _is_run_twice(place: Place, seen: Mapping[Place, MergedPart], part: MergedPart) -> bool:
+    """Return True if both runs contain the scenario, unless neither could run it, as with a broken file."""
+    return place in seen and not (place in part.held.not_run and place in seen[place].held.not_run)
+
+
+def _check_covered(parts: Sequence[MergedPart]) -> None:
+    """Raise UsageError if a complete set of shards lacks scenarios, because the splits differed."""
+    known = list(_shards(parts))
+    if not known or missing_shards_text(parts):
+        return
+    lost = known[0].whole - sum(len(part.scenarios) for part in known)
+    if lost:
+        raise UsageError(
+            f"merge: {lost} of {count(known[0].whole, 'scenario')} are in none of the shards"
+            f"{_split_difference(*_split_differently(parts))}"
+        )
+
+
+def _split_differently(parts: Sequence[MergedPart]) -> tuple[MergedPart, MergedPart]:
+    """Return two parts that were split differently; twice the first if there are none."""
+    first = parts[0]
+    by = first.record.part and first.record.part.split_by
+    other = (part for part in parts if part.record.part and part.record.part.split_by != by)
+    return first, next(other, first)
+
+
+def _split_difference(one: MergedPart, other: MergedPart) -> str:
+    a, b = one.record.part, other.record.part
+    if a is None or b is None or a.split_by == b.split_by:
+        return ""
+    return (
+        f"; {one.record.shard} was split by {a.split_by}, {other.record.shard} by {b.split_by}: give all "
+        "shards the same --shard-by, a file or `counts`"
+    )
+
 
 _AFTER_ALL_FILES = "\U0010ffff"
 ScenarioResults = Mapping[Place, ScenarioResult]

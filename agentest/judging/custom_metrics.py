@@ -24,7 +24,7 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError
 from agentest.support.json_text import copied, fast_copy
 from agentest.support.replacing import replace
-from agentest.support.spelling import snake_case
+from agentest.support.text import snake_case
 
 _TIMEOUT_S = 300.0
 Answer = TypeVar("Answer", bound=BaseModel)

@@ -16,8 +16,7 @@ from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
-from agentest.judging.background import AgentBackground
-from agentest.judging.conversation_checks import check_conversation
+from agentest.judging.conversation_checks import check_conversation, check_session, check_session_state
 from agentest.judging.custom_metrics import (
     ConversationInput,
     ConversationMetric,
@@ -27,10 +26,9 @@ from agentest.judging.custom_metrics import (
 )
 from agentest.judging.grader import Grader, GraderResult, graded, informational_result
 from agentest.judging.judge import Judge, run_concurrently
+from agentest.judging.judge_input import AgentBackground
 from agentest.judging.judgement import ScenarioJudge
-from agentest.judging.reply_checks import check_first_token, run_reply_checks
-from agentest.judging.says_checks import check_turn_sayings
-from agentest.judging.session_checks import check_session, check_session_state
+from agentest.judging.reply_checks import check_first_token, check_turn_sayings, run_reply_checks
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn

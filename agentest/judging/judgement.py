@@ -19,9 +19,14 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Conversation, Turn
 from agentest.judging.answers import criterion_result, score_of
-from agentest.judging.background import AgentBackground, background_of
 from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, run_concurrently
-from agentest.judging.judge_input import conversation_context, part_context, turn_context
+from agentest.judging.judge_input import (
+    AgentBackground,
+    background_of,
+    conversation_context,
+    part_context,
+    turn_context,
+)
 from agentest.judging.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.models.port import CallKey
 from agentest.scenarios.model import Criterion, Scenario

@@ -12,15 +12,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
-from agentest.mocks.calls import RecordedCall
-from agentest.mocks.http_response import HttpResponse
-from agentest.support.calling import ends_the_run, message_of_error
+from agentest.mocks.calls import HttpResponse, RecordedCall
+from agentest.support.calling import USER_CODE, code_owned_by, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError, MockError, ToolError
 from agentest.support.function_threads import in_thread
-from agentest.support.functions import USER_CODE, code_owned_by
+from agentest.support.importing import raised_at
 from agentest.support.json_text import NotJson, json_text
-from agentest.support.source_location import raised_at
 from agentest.support.text import shortened
 
 

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from agentest.domain.messages import ToolSpec
-from agentest.support.functions import is_async
+from agentest.support.calling import is_async
 from agentest.support.json_text import NotJson, check_plain
 
 _RAW = {"args", "ctx"}

@@ -14,30 +14,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentest.models.cassette_file import (
+from agentest.models.port import Question
+from agentest.models.tape import (
     NO_HEADER,
     VERSION,
     CassetteEntry,
-    CassetteHeader,
-    Entries,
-    RecordedRequest,
-    cassette_path,
-    dump,
-    read,
-    read_header,
-    salvage,
-    to_json,
-)
-from agentest.models.port import Question
-from agentest.models.tape import (
     CassetteError,
+    CassetteHeader,
     CassetteMode,
     CassettePage,
+    Entries,
+    RecordedRequest,
     RequestCounter,
+    cassette_path,
+    dump,
     found,
     missing_answer_error,
+    read,
+    read_header,
     redact_entry,
+    salvage,
     scenario_error,
+    to_json,
 )
 from agentest.support.files import write_atomically
 from agentest.support.redaction import Redactor

@@ -24,7 +24,7 @@ from agentest.models.providers import ModelSpec, parameters
 from agentest.support.errors import ConfigError, ModelError, ModelUnavailable
 from agentest.support.http.retries import retry_after
 from agentest.support.redaction import Redactor
-from agentest.support.spelling import nearest
+from agentest.support.text import nearest
 
 _MODE_VARIABLE = "LITELLM_MODE"
 # Gemini sends the retry delay in the body, not in a header.

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
 
+import anyio
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
+from agentest.cli.listing import forecast_of
+from agentest.cli.resume import with_fingerprints
+from agentest.cli.run_output import LATEST, RunOutput, kept
+from agentest.domain.events import (
+    Event,
+    Noted,
+    ReportRequest,
+    RunFinished,
+    RunStarted,
+    ScenarioAmended,
+    ScenarioFinished,
+)
 from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.pytest_plugin.items import Entry, ScenarioItem
 from agentest.pytest_plugin.project import PytestProject
+from agentest.report.registry import Broadcast, ReporterContext, make_reporters
+from agentest.runner.environment import check_can_be_written, limited_to_connections, output_dir
 from agentest.runner.plan import Unit
+from agentest.runner.prepare import Prepared
+from agentest.runner.run import RunMode
+from agentest.runner.session import RunSession, Stop, settings_of
+from agentest.runner.sources import LiveAgents
+from agentest.store.runs.folder import FILES, RunKind
 from agentest.support.errors import UsageError
-
-if TYPE_CHECKING:
-    from agentest.pytest_plugin.background_run import BackgroundRun
+from agentest.testing.run import RunNeverStarted, run_session
 
 Key = tuple[str, str]
 
@@ -125,7 +148,6 @@ class PytestRuns:
 
     def _results_of(self, units: Sequence[Unit], entries: Sequence[Entry]) -> Iterator[ScenarioResult]:
         """Run units when the first result is requested, and yield a result for each of them."""
-        from agentest.pytest_plugin.background_run import BackgroundRun
 
         missing = self._missing = {(unit.scenario.name, unit.agent): unit for unit in units}
         try:
@@ -180,3 +202,221 @@ def _errored(units: Iterable[Unit], why: str) -> Iterator[ScenarioResult]:
             verdict=Verdict(Status.ERRORED, (reason,)),
             tags=unit.scenario.tags,
         )
+
+
+_RESULTS = ReportRequest("json")
+
+
+class BackgroundRun:
+    """A run in its own thread; `results` yields each scenario's result as soon as it has finished.
+
+    Only this thread has an event loop, because hooks of other pytest plugins must not run inside one.
+
+    Args:
+        prepared: the run.
+        say: prints a line for the waiting user.
+    """
+
+    def __init__(self, prepared: Prepared, say: Callable[[str], object]) -> None:
+        prepared = limited_to_connections(prepared)
+        self.notes: list[str] = list(prepared.notes)
+        """Notes to print at the end."""
+        self.result: RunResult | None = None
+        """Result of the whole run, after it has ended."""
+        self.problem: BaseException | None = None
+        """The error that prevented or ended the run."""
+        self._prepared = prepared
+        # Compare by identity, because two entries can have the same name if one of them never runs.
+        self._fixed_results = {id(each) for each in prepared.plan.entries if isinstance(each, ScenarioResult)}
+        self._strict = settings_of(prepared.loaded.config, prepared.request.options).strict
+        self._amendable: dict[tuple[str, str], ScenarioResult] = {}
+        """Passed scenarios that the end of the run may turn into errors."""
+        self._say = say
+        self._records: OutputFiles | None = None
+        self._waiting = True
+        """True while scenarios wait for the agents to start, so that notes explain the delay."""
+        self._finished: SimpleQueue[ScenarioResult | None] = SimpleQueue()
+        self._stop_handles: tuple[asyncio.AbstractEventLoop, Stop, anyio.CancelScope] | None = None
+        """The event loop, and the functions that stop the run in it."""
+        self._loop_started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agentest", daemon=True)
+
+    @property
+    def incomplete(self) -> bool:
+        """True if a requested report could not be written."""
+        return self._records is not None and self._records.incomplete
+
+    @property
+    def commands(self) -> list[str]:
+        """GitHub workflow commands, to print after pytest's report."""
+        return self._records.commands if self._records else []
+
+    def start(self) -> None:
+        """Start the thread, and return when its event loop runs."""
+        self._thread.start()
+        self._loop_started.wait()
+
+    def results(self) -> Iterator[ScenarioResult]:
+        """Yield each result when it is available, until the run and the agents' servers have ended."""
+        while (result := self._finished.get()) is not None:
+            yield result
+
+    def wait(self) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join()
+
+    def stop(self, *, interrupted: bool = False) -> None:
+        """Stop the run and wait until the thread has ended."""
+        if self._stop_handles:
+            loop, stop, starting = self._stop_handles
+
+            def end() -> None:
+                starting.cancel()
+                stop("stopped by pytest", Status.SKIPPED, interrupted=interrupted)
+
+            with suppress(RuntimeError):  # the event loop has already ended
+                loop.call_soon_threadsafe(end)
+        self.wait()
+
+    def _run(self) -> None:
+        try:
+            with open_output_files(
+                self._prepared, TerminalNotes(at_once=self._say, later=self._note)
+            ) as kept:
+                self._records = kept
+                try:
+                    anyio.run(self._converse, kept)
+                finally:
+                    for text in kept.end(self.result):
+                        self._note(text)
+        except RunNeverStarted:
+            pass
+        except BaseException as error:  # noqa: BLE001 - reported by the thread that waits
+            self.problem = error
+        finally:
+            self._loop_started.set()
+            self._finished.put(None)
+
+    async def _converse(self, kept: OutputFiles) -> None:
+        stop, starting = Stop(), anyio.CancelScope()
+        self._stop_handles = asyncio.get_running_loop(), stop, starting
+        self._loop_started.set()
+        prepared = kept.prepared
+        options, keep = prepared.request.options, prepared.request.verbose
+        session = RunSession(
+            prepared=prepared,
+            settings=settings_of(prepared.loaded.config, options, keep_conversations=keep),
+            emit=self._on_event,
+            stop=stop,
+            on_note=self._note,
+        )
+        source = LiveAgents(keep_span=kept.keeping.keep_span if kept.keeping else None)
+        self.result = await run_session(session, starting, RunMode(source=source, keep_conversations=keep))
+
+    def _on_event(self, event: Event) -> None:
+        if self._records:
+            self._records.broadcast(event)
+        match event:
+            case RunStarted():
+                self._waiting = False
+            case ScenarioFinished() if self._may_be_amended(event.result):
+                self._amendable[event.result.name, event.result.agent] = event.result
+            case ScenarioFinished() if id(event.result) not in self._fixed_results:
+                self._finished.put(event.result)
+            case ScenarioAmended() if (event.result.name, event.result.agent) in self._amendable:
+                self._amendable[event.result.name, event.result.agent] = event.result
+            case RunFinished():
+                for result in self._amendable.values():
+                    self._finished.put(result)
+                self.result = event.result
+                self._waiting = True
+            case Noted() if self._waiting:
+                self._say(f"agentest: {event.text}")
+            case Noted():
+                self._note(event.text)
+
+    def _may_be_amended(self, result: ScenarioResult) -> bool:
+        """Return True if the end of the run can turn this pass into an error."""
+        units = self._prepared.plan.units if self._strict and result.verdict.passed else ()
+        mine = (unit for unit in units if (unit.scenario.name, unit.agent) == (result.name, result.agent))
+        unknown = self._prepared.plan.unknown_tools
+        return any(unit.scope in unknown or not result.totals.called for unit in mine)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(self._prepared.loaded.redact(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalNotes:
+    """Functions that print while pytest controls the terminal."""
+
+    at_once: Callable[[str], object]
+    """Prints a line immediately."""
+    later: Callable[[str], None]
+    """Stores a note to print at the end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class OutputFiles:
+    """Output files of a run in progress."""
+
+    prepared: Prepared
+    broadcast: Broadcast
+    keeping: RunOutput | None
+    commands: list[str]
+    """GitHub workflow commands, to print after pytest's report."""
+    incomplete: bool = False
+    """True if a requested report is missing or was not published."""
+
+    def end(self, result: RunResult | None) -> list[str]:
+        """Write everything, and return messages about what could not be published."""
+        self.broadcast.finish()
+        wanted = self.prepared.reports
+        written = [report for report in wanted if report.name not in self.broadcast.failed]
+        problems = list(self.keeping.end(result, written)) if self.keeping else []
+        asked_for = self.prepared.reporters & set(FILES)
+        self.incomplete = bool(self.broadcast.failed & self.prepared.reporters or (problems and asked_for))
+        return problems
+
+
+@contextmanager
+def open_output_files(prepared: Prepared, say: TerminalNotes) -> Iterator[OutputFiles]:
+    """Open the output files of a run. Raises ConfigError if a report cannot be written.
+
+    The console reporter is left out, because pytest reports the outcome.
+    """
+    prepared = with_fingerprints(replace(prepared, reports=tuple(filter(_beside_pytest, prepared.reports))))
+    check_can_be_written(prepared.reports)
+    with kept(prepared, RunKind.RUN, LATEST, say.later, os.environ, spans=True) as keeping:
+        commands: list[str] = []
+        results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
+        setting = _setting(prepared, keeping, commands.append, say)
+        reporters = make_reporters((*prepared.reports, *results), setting)
+        yield OutputFiles(
+            prepared=prepared,
+            broadcast=Broadcast(reporters, say.later),
+            keeping=keeping,
+            commands=commands,
+        )
+
+
+def _beside_pytest(report: ReportRequest) -> bool:
+    return report.name != "console" or report.path is not None
+
+
+def _setting(
+    prepared: Prepared, keeping: RunOutput | None, command: Callable[[str], None], say: TerminalNotes
+) -> ReporterContext:
+    folder = keeping.folder.path if keeping else output_dir(prepared)
+    return ReporterContext(
+        root=prepared.request.root,
+        folder=folder,
+        run_id=keeping.folder.id if keeping else "",
+        environ=os.environ,
+        next_step="agentest run --resume",
+        forecast=forecast_of(prepared, RunKind.RUN),
+        journal=keeping.journal if keeping else None,
+        record=keeping.record if keeping else None,
+        command=command,
+        tell=say.at_once,
+    )

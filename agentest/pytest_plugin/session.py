@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 from _pytest.pathlib import bestrelpath
+from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeScheduling
 
 from agentest.domain.results import ScenarioResult, Status
-from agentest.pytest_plugin.captured_output import OtherThreadsOutput, TerminalWriter
 from agentest.pytest_plugin.items import ScenarioDidNotPass, ScenarioFile, ScenarioItem
 from agentest.pytest_plugin.project import only_shown, verbosity
 from agentest.pytest_plugin.scenario_run import PytestRuns
 from agentest.report.console.scenario import block
-from agentest.support.terminal import clean
+from agentest.support.terminal import clean, clean_for_log
 
 if TYPE_CHECKING:
     from agentest.domain.results import RunResult
@@ -204,7 +207,6 @@ class SessionHooks:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         """Assign all scenarios to one worker, so that they are one run."""
-        from agentest.pytest_plugin.xdist import scheduler
 
         return scheduler(config, log, lambda path: self.project.has(config.rootpath / path))
 
@@ -281,3 +283,146 @@ def _headline(result: ScenarioResult) -> str:
     messages = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
     more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
     return clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
+
+
+_STREAMS = ("stdout", "stderr")
+_CAPTURE_ATTRIBUTES = ("_old", "tmpfile")
+"""Attributes with the original and the captured stream."""
+
+
+class OtherThreadsOutput:
+    """Stores what other threads print while this thread reports scenarios.
+
+    This includes the phases of items: pytest truncates its capture file without synchronization and
+    would lose output of other threads.
+
+    Args:
+        capturing: pytest's capture manager. It restores its own streams around each phase of an item, so
+            those are replaced too.
+    """
+
+    def __init__(self, capturing: object) -> None:
+        self.said: list[str] = []
+        """Pieces of captured output."""
+        self._captures = list(_captures(capturing))
+
+    def __enter__(self) -> OtherThreadsOutput:
+        self.keep()
+        for capture in self._captures:
+            for name in _CAPTURE_ATTRIBUTES:
+                setattr(capture, name, self._wrapped(getattr(capture, name)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for capture in self._captures:
+            for name in _CAPTURE_ATTRIBUTES:
+                setattr(capture, name, _unwrapped(getattr(capture, name)))
+        for name in _STREAMS:
+            setattr(sys, name, _unwrapped(getattr(sys, name)))
+
+    def keep(self) -> None:
+        """Replace the standard streams again, because each phase of an item resets them."""
+        for name in _STREAMS:
+            setattr(sys, name, self._wrapped(getattr(sys, name)))
+
+    def _wrapped(self, stream: TextIO | _ThreadStream) -> _ThreadStream:
+        return stream if isinstance(stream, _ThreadStream) else _ThreadStream(stream, self.said)
+
+
+class TerminalWriter:
+    """Writes lines to the terminal immediately, from any thread. Create it while pytest does not capture."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with suppress(OSError):  # standard error is closed
+            self._file = os.dup(2)
+
+    def __call__(self, text: str) -> None:
+        """Write a line. Write errors are ignored."""
+        if self._file is not None:
+            # pytest may have printed an unfinished line of dots.
+            row = f"\n{clean_for_log(clean(text))}\n".encode("utf-8", "backslashreplace")
+            with suppress(OSError):
+                os.write(self._file, row)
+
+    def close(self) -> None:
+        """Close the stream; later lines are dropped."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _unwrapped(stream: TextIO | _ThreadStream) -> TextIO:
+    return stream.real if isinstance(stream, _ThreadStream) else stream
+
+
+def _captures(capturing: object) -> Iterator[Any]:
+    """Yield pytest's captures of stdout and stderr, for every capture method."""
+    both = getattr(capturing, "_global_capturing", None)
+    for side in (getattr(both, "out", None), getattr(both, "err", None)):
+        capture = getattr(side, "syscapture", side)
+        if all(hasattr(capture, name) for name in _CAPTURE_ATTRIBUTES):
+            yield capture
+
+
+class _ThreadStream:
+    """A stream that passes on output of the thread that created it and stores all other output."""
+
+    def __init__(self, real: TextIO, said: list[str]) -> None:
+        self.real = real
+        self._said = said
+        self._owner = threading.get_ident()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Return the real stream's class, because pytest checks the type of the stream that it truncates."""
+        return type(self.real)
+
+    def write(self, text: str) -> int:
+        """Write the text, or store it if another thread wrote it."""
+        if threading.get_ident() == self._owner:
+            return self.real.write(text)
+        self._said.append(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+class _OneByOne(LoadScopeScheduling):
+    """Distribute tests one by one, as `--dist load` does."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid
+
+
+_BY_DIST: dict[str, type[LoadScopeScheduling]] = {
+    "load": _OneByOne,
+    "worksteal": _OneByOne,
+    "loadscope": LoadScopeScheduling,
+    "loadfile": LoadFileScheduling,
+    "loadgroup": LoadGroupScheduling,
+}
+
+
+def scheduler(config: pytest.Config, log: Any, is_scenario: Callable[[str], bool]) -> Any:
+    """Return the scheduler; None to let pytest-xdist decide (`--dist each` runs everything on every worker).
+
+    Args:
+        config: pytest's configuration.
+        log: the log of pytest-xdist.
+        is_scenario: returns True if a path, relative to pytest's root, is a scenario file.
+    """
+    base = _BY_DIST.get(config.getvalue("dist"))
+    if base is None:
+        return None
+
+    class Together(base):  # type: ignore[misc, valid-type]
+        """The user's scheduler, with all scenarios in one group."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            if is_scenario(nodeid.partition("::")[0]):
+                return "agentest: all scenarios"
+            return str(super()._split_scope(nodeid))
+
+    return Together(config, log)

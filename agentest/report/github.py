@@ -24,13 +24,6 @@ from agentest.domain.transcript import NO_TEXT
 from agentest.domain.verdict import run_status
 from agentest.report import github_selection as select
 from agentest.report.comparison import ComparedRun
-from agentest.report.figures import (
-    BRACKETS,
-    detection_limits,
-    interval_text,
-    passed_text,
-    run_rates,
-)
 from agentest.report.github_annotations import (
     annotation_lines,
     distinct_tables,
@@ -40,11 +33,16 @@ from agentest.report.github_annotations import (
 )
 from agentest.report.github_markdown import TABLE_HEAD, criterion_badness, criterion_row, inline, table_row
 from agentest.report.phrases import (
+    BRACKETS,
     QuestionedVerdicts,
     cause_badness,
     decided,
+    detection_limits,
     ended_early_text,
+    interval_text,
+    passed_text,
     questioned_verdicts,
+    run_rates,
 )
 from agentest.report.transcripts import Story, Transcripts, byte_size
 from agentest.support.files import report_writer

@@ -12,13 +12,17 @@ from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.verdict import run_status
 from agentest.report.comparison import ComparedRun
 from agentest.report.viewer.overview import brief, overview, rerun, scenario_row, shown
-from agentest.report.viewer.packing import Chunks, Place, packed
-from agentest.report.viewer.page import PageVariant, data_element, page
+from agentest.report.viewer.page import Chunks, PageVariant, Place, data_element, packed, page
 from agentest.scenarios.source_code import ExportedSource, export_conversation
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
-from agentest.store.results_json import Conversations, completed_by, conversations_in_memory
-from agentest.store.run_results import stored_head, stored_scenario
+from agentest.store.run_results import (
+    Conversations,
+    completed_by,
+    conversations_in_memory,
+    stored_head,
+    stored_scenario,
+)
 from agentest.store.shapes import StoredConversation
 from agentest.support.files import report_writer, shown_path
 from agentest.support.json_text import Json, encoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentest.domain.events import Event, RunFinished
-from agentest.store.results_json import Conversations, conversations_in_memory, document
+from agentest.store.run_results import Conversations, conversations_in_memory, document
 from agentest.support.files import report_writer
 
 

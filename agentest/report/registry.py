@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentest.report.comparison import ComparedRun
     from agentest.report.html import RunFacts
     from agentest.store.journal import Journal
-    from agentest.store.runs.record import RunRecord
+    from agentest.store.runs.folder import RunRecord
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
 _PAUSES_S = (0.5, 1.0, 2.0)
@@ -109,7 +109,7 @@ def _junit(setting: ReporterContext, path: Path | None) -> Reporter:
 
 def _html(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
-    from agentest.store.results_json import conversations_in_memory
+    from agentest.store.run_results import conversations_in_memory
     from agentest.store.spans import SpanIndex
 
     return HtmlReporter(
@@ -126,7 +126,7 @@ def _html(setting: ReporterContext, path: Path | None) -> Reporter:
 def _known(record: RunRecord, folder: Path) -> RunFacts:
     """Collect the facts that the record of the run in this folder has in addition to its results."""
     from agentest.report.html import RunFacts
-    from agentest.store.runs.record import with_end
+    from agentest.store.runs.folder import with_end
     from agentest.store.runs.verdicts import about, trend
 
     def ended(result: RunResult) -> Sequence[Json]:

@@ -29,8 +29,8 @@ from agentest.report.alignments import (
     threshold_counted_lines,
     without_sides,
 )
-from agentest.report.console.criteria import alignment_lines
 from agentest.report.console.text import DisplayOptions
+from agentest.report.console.transcript import alignment_lines
 from agentest.report.github_markdown import cut, story_lines
 from agentest.report.phrases import server_rows, state_rows
 from agentest.support.json_text import plain, well_formed

@@ -15,10 +15,9 @@ from anyio.abc import TaskGroup
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import Agent
 from agentest.agents.server_process import ServerCallbacks, running_server
-from agentest.config.agent_types import AgentConfig, returns_calls
+from agentest.config.agent_types import AgentConfig, returns_calls, ways_to_mock
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.server import Server
-from agentest.config.visibility_advice import ways_to_mock
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.tool_visibility import Sight

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.ports import example_url
+from agentest.config.fields import example_url
 from agentest.config.file import find_config_above
 from agentest.domain.events import ReportRequest
 from agentest.models.providers import ModelSpec

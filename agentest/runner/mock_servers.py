@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentest.adk_plugin import FOLDER
-from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent
+from agentest.config.agent_types import AgentConfig, returns_calls, visibility_of_agent, ways_to_mock
 from agentest.config.agents.mock_servers import McpMock
 from agentest.config.agents.server import Server
 from agentest.config.file import LoadedConfig
-from agentest.config.visibility_advice import ways_to_mock
 from agentest.conversation.out_of_band_calls import ServedConversation
 from agentest.domain.messages import ToolSpec
 from agentest.domain.results import RunWarning
@@ -26,13 +25,13 @@ from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.real_server import (
     RECORD,
+    differences,
     keep_tools,
     kept_tools,
     open_upstream,
     tools_of,
     tools_path,
 )
-from agentest.mock_servers.mcp.recorded_tools import differences
 from agentest.mock_servers.port import Addresses, Identity, with_own
 from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
@@ -43,9 +42,8 @@ from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.errors import ConfigError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
-from agentest.support.spelling import nearest
 from agentest.support.templates import fill_known
-from agentest.support.text import count
+from agentest.support.text import count, nearest
 from agentest.support.trace_context import new_key
 
 

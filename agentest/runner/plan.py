@@ -38,7 +38,7 @@ from agentest.scenarios.discovery import (
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 from agentest.support.files import readable, shown_path
-from agentest.support.spelling import did_you_mean
+from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:
     from agentest.runner.tools import NamedTool

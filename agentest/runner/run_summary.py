@@ -39,8 +39,8 @@ from agentest.domain.results import (
 from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.verdict import metric_verdicts
-from agentest.judging.background import AgentBackground, CallVisibility
 from agentest.judging.cause_joining import MOST_GROUPS, CauseJoiner, can_join
+from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.plan import Plan, ResumedRun, Unit, endpoint
 from agentest.runner.session import RunSession, Stop, UnitConnections, awaited

@@ -23,7 +23,7 @@ from agentest.scenarios.discovery import (
     separate_run_folder,
 )
 from agentest.support.files import contains_any, path_from, readable, shown_path
-from agentest.support.spelling import nearest_part
+from agentest.support.text import nearest_part
 
 _SHOW_ALL = "agentest run --list shows all"
 

@@ -16,10 +16,16 @@ from anyio.abc import TaskGroup
 from agentest.agents.port import Agent
 from agentest.conversation.out_of_band_calls import ServedConversation, TracedConversation
 from agentest.conversation.plan_user import PlanUser, plan_user_prompt
-from agentest.conversation.simulated_user import OfflineUser, RedactedUser, ScriptedUser, SimulatedUser, User
+from agentest.conversation.simulated_user import (
+    OfflineUser,
+    RedactedUser,
+    ScriptedUser,
+    SimulatedUser,
+    User,
+    UserTools,
+)
 from agentest.conversation.turn_loop import OnTurn, TurnLoop, session_id_of
 from agentest.conversation.user_prompts import user_prompt
-from agentest.conversation.user_tools import UserTools
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning

@@ -18,7 +18,6 @@ from agentest.domain.verdict import conversation_status, fails_scenario
 from agentest.judging.custom_metrics import Metric
 from agentest.support.errors import ConfigError
 from agentest.support.importing import import_object
-from agentest.support.spelling import did_you_mean
 from agentest.support.statistics.sequential import (
     CombinedLook,
     ErrorRates,
@@ -30,7 +29,7 @@ from agentest.support.statistics.sequential import (
     look,
     replay_values,
 )
-from agentest.support.text import count
+from agentest.support.text import count, did_you_mean
 
 
 def check_metrics(names: Sequence[str], custom: set[str]) -> None:

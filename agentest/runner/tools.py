@@ -15,17 +15,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agentest.config.agent_types import visibility_of_agent
-from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.mock_servers import McpMock, RestMock
-from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.tools import AgentTool, tools_shown
-from agentest.config.visibility_advice import (
+from agentest.config.agent_types import (
     TELLING,
     advice_for_unseen_calls,
     partial_visibility_advice,
     unreported_calls_advice,
+    visibility_of_agent,
 )
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.mock_servers import McpMock, RestMock
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.agents.tools import AgentTool, tools_shown
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import Sight
 from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
@@ -132,7 +132,7 @@ def _operations(
 @lru_cache(maxsize=_FILES)
 def _recorded(path: Path, changed: int) -> tuple[KnownTool, ...]:
     del changed
-    from agentest.mock_servers.mcp.recorded_tools import read_tools
+    from agentest.mock_servers.mcp.real_server import read_tools
 
     try:
         return tuple(map(_listed, read_tools(path)))

@@ -22,7 +22,7 @@ from agentest.domain.results import (
     Verdict,
     VerdictWarning,
 )
-from agentest.domain.results.verdicts import WarningCode
+from agentest.domain.results.run import WarningCode
 from agentest.domain.root_causes import find_scenario_causes
 from agentest.domain.tool_visibility import SeenBy, Sight, cannot_be_seen
 from agentest.domain.verdict import (

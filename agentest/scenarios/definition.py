@@ -38,9 +38,8 @@ from agentest.scenarios.trajectory_parser import parse_trajectories
 from agentest.support.calling import message_of_error
 from agentest.support.dates import normalize_date
 from agentest.support.errors import ScenarioError
-from agentest.support.source_location import raised_at
-from agentest.support.spelling import did_you_mean, snake_keys
-from agentest.support.text import count
+from agentest.support.importing import raised_at
+from agentest.support.text import count, did_you_mean, snake_keys
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 PLACEHOLDERS = ("profile", "goal", "knowledge", "date")

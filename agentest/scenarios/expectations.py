@@ -30,7 +30,7 @@ from agentest.scenarios.parser import (
     replace_forms,
     texts_of,
 )
-from agentest.support.functions import accepted_values, is_async
+from agentest.support.calling import accepted_values, is_async
 from agentest.support.json_schema import check_references, draft_of
 from agentest.support.json_text import json_text
 

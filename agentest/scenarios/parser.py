@@ -23,7 +23,7 @@ from agentest.scenarios.matchers.values import (
     text,
     type_named,
 )
-from agentest.support.spelling import did_you_mean, snake_case, snake_keys
+from agentest.support.text import did_you_mean, snake_case, snake_keys
 
 _LONGEST_NAME = 100
 """Limit for suggestions: a longer text is not a misspelt name, and slow to compare."""

@@ -28,8 +28,7 @@ from agentest.scenarios.python_formatting import (
     split_source,
 )
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.spelling import snake_case
-from agentest.support.text import shortened
+from agentest.support.text import shortened, snake_case
 
 _MODULE_DOCSTRING = '"""Exported conversations: what users said, tools answered and the agent called."""'
 NAMES = (

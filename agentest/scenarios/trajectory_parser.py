@@ -53,7 +53,7 @@ from agentest.scenarios.trajectory import (
     calls_in,
     how_many_paths,
 )
-from agentest.support.spelling import snake_case
+from agentest.support.text import snake_case
 
 _CALL_KEYS = ("name", "args", "arg_match_mode", "where", "result", "first", "last", "nth")
 _MOST_CALLS = 10_000

@@ -7,10 +7,13 @@ unless the run was killed. Their contents have the same format as in results.jso
 
 from __future__ import annotations
 
+import os
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, Protocol, cast
 
 from agentest.domain.events import (
     ConversationFinished,
@@ -23,7 +26,6 @@ from agentest.domain.events import (
 from agentest.domain.results import ScenarioResult
 from agentest.store.codec import CODECS
 from agentest.store.conversations import conversation_json
-from agentest.store.log_file import RawFile, RetryingLineFile, open_new
 from agentest.store.run_results import mode_of, stored_agents, stored_head, stored_scenario
 from agentest.store.shapes import (
     SCHEMA_VERSION,
@@ -34,6 +36,215 @@ from agentest.store.shapes import (
     ScenarioLine,
 )
 from agentest.support.json_text import encoded
+
+MOST_WAITING = 256_000_000
+"""The bytes that may wait in memory for room on the disk."""
+
+
+class RawFile(Protocol):
+    """The methods of an unbuffered file that are needed here."""
+
+    def write(self, data: memoryview, /) -> int | None: ...
+    def seek(self, position: int, /) -> int: ...
+    def read(self, size: int, /) -> bytes | None: ...
+    def close(self) -> None: ...
+
+
+def open_new(path: Path) -> RawFile:
+    """Create a new, unbuffered file in the place of an old one, because buffers are lost with the process.
+
+    The old one is removed instead of truncated, because another run may still use it. Links are not followed.
+    Raises OSError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
+
+
+class RetryingLineFile:
+    """Lines in a file, in order; lines that could not be written yet are retained and retried.
+
+    A line that was written partially is completed by the next attempt. Until then, the file ends with its
+    first part, without a newline.
+
+    Args:
+        warn: receives a message when a line cannot be written, when all lines are written again, and when
+            lines are lost.
+        most_waiting: the maximum bytes that wait in memory; further lines are lost.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        warn: Callable[[str], None],
+        opened: Callable[[Path], RawFile] = open_new,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self._path = path
+        self._warn = warn
+        self._opened = opened
+        self._most_waiting = most_waiting
+        self._file: RawFile | None = None
+        self._closed = False
+        self._waiting: deque[bytes] = deque()
+        self._written = 0
+        """The number of bytes in the file."""
+        self._first = 0
+        """The start of the first waiting line, at most `_written`."""
+        self._end = 0
+        """The start of the next line."""
+        self._late = False
+        self.lost = 0
+        """The number of lines that were lost."""
+
+    def add(self, line: bytes) -> int | None:
+        """Write a line, now or later. Returns its start, or None if it is lost."""
+        if self._closed or self._end - self._first + len(line) > self._most_waiting:
+            self._lose()
+            return None
+        start = self._end
+        self._waiting.append(line)
+        self._end += len(line)
+        self.flush()
+        return start
+
+    @property
+    def used(self) -> bool:
+        """True if any line was added."""
+        return self._end > 0
+
+    def flush(self) -> bool:
+        """Try to write the waiting lines. Returns True if none is left."""
+        try:
+            self._write()
+        except OSError as error:
+            if not self._late:
+                self._late = True
+                self._warn(
+                    f"{self._path} cannot be written to ({error.strerror or error}): what is finished is "
+                    "kept in memory until there is room; a run that is killed now loses it"
+                )
+            return False
+        if self._late:
+            self._late = False
+            self._warn(f"{self._path} could be written to again: nothing that waited is lost")
+        return True
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return bytes of one line, from the file or from memory. Raises OSError."""
+        if start < self._first:
+            if self._file is None:
+                raise OSError(f"{self._path} is closed")
+            self._file.seek(start)
+            return self._file.read(length) or b""
+        at = self._first
+        for line in self._waiting:
+            if start < at + len(line):
+                return line[start - at : start - at + length]
+            at += len(line)
+        raise OSError(f"{self._path} has no line at {start}")
+
+    def close(self) -> None:
+        """Close the file. Its lines can no longer be read."""
+        self._closed = True
+        self._waiting.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self) -> None:
+        if self._file is None and self._waiting:
+            self._file = self._opened(self._path)
+        while self._waiting and self._file is not None:
+            rest = memoryview(self._waiting[0])[self._written - self._first :]
+            self._written += self._file.write(rest) or 0
+            if self._written - self._first == len(self._waiting[0]):
+                self._waiting.popleft()
+                self._first = self._written
+
+    def _lose(self) -> None:
+        if not self.lost and not self._closed:
+            self._warn(
+                f"{self._path}: {self._most_waiting:,} bytes wait for room already: what is finished "
+                "from now on is lost"
+            )
+        self.lost += 1
+
+
+MOST_BYTES = 50_000_000
+
+
+class BoundedLog:
+    """Lines in a file of limited size; if it grows too long, a note replaces the lines in the middle.
+
+    Args:
+        warn: receives one message if the file cannot be written. There are no retries, because the run does
+            not depend on the log.
+        most: the maximum bytes. A fifth of them is for the beginning, and at most two fifths for the end.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], None], most: int = MOST_BYTES) -> None:
+        self._path = path
+        self._warn = warn
+        self._most = most
+        self._file: BinaryIO | None = None
+        self._size = 0
+        self._head = 0
+        """The end of the beginning; 0 if nothing was removed yet."""
+        self._left_out = 0
+        self._broken = False
+
+    def add(self, text: str) -> None:
+        """Write whole lines."""
+        if self._broken:
+            return
+        data = f"{text}\n".encode("utf-8", "backslashreplace")
+        try:
+            self._write(data)
+            if self._size > self._most:
+                self._shorten()
+        except OSError as error:
+            self._broken = True
+            self._warn(f"{self._path} is not complete ({error.strerror or error})")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._broken = True
+        if self._file:
+            self._file.close()
+
+    def _write(self, data: bytes) -> None:
+        if self._file is None:
+            self._file = cast("BinaryIO", open_new(self._path))
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._size += len(data)
+
+    def _shorten(self) -> None:
+        assert self._file
+        if not self._head:
+            self._head = self._line_after(self._most // 5)
+        begins = self._line_after(self._size - self._most * 2 // 5)
+        self._file.seek(begins)
+        end = self._file.read(self._size - begins)
+        self._left_out += begins - self._head - len(self._mark)  # the note that is being replaced
+        self._file.truncate(self._head)
+        self._size = self._head
+        self._write(self._mark + end)
+
+    @property
+    def _mark(self) -> bytes:
+        return f"… {self._left_out:,} bytes left out …\n".encode() if self._left_out else b""
+
+    def _line_after(self, position: int) -> int:
+        """Return the start of the first line after a position; the position itself if none starts soon."""
+        assert self._file
+        self._file.seek(position)
+        found = self._file.read(65_536).find(b"\n")
+        return position if found < 0 else position + found + 1
+
 
 _BODY = None
 """Stands for a conversation that is JSON text already."""

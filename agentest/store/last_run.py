@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.domain.forecast import PastRun, ScenarioResources
-from agentest.store.runs.folder import JOURNAL
-from agentest.store.runs.record import RECORD, RunRecord
+from agentest.store.runs.folder import JOURNAL, RECORD, RunRecord
 
 Place = tuple[str, str]
 """Names of a scenario and its agent."""

@@ -23,9 +23,8 @@ from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.store.codec import CODECS
 from agentest.store.conversations import conversation_of, with_vacuous
-from agentest.store.results_json import by_name
-from agentest.store.run_results import entries, run_of, stored_scenario, summary
-from agentest.store.runs.record import read_record
+from agentest.store.run_results import by_name, entries, run_of, stored_scenario, summary
+from agentest.store.runs.folder import read_record
 from agentest.store.shapes import (
     ComparedScenario,
     ConversationLine,

@@ -6,20 +6,22 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from agentest.support.spelling import nearest
+from agentest.support.text import nearest
 
 _NOT_THE_USERS = tuple(
     str(folder) + os.sep
@@ -272,3 +274,34 @@ def _rewrite_asserts(data: bytes, path: str) -> CodeType | None:
         return compile(tree, path, "exec", dont_inherit=True)
     except Exception:  # noqa: BLE001 - Python then reports any error in the file
         return None
+
+
+def raised_at(error: BaseException, code: Any = None) -> str:
+    """Return file and line of the innermost frame of an error in the user's files.
+
+    Returns "" if there is none.
+
+    Args:
+        code: a function or object whose definition is used if no frame is in the user's files.
+    """
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [f"{Path(file).name}:{line}" for file, line in places if is_users_file(file)]
+    return own[-1] if own else defined_at(code)
+
+
+def called_at() -> str:
+    """Return file and line of the nearest caller in the user's files; "" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
+
+
+def defined_at(code: Any) -> str:
+    """Return file and line of a user function; "" for anything else."""
+    while isinstance(code, partial):
+        code = code.func
+    found = getattr(inspect.unwrap(code) if inspect.isroutine(code) else None, "__code__", None)
+    if found is None or not is_users_file(found.co_filename):
+        return ""
+    return f"{Path(found.co_filename).name}:{found.co_firstlineno}"

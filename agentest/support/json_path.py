@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agentest.support.spelling import did_you_mean
+from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:
     from jmespath.parser import ParsedResult

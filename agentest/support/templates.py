@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from agentest.support.spelling import did_you_mean
+from agentest.support.text import did_you_mean
 
 _PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PATH = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")

@@ -20,8 +20,7 @@ from agentest.support.function_threads import in_thread
 from agentest.support.text import count
 from agentest.support.trace_context import KEY_CHARS, TraceContext, turn_in_trace
 from agentest.tracing.conventions import Span, is_agentic, model_of, session_of, tool_of
-from agentest.tracing.span_calls import ParsedSpan, calls_of, usage_of
-from agentest.tracing.span_file import SpanWriter
+from agentest.tracing.span_calls import ParsedSpan, SpanWriter, calls_of, usage_of
 
 PATIENCE_S = 2.0
 """Seconds to wait for a turn's spans after its reply."""

@@ -12,10 +12,10 @@ from agentest.config.agents.mock_servers import Traces
 from agentest.mock_servers.listener import ServerInputs, listen
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
-from agentest.support.http.request_bodies import BodyRefused, read_body, skip_body
+from agentest.support.http.bodies import BodyRefused, read_body, skip_body
 from agentest.tracing.collector import Collector
 from agentest.tracing.conventions import Span
-from agentest.tracing.span_file import SpanWriter
+from agentest.tracing.span_calls import SpanWriter
 from agentest.tracing.wire import InvalidSpans, spans_in_json, spans_in_protobuf
 
 MAX_BODY_BYTES = 64_000_000

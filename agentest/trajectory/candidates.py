@@ -28,8 +28,7 @@ from agentest.scenarios.calls import (
     name_text,
     names_in,
 )
-from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, equal
-from agentest.scenarios.matchers.differences import arguments_hold
+from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, arguments_hold, equal
 from agentest.scenarios.matchers.display import FUNCTIONS
 from agentest.scenarios.trajectory import Trajectory, calls_in
 from agentest.support.patterns import PatternTimeout

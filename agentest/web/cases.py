@@ -26,8 +26,8 @@ from agentest.adk.set_files import ChangedOnDisk, EvalSetProject, SetContent
 from agentest.adk.set_text import SetFile, open_set
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
-from agentest.support.spelling import snake_case
-from agentest.web.json_exchange import optional_text, read_json_body, reply_with_json, required_text
+from agentest.support.text import snake_case
+from agentest.web.guard import optional_text, read_json_body, reply_with_json, required_text
 from agentest.web.project import UI
 
 _T = TypeVar("_T")

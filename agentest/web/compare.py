@@ -15,11 +15,10 @@ from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_data import ComparedSubjects, comparison_for_page
 from agentest.store.reader import read_results
 from agentest.store.run_results import run_of
-from agentest.store.runs.folder import LATEST, StoredRunFolder, list_stored_runs
-from agentest.store.runs.record import RunRecord, read_record
+from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
-from agentest.web.json_exchange import reply_from_thread
+from agentest.web.guard import reply_from_thread
 from agentest.web.project import UI, WebProject
 from agentest.web.run_index import CHOSEN
 

@@ -42,7 +42,7 @@ from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import Handler
 from agentest.support.json_text import Json
-from agentest.web.json_exchange import optional_text, read_json_body, reply_with_json
+from agentest.web.guard import optional_text, read_json_body, reply_with_json
 from agentest.web.project import UI, ItemNotFound, WebProject, call_with_imports
 
 _FILE = "labels.jsonl"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from agentest.support.errors import UsageError
-from agentest.support.http.connection_limits import listening
+from agentest.support.http.caller_guard import listening
 from agentest.web.guard import RequestGuard
 from agentest.web.project import WebProject
 from agentest.web.run_index import WebRuns

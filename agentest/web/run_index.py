@@ -16,14 +16,15 @@ from agentest.store.run_results import scenario_of
 from agentest.store.runs.folder import (
     JOURNAL,
     LATEST,
+    RECORD,
     RUNS,
+    RunRecord,
     StoredRunFolder,
     check_readable,
     is_run_id,
     list_stored_runs,
 )
 from agentest.store.runs.reader import IndexedScenario, ReaderClosed, RunIndex
-from agentest.store.runs.record import RECORD, RunRecord
 from agentest.store.runs.verdicts import about, trend
 from agentest.store.shapes import StoredEntry, StoredScenario
 from agentest.support.errors import UsageError

@@ -16,16 +16,16 @@ from agentest.authoring.saved_conversation import (
     prepare_file,
     write,
 )
+from agentest.authoring.talk import choices
 from agentest.report.html import copyable_scripts
 from agentest.report.viewer.overview import rerun
 from agentest.runner.prepare import RunRequest, configure
-from agentest.runner.talk import choices
 from agentest.store.spans import spans_of
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.function_threads import in_thread
 from agentest.support.json_text import Json, encoded
-from agentest.web.json_exchange import optional_text, read_json_body, reply_from_thread, reply_with_json
+from agentest.web.guard import optional_text, read_json_body, reply_from_thread, reply_with_json
 from agentest.web.project import UI, call_with_imports
 from agentest.web.run_index import RequestedRun, WebRuns
 

@@ -14,12 +14,7 @@ from aiohttp import web
 from pydantic_core import from_json
 
 from agentest.authoring.saved_conversation import ConversationToSave
-from agentest.domain.end_reason import Ending
-from agentest.domain.transcript import Conversation
-from agentest.mocks.answering import ManualAnswer, MockOutcome
-from agentest.mocks.resolver import MockResolver
-from agentest.runner.prepare import RunRequest
-from agentest.runner.talk import (
+from agentest.authoring.talk import (
     ActionNotPossible,
     CallInbox,
     CallState,
@@ -37,12 +32,17 @@ from agentest.runner.talk import (
     choices,
     prepare_talk,
 )
+from agentest.domain.end_reason import Ending
+from agentest.domain.transcript import Conversation
+from agentest.mocks.answering import ManualAnswer, MockOutcome
+from agentest.mocks.resolver import MockResolver
+from agentest.runner.prepare import RunRequest
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.redaction import without_secrets
-from agentest.web.json_exchange import (
+from agentest.web.guard import (
     open_event_stream,
     optional_text,
     read_json_body,

@@ -19,13 +19,15 @@ from typing import Any
 from agentest.agents.server_output import ROOM_BYTES, RecentOutput
 from agentest.domain.results import ModelUsage
 from agentest.models.cassette import Cassettes
-from agentest.models.cassette_file import CassetteEntry, Entries, RecordedRequest
 from agentest.models.port import CallKey, Ledger, Question
 from agentest.models.tape import (
+    CassetteEntry,
     CassetteError,
     CassetteMode,
     CassettePage,
+    Entries,
     MeasuringLedger,
+    RecordedRequest,
     RequestCounter,
     by_slot,
     found,

@@ -24,7 +24,7 @@ from project import DEADLINE_S, Project, clean_environment
 from agentest import call, scenario
 from agentest.adk import AgentEvaluator, EvaluationFailed
 from agentest.adk.in_process_evaluation import configuration
-from agentest.agents.adk_module import AdkModuleClient, open_agent
+from agentest.agents.in_process.google_adk import AdkModuleClient, open_agent
 from agentest.agents.port import NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.config import Config

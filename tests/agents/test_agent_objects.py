@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.agents.in_process.framework_interface import Begin
-from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_method
+from agentest.agents.in_process.tool_gate import Begin, ToolGate, current_gate, gate_method
 from agentest.agents.port import AgentReply
 from agentest.config import frameworks as objects
 from agentest.config.frameworks import Framework, advice_for_handler, framework_of

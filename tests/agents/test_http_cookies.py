@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentest.agents.http.cookies import CookieJar
+from agentest.agents.http.exchange import CookieJar
 
 SET_AT = "https://shop.example.com:8443/api/login"
 

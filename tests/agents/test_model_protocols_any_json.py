@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from talking import as_json, held
 from wire import http
 
-from agentest.agents.anthropic_messages import stream as messages_stream
+from agentest.agents.anthropic_messages import client as messages_stream
 from agentest.agents.anthropic_messages.client import as_received
 from agentest.agents.anthropic_messages.message import blocks_of, made_so_far, read_blocks, usage_of
 from agentest.agents.http_sender import EventStream

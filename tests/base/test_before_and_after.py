@@ -8,14 +8,17 @@ from random import Random
 
 import pytest
 
-from agentest.support.statistics.mean_difference import (
+from agentest.support.statistics.differences import (
     MeanDifference,
     Stratum,
+    holm,
+    mcnemar,
     mean_difference,
+    newcombe,
     quantile,
+    shares_differ,
     two_sided,
 )
-from agentest.support.statistics.paired import holm, mcnemar, newcombe, shares_differ
 
 
 def by_brute_force(a: int, m: int, b: int, n: int) -> float:

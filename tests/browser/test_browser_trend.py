@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.report.viewer.overview import overview
-from agentest.report.viewer.packing import packed
-from agentest.report.viewer.page import PageVariant, page_text
+from agentest.report.viewer.page import PageVariant, packed, page_text
 from agentest.report.viewer.page import page as whole_page
 
 

@@ -19,7 +19,7 @@ from model_server import Answer, ModelServer, completion, error
 from project import Project, free_port
 from wire import closed_port
 
-from agentest.authoring.file_templates import (
+from agentest.authoring.new_project import (
     github_workflow,
 )
 

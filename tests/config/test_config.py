@@ -18,7 +18,7 @@ from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find_config, load
 from agentest.domain.results import Severity
 from agentest.support.errors import ConfigError
-from agentest.support.spelling import did_you_mean, snake_case, snake_keys
+from agentest.support.text import did_you_mean, snake_case, snake_keys
 
 AGENT = "agent:\n  endpoint: http://h/v1\n"
 

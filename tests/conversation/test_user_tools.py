@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from agentest import scenario, sequence
-from agentest.conversation.simulated_user import SimulatedUser
+from agentest.conversation.simulated_user import SimulatedUser, UserTools
 from agentest.conversation.user_prompts import (
     MAX_CALLS,
     MAX_ROUNDS,
@@ -20,7 +20,6 @@ from agentest.conversation.user_prompts import (
     tools_listed,
     user_prompt,
 )
-from agentest.conversation.user_tools import UserTools
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Blame, Conversation
 from agentest.domain.truncation import MAX_CHARS, stored

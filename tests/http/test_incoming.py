@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
-from agentest.support.http.request_bodies import BodyRefused, read_body, skip_body
+from agentest.support.http.bodies import BodyRefused, read_body, skip_body
 
 
 class Sent:

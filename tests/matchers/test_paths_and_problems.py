@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentest import absent, approx, each, instance, number, one_of, optional
-from agentest.scenarios.matchers.differences import (
+from agentest.scenarios.matchers.comparison import (
     MISSING,
     argument,
     argument_problems,

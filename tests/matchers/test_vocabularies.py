@@ -19,8 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import absent, approx, each, instance, number, one_of, optional, text
-from agentest.scenarios.matchers.comparison import PredicateFailed, equal, is_plain
-from agentest.scenarios.matchers.differences import argument_problems, arguments_hold, value_problems
+from agentest.scenarios.matchers.comparison import (
+    PredicateFailed,
+    argument_problems,
+    arguments_hold,
+    equal,
+    is_plain,
+    value_problems,
+)
 from agentest.scenarios.matchers.validity import check_expected
 
 Wish = tuple[Any, ...]

@@ -15,14 +15,14 @@ import pytest
 from project import clean_environment, free_port, interrupt, wait_until
 
 from agentest.agents import chat_completions
-from agentest.pytest_plugin import background_run, session
+from agentest.pytest_plugin import scenario_run, session
 from agentest.report import json as json_report
 from agentest.store.runs.folder import list_stored_runs
 from agentest.store.runs.verdicts import latest_verdicts
 from agentest.testing import ScriptedAgent
 
 pytest_plugins = ["pytester"]
-LOADED = (background_run, chat_completions, json_report, session)
+LOADED = (scenario_run, chat_completions, json_report, session)
 """A pytester forgets whatever its run has imported: what all of them use is imported before."""
 
 SCENARIOS = """

@@ -18,8 +18,8 @@ from agentest.scenarios.matchers.comparison import equal
 from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import absent, one_of, optional, text
 from agentest.scenarios.model import Scenario
+from agentest.support.calling import accepted_values
 from agentest.support.errors import ScenarioError
-from agentest.support.functions import accepted_values
 
 
 def made(**options: Any) -> Scenario:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentest.store.log_file import BoundedLog
+from agentest.store.journal import BoundedLog
 
 
 def test_the_middle_is_left_out(tmp_path: Path) -> None:

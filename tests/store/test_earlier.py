@@ -14,7 +14,7 @@ from agentest.domain.results import ModelUsage, RunResult
 from agentest.report.json import JsonReporter
 from agentest.store.journal import Journal
 from agentest.store.last_run import find_earlier_run, read_earlier_run
-from agentest.store.runs.record import RunKind, RunRecord, read_record, with_end, write_record
+from agentest.store.runs.folder import RunKind, RunRecord, read_record, with_end, write_record
 
 
 def some_run(*, comparison: bool = False) -> RunResult:

@@ -39,8 +39,7 @@ from agentest.domain.events import ConversationFinished, Event, RunFinished
 from agentest.domain.results import CaseId, Reference, ReferenceCall, RunResult, ScenarioResult
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
-from agentest.store.journal import Journal
-from agentest.store.log_file import RetryingLineFile
+from agentest.store.journal import Journal, RetryingLineFile
 from agentest.store.reader import conversations_of, read_results
 from agentest.store.run_results import entries
 from agentest.support.errors import UsageError

@@ -13,6 +13,9 @@ from agentest.domain.results import Status
 from agentest.store.runs.folder import (
     JOURNAL,
     RESULTS,
+    EndedRunNumbers,
+    RunKind,
+    RunRecord,
     check_readable,
     complete_runs,
     latest_run,
@@ -21,13 +24,8 @@ from agentest.store.runs.folder import (
     new_run_folder,
     prune,
     publish,
-    run_file,
-)
-from agentest.store.runs.record import (
-    EndedRunNumbers,
-    RunKind,
-    RunRecord,
     read_record,
+    run_file,
     with_end,
     write_record,
 )

@@ -9,8 +9,15 @@ import builders
 
 from agentest.domain.results import ReasonKind, RunResult, ScenarioResult, Status
 from agentest.store.journal import Journal
-from agentest.store.runs.folder import JOURNAL, latest_unfinished, new_run_folder
-from agentest.store.runs.record import RunKind, RunRecord, with_end, write_record
+from agentest.store.runs.folder import (
+    JOURNAL,
+    RunKind,
+    RunRecord,
+    latest_unfinished,
+    new_run_folder,
+    with_end,
+    write_record,
+)
 from agentest.store.runs.verdicts import ScenarioWithAgent, latest_verdicts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -9,7 +9,7 @@ from typing import Any
 from agentest.domain.results import RunResult
 from agentest.store.codec import CODECS
 from agentest.store.reader import read_results
-from agentest.store.results_json import conversations_in_memory, document
+from agentest.store.run_results import conversations_in_memory, document
 
 
 def to_json(result: RunResult) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentest.report.viewer.overview import rerun, shown
-from agentest.report.viewer.packing import CHUNK_BYTES, Chunks
+from agentest.report.viewer.page import CHUNK_BYTES, Chunks
 
 
 def unpacked(text: str | None) -> Any:

@@ -18,8 +18,7 @@ from ui_server import Client, with_server
 from agentest.domain.events import Event, RunStarted
 from agentest.domain.results import RunResult
 from agentest.store.journal import Journal
-from agentest.store.runs.folder import RunFolder, new_run_folder
-from agentest.store.runs.record import RunKind, RunRecord, with_end, write_record
+from agentest.store.runs.folder import RunFolder, RunKind, RunRecord, new_run_folder, with_end, write_record
 from agentest.version import __version__
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

@@ -17,8 +17,8 @@ from project import Project, free_port
 
 from agentest.adk.formats.eval_set import tool_responses
 from agentest.adk.formats.set_reader import read_eval_set
+from agentest.authoring.talk import ActionNotPossible, TalkChoice, choices, prepare_talk
 from agentest.runner.prepare import RunRequest
-from agentest.runner.talk import ActionNotPossible, TalkChoice, choices, prepare_talk
 from agentest.testing import Raw, ScriptedAgent, tool_call
 from agentest.web.app import serve_at_port
 from agentest.web.project import WebProject as Served

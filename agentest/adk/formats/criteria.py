@@ -33,7 +33,7 @@ from agentest.domain.metrics import ADK_METRICS, MetricDefinition
 from agentest.support.errors import UsageError
 from agentest.support.files import read_text_file, user_text
 from agentest.support.json_text import json_value, safe_repr
-from agentest.support.spelling import nearest, snake_case
+from agentest.support.text import nearest, snake_case
 
 _MESSAGES = {
     "missing": "is missing",

@@ -18,7 +18,7 @@ from agentest.scenarios.model import Criterion, parse_criteria
 from agentest.scenarios.options import parse_state
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories
-from agentest.support.spelling import did_you_mean
+from agentest.support.text import did_you_mean
 
 CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)
 """Metrics for which a case can set thresholds. Other thresholds belong to the criteria."""

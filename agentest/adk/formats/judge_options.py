@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from agentest.config.models import Sampling
-from agentest.support.spelling import snake_case, snake_keys
+from agentest.support.text import snake_case, snake_keys
 
 NOT_SENT = frozenset(
     {

@@ -29,7 +29,7 @@ from agentest.adk.formats.eval_set import (
 )
 from agentest.adk.formats.rubric_text import rubrics_of
 from agentest.domain.metrics import ADK_METRICS
-from agentest.support.spelling import did_you_mean, snake_case
+from agentest.support.text import did_you_mean, snake_case
 
 _CLOSED = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 _OPEN = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")

@@ -8,8 +8,8 @@ from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
-from agentest.support.spelling import did_you_mean
 from agentest.support.templates import fill, placeholders
+from agentest.support.text import did_you_mean
 
 _OPEN = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from agentest.support.errors import UsageError
-from agentest.support.spelling import nearest, snake_case
+from agentest.support.text import nearest, snake_case
 
 Location = tuple[str | int, ...]
 

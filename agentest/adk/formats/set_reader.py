@@ -34,7 +34,7 @@ from agentest.adk.formats.other_formats import (
 from agentest.adk.formats.problems import EvalSetError, FileProblem, FormatNames, line_texts, problems, shown
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
-from agentest.support.spelling import did_you_mean, nearest, snake_case
+from agentest.support.text import did_you_mean, nearest, snake_case
 
 MAX_PROBLEMS = 5
 """Maximum number of problems of a file that an error lists."""

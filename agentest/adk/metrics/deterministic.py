@@ -37,8 +37,7 @@ from agentest.domain.transcript import (
 )
 from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
-from agentest.scenarios.matchers.comparison import equal
-from agentest.scenarios.matchers.differences import MISSING, argument
+from agentest.scenarios.matchers.comparison import MISSING, argument, equal
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 from agentest.adk.formats.eval_set import Invocation
 from agentest.adk.formats.metric_info import MetricInfo
 from agentest.support.json_text import safe_repr
-from agentest.support.spelling import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, snake_keys
 
 
 class EvalStatus(IntEnum):

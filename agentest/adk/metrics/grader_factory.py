@@ -17,8 +17,7 @@ from agentest.adk.formats.eval_set import (
     text_of,
     tool_calls,
 )
-from agentest.adk.metrics.custom_grader import CustomGrader
-from agentest.adk.metrics.custom_metrics import CustomMetricCode
+from agentest.adk.metrics.custom_metrics import CustomGrader, CustomMetricCode
 from agentest.adk.metrics.deterministic import (
     FinalSessionState,
     InferenceCallCount,

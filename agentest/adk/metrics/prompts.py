@@ -12,8 +12,7 @@ from agentest.adk.formats.eval_set import Rubric
 from agentest.adk.metrics.grader import AgentFacts
 from agentest.conversation.plan_user import plan_ends
 from agentest.domain.transcript import Turn
-from agentest.judging.background import JudgeBackground
-from agentest.judging.judge_input import block, message_blocks, turn_context
+from agentest.judging.judge_input import JudgeBackground, block, message_blocks, turn_context
 from agentest.judging.questions import judge_messages
 from agentest.models.port import Message
 from agentest.support.templates import fill

@@ -9,8 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from agentest.agents.a2a.discovery import RequestWay, WayRefused
-from agentest.agents.a2a.reader import Json, text_at
-from agentest.agents.a2a.task import AgentWork
+from agentest.agents.a2a.task import AgentWork, Json, text_at
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, OutgoingRequest, read_body
 from agentest.agents.json_reader import read_json, read_text, shown, truncated_stream_error
 from agentest.domain.messages import Attachment, UserText

@@ -10,8 +10,17 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentest.agents.a2a.reader import A2aPart, Artifact, Json, as_json, mapping_at, text_at
-from agentest.agents.a2a.task import INPUT_REQUIRED, AgentWork, TimedMessage
+from agentest.agents.a2a.task import (
+    INPUT_REQUIRED,
+    A2aPart,
+    AgentWork,
+    Artifact,
+    Json,
+    TimedMessage,
+    as_json,
+    mapping_at,
+    text_at,
+)
 from agentest.agents.json_reader import read_result, shown
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage

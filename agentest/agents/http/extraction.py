@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.call_mapping import ReportedCalls
-from agentest.agents.http.cookies import CookieJar
+from agentest.agents.http.exchange import CookieJar
 from agentest.agents.json_reader import read_any, read_text, shown
+from agentest.agents.message_mapping import ReportedCalls
 from agentest.agents.reply_paths import (
     empty_path_message,
     find_reply_path,

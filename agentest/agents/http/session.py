@@ -9,8 +9,7 @@ from typing import Any
 
 import anyio
 
-from agentest.agents.http.cookies import Cookie, CookieJar
-from agentest.agents.http.exchange import send_with_status_errors
+from agentest.agents.http.exchange import Cookie, CookieJar, send_with_status_errors
 from agentest.agents.http.extraction import SavedValueSources, piece_of_response
 from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http_sender import HttpSender

@@ -10,8 +10,13 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.in_process.framework_interface import Begin, FrameworkConversation, Prepare
-from agentest.agents.in_process.tool_gate import ToolGate, gate_in_front
+from agentest.agents.in_process.tool_gate import (
+    Begin,
+    FrameworkConversation,
+    Prepare,
+    ToolGate,
+    gate_in_front,
+)
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
 from agentest.config.frameworks import Framework

@@ -1,22 +1,356 @@
-"""Run google-adk agent objects like `adk_module` does, with a plugin that lets mocks answer their tools."""
+"""Run a Google ADK agent in this process.
+
+google-adk's own runner executes the agent, with sessions in memory. The agent runs its tools itself, as it
+does behind `adk api_server`: calls are observed, and mocks do not apply.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import importlib
+import importlib.util
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from inspect import isawaitable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from agentest.agents.adk_module import AdkModuleClient, load_google_adk, open_agent
-from agentest.agents.in_process.framework_interface import FindGate
-from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_in_front
+from dotenv import load_dotenv
+
+from agentest.agents.adk_server.client import contains_state, state_mismatch_text
+from agentest.agents.adk_server.events import read_reply, read_run, user_content
+from agentest.agents.in_process.tool_gate import FindGate, ToolGate, current_gate, gate_in_front
+from agentest.agents.json_reader import shown
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.python_calls import call_with_timeout
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.fields import GivenObject
-from agentest.domain.messages import Message
+from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
-from agentest.support.errors import AgentError
+from agentest.support.calling import BlockingTimer, message_of_error
+from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
+from agentest.support.importing import Imports
+from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.redaction import Redactor, environment_secrets
+
+_DEFAULT_USER = "agentest"
+_LOGGERS = ("google_adk", "google_genai")
+_LAZY_MODULES = (
+    "flows.llm_flows.auto_flow",
+    "auth.auth_preprocessor",
+    "models.google_llm",
+    "apps.compaction",
+)
+"""Modules that google-adk would import during the first turn. That takes seconds, which would count as the
+agent's latency."""
+_EXPECTED_NAMES = "`root_agent`, `get_agent_async` or `app`"
+
+
+async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) -> AdkModuleClient:
+    """Return the client of a google-adk agent that runs in this process.
+
+    Raises ConfigError if google-adk or the agent cannot be imported.
+    """
+    load_google_adk(name)
+    try:
+        found = await find_agent(config.module, config.agent_name, resources.root)
+    except ValueError as error:
+        raise ConfigError(f"agent {name!r}: module: {_known_secrets()(str(error))}") from None
+    client = AdkModuleClient(name, config, found, resources.timeout_s)
+    resources.closing.push_async_callback(_close, client, resources.on_note)
+    return client
+
+
+async def _close(client: AdkModuleClient, on_note: Callable[[str], None]) -> None:
+    """Close what google-adk has opened. Errors become notes, because the conversations are over."""
+    try:
+        await client.close()
+    except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
+        problem = f"closing it raised {type(error).__name__}: {message_of_error(error)}"
+        on_note(f"agent {client.name!r}: {_known_secrets()(problem)}")
+
+
+def _known_secrets() -> Redactor:
+    """Return a redactor for the current environment, which now includes the agent's own `.env`."""
+    return Redactor(environment_secrets(os.environ))
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """The session's state before the first reply (None on later turns) and after the reply."""
+
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any]
+
+
+class AdkModuleClient:
+    """Runs one agent. google-adk's session services store the state of the conversations."""
+
+    takes_attachments = True
+
+    def __init__(self, name: str, config: AdkModuleAgent, found: AdkAgentSource, timeout_s: float) -> None:
+        self.name = name
+        self._config = config
+        self._found = found
+        self._timeout_s = timeout_s
+        self._redact = _known_secrets()
+        self._runners: dict[tuple[str, str], Any] = {}
+        """(app name, session id) → runner."""
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Return the reply to the user's last message. The first turn creates the session.
+
+        Raises NoReply, which includes the calls made so far, and SessionMismatch.
+        """
+        try:
+            return await self._reply(messages, ctx)
+        except NoReply as error:
+            raise NoReply(self._redact(str(error)), error.retries, error.observed) from error
+
+    async def _reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        events: list[Any] = []
+        user_text = last_user_message(messages)
+
+        def call(steps: BlockingTimer) -> Awaitable[_States]:
+            return steps.of(self._run(user_text, ctx, events))
+
+        try:
+            timed = await call_with_timeout(call, self._timeout_s, "the google-adk agent", self.name)
+        except AgentError as error:
+            raise NoReply(str(error), 0, _calls_so_far(events, ctx)) from error
+        reply = read_reply(events, ctx.turn_index, latency_ms=timed.latency_ms)
+        return replace(reply, state=timed.value.after, state_before=timed.value.before)
+
+    async def _run(self, user_text: UserText, ctx: TurnContext, events: list[Any]) -> _States:
+        """Run one turn. Events are appended to `events` as they arrive, so a time-out does not lose them."""
+        session = ctx.session or Session()
+        app_name = self._config.app_name or session.app_name or self._found.app_name
+        runner = self._runner(app_name, ctx.session_id)
+        place = {"user_id": self._user_id(session), "session_id": ctx.session_id}
+        before = (
+            await self._find_or_create_session(runner, place, session.state) if ctx.turn_index == 0 else None
+        )
+        message = import_module("google.genai.types").Content.model_validate_json(
+            json.dumps(user_content(user_text))
+        )
+        async with aclosing(runner.run_async(**place, new_message=message)) as stream:
+            async for event in stream:
+                events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
+        now = await runner.session_service.get_session(app_name=runner.app_name, **place)
+        return _States(before, _json_state(now.state))
+
+    async def _find_or_create_session(
+        self, runner: Any, place: Mapping[str, str], asked: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Find or create the session, and return its initial state.
+
+        Raises SessionMismatch if an existing session has another state than the scenario requests.
+        """
+        app = {"app_name": runner.app_name}
+        session = await runner.session_service.get_session(**app, **place)
+        if session is not None and not contains_state(session.state, asked):
+            found = f"has the state {shown(_json_state(session.state))}"
+            raise SessionMismatch(state_mismatch_text(place["session_id"], asked, found))
+        if session is None:
+            session = await runner.session_service.create_session(**app, **place, state=dict(asked))
+        return _json_state(session.state)
+
+    def _user_id(self, session: Session) -> str:
+        return self._config.user_id or session.user_id or _DEFAULT_USER
+
+    def _runner(self, app_name: str, session_id: str) -> Any:
+        """Return the session's own runner, so that conversations do not share user and app state."""
+        key = (app_name, session_id)
+        if key not in self._runners:
+            in_memory = import_module("google.adk.runners").InMemoryRunner
+            self._runners[key] = in_memory(**self._agent_arguments(), **self._name_argument(app_name))
+        return self._runners[key]
+
+    def _name_argument(self, app_name: str) -> dict[str, str]:
+        app = self._found.app
+        return {} if app is not None and app.name == app_name else {"app_name": app_name}
+
+    def _agent_arguments(self) -> dict[str, Any]:
+        agent, app = self._found.agent, self._found.app
+        if app is not None:
+            return {"app": app if app.root_agent is agent else app.model_copy(update={"root_agent": agent})}
+        is_agent = isinstance(agent, import_module("google.adk.agents.base_agent").BaseAgent)
+        return {"agent": agent} if is_agent else {"node": agent}
+
+    async def close(self) -> None:
+        """Close the toolsets and plugins, which all runners share."""
+        for runner in [*self._runners.values()][:1]:
+            await runner.close()
+        if self._found.closes is not None:
+            await self._found.closes.aclose()
+
+
+def _calls_so_far(events: Sequence[Any], ctx: TurnContext) -> tuple[Any, ...]:
+    try:
+        return read_run(events, ctx.turn_index).calls
+    except AgentestError:
+        return ()
+
+
+def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a session's state to JSON values. Values that JSON cannot express become their repr."""
+    return {str(key): _json_value(value) for key, value in state.items()}
+
+
+def _json_value(value: Any) -> Any:
+    try:
+        return json.loads(json_text(value))
+    except NotJson:
+        return safe_repr(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdkAgentSource:
+    """A google-adk agent, and the app that it belongs to."""
+
+    agent: Any
+    app: Any = None
+    """The `App` around the agent, with its plugins and caches, if there is one."""
+    app_name: str
+    """The default app name of sessions: the App's name, else the module's."""
+    closes: Any = None
+    """The exit stack that the agent's module returned together with the agent."""
+
+
+async def find_agent(source: str | GivenObject, agent_name: str | None, root: Path) -> AdkAgentSource:
+    """Return the agent of a module (`pkg.my_agent`) or folder (`agents/my_agent`), or the given object.
+
+    Raises ValueError if there is no such agent or if the module cannot be imported.
+    """
+    found = (
+        _found_in_object(source.value)
+        if isinstance(source, GivenObject)
+        else await _found_in_module(source, root)
+    )
+    if agent_name is None:
+        return found
+    chosen = found.agent.find_agent(agent_name)
+    if chosen is None:
+        names = ", ".join(f"`{name}`" for name in _agent_names(found.agent))
+        raise ValueError(f"there is no agent {agent_name!r} in it; there are {names}")
+    return AdkAgentSource(agent=chosen, app=found.app, app_name=found.app_name, closes=found.closes)
+
+
+def _agent_names(agent: Any) -> Iterator[str]:
+    yield agent.name
+    for sub_agent in getattr(agent, "sub_agents", None) or ():
+        yield from _agent_names(sub_agent)
+
+
+def _found_in_object(value: Any) -> AdkAgentSource:
+    if _is_app(value):
+        return AdkAgentSource(agent=value.root_agent, app=value, app_name=value.name)
+    return AdkAgentSource(agent=value, app_name=value.name)
+
+
+def _is_app(value: Any) -> bool:
+    return isinstance(value, importlib.import_module("google.adk.apps.app").App)
+
+
+async def _found_in_module(source: str, root: Path) -> AdkAgentSource:
+    name, modules = _import_source(source, root)
+    for module in modules:
+        app = getattr(module, "app", None)
+        app = app if _is_app(app) else None
+        agent, closes = await _agent_of(module)
+        if agent is None and app is not None:
+            agent = app.root_agent
+        if agent is not None:
+            _check_agent(agent, module.__name__)
+            return AdkAgentSource(agent=agent, app=app, app_name=app.name if app else name, closes=closes)
+    raise ValueError(f"module {modules[0].__name__!r} has no {_EXPECTED_NAMES}, and neither has its `agent`")
+
+
+def _check_agent(agent: Any, module: str) -> None:
+    """Raise ValueError for an object that google-adk cannot run, such as a class instead of an agent."""
+    if not any(kind.__module__.startswith("google.adk.") for kind in type(agent).__mro__):
+        raise ValueError(f"the agent of module {module!r} is none of google-adk's, but {agent!r:.100}")
+
+
+async def _agent_of(module: Any) -> tuple[Any, Any]:
+    """Return a module's agent and the exit stack to close with it, or (None, None)."""
+    agent = getattr(module, "root_agent", None)
+    factory = getattr(module, "get_agent_async", None)
+    if agent is not None or not callable(factory):
+        return agent, None
+    try:
+        made = factory()
+        made = await made if isawaitable(made) else made
+    except Exception as error:
+        raise ValueError(
+            f"get_agent_async raised {type(error).__name__}: {message_of_error(error)}"
+        ) from error
+    return made if isinstance(made, tuple) else (made, None)
+
+
+def _import_source(source: str, root: Path) -> tuple[str, list[Any]]:
+    """Return the module's name and the modules to search: its `agent` submodule first, then itself."""
+    folder = Path(root, source)
+    load_dotenv(folder / ".env", override=False)  # google-adk's own tools also read the model keys from here
+    if not _is_path(source):
+        return _import_module(source, root)
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {source!r} in {root}")
+    return _import_module(folder.resolve().name, folder.resolve().parent)
+
+
+def _is_path(source: str) -> bool:
+    return source.startswith(".") or "/" in source or os.sep in source
+
+
+def _import_module(name: str, parent: Path) -> tuple[str, list[Any]]:
+    try:
+        with Imports().importable(parent):
+            module = importlib.import_module(name)
+            inner = getattr(module, "agent", None) or _agent_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's module may raise anything, even SystemExit
+        raise ValueError(
+            f"importing {name!r} failed: {type(error).__name__}: {message_of_error(error)}"
+        ) from error
+    own = name.removesuffix(".agent").rpartition(".")[2]
+    return own, [inner, module] if inner is not None else [module]
+
+
+def _agent_module(module: ModuleType) -> ModuleType | None:
+    """Return a package's `agent` submodule if the package itself does not import it."""
+    if not hasattr(module, "__path__") or importlib.util.find_spec(f"{module.__name__}.agent") is None:
+        return None
+    return importlib.import_module(f"{module.__name__}.agent")
+
+
+def load_google_adk(name: str) -> None:
+    """Import google-adk. Raises ConfigError if it is not installed.
+
+    Adds null handlers to its loggers. Otherwise, Python would print a long traceback for every agent error,
+    although the results already contain it.
+    """
+    for logger in _LOGGERS:
+        logging.getLogger(logger).addHandler(logging.NullHandler())
+    try:
+        importlib.import_module("google.adk.runners")
+        for module in _LAZY_MODULES:
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(f"google.adk.{module}")
+    except ImportError as error:
+        raise ConfigError(
+            f"agent {name!r} runs in this process by google-adk, which cannot be imported ({error}). "
+            "Install it: pip install google-adk. Or start the agent with `adk api_server`, and test it as "
+            "`type: adk`"
+        ) from None
+
 
 _WAIT_PREFIX = "adk_request_"
 """Prefix of google-adk's pseudo-calls that wait for a confirmation, a credential or an input."""

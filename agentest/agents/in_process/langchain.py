@@ -11,8 +11,15 @@ from importlib import import_module
 from typing import Any
 
 from agentest.agents.chat_completions import to_wire
-from agentest.agents.in_process.framework_interface import Begin, FindGate, output_text, result_text
-from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_method
+from agentest.agents.in_process.tool_gate import (
+    Begin,
+    FindGate,
+    ToolGate,
+    current_gate,
+    gate_method,
+    output_text,
+    result_text,
+)
 from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
 from agentest.domain.messages import Message

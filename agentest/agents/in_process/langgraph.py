@@ -8,9 +8,8 @@ from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.in_process.framework_interface import Begin, output_text
 from agentest.agents.in_process.langchain import ModelCallCounter, install_gate, text_of
-from agentest.agents.in_process.tool_gate import ToolGate
+from agentest.agents.in_process.tool_gate import Begin, ToolGate, output_text
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Remark

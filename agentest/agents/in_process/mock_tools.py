@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, overload
 
-from agentest.agents.in_process.framework_interface import FindGate
-from agentest.agents.in_process.tool_gate import ToolGate, gate_for_wrapped_tool
+from agentest.agents.in_process.tool_gate import FindGate, ToolGate, gate_for_wrapped_tool
 from agentest.agents.port import TurnContext
 from agentest.support.calling import message_of_error
 from agentest.support.errors import UsageError

@@ -12,8 +12,14 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.in_process.framework_interface import Begin, FindGate, output_text
-from agentest.agents.in_process.tool_gate import ToolGate, current_gate, gate_method
+from agentest.agents.in_process.tool_gate import (
+    Begin,
+    FindGate,
+    ToolGate,
+    current_gate,
+    gate_method,
+    output_text,
+)
 from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage

@@ -9,18 +9,19 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from os import environ
-from typing import Any
+from typing import Any, Protocol
 
-from agentest.agents.port import RealCall, TurnContext
-from agentest.support.calling import make_loop_independent
+from agentest.agents.port import AgentReply, RealCall, TurnContext
+from agentest.domain.messages import Message
+from agentest.support.calling import USER_CODE, code_owned_by, current_code_owner, make_loop_independent
 from agentest.support.errors import REAL_TOOLS_RUN, AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.support.function_threads import in_function_thread
-from agentest.support.functions import USER_CODE, code_owned_by, current_code_owner
+from agentest.support.json_text import NotJson, json_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,3 +326,39 @@ def gate_method(owner: Any, method: str, gated: Callable[[Callable[..., Any]], C
     made = wraps(original)(gated(original))
     setattr(made, _GATED_MARK, True)
     setattr(owner, method, made)
+
+
+FindGate = Callable[[str], ToolGate | None]
+"""Returns the gate for a tool of this name. None runs the real tool. May raise AgentestError."""
+
+
+class FrameworkConversation(Protocol):
+    """One conversation with an agent object. Stores what the framework needs for the next turn."""
+
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
+        """Return the reply to the last message. Raises whatever the agent raises."""
+        ...
+
+
+Begin = Callable[[Any, str], FrameworkConversation]
+"""Starts a conversation with the context from the user's code (or None) and the session id."""
+Prepare = Callable[[Any], Begin]
+"""Installs the gate in a framework and checks an agent. Raises ValueError if the agent cannot be run."""
+
+
+def output_text(output: Any) -> str | None:
+    """Convert an agent's output to a reply: text unchanged, other values as JSON. Raises AgentError."""
+    if output is None or isinstance(output, str):
+        return output
+    try:
+        return json_text(output)
+    except NotJson as error:
+        kind = type(output).__name__
+        raise AgentError(
+            f"the agent's output is a {kind}, which is no text and cannot be written as JSON: {error}"
+        ) from None
+
+
+def result_text(answer: Any) -> str:
+    """Convert a mock's answer to a tool result: text unchanged, other values as JSON."""
+    return answer if isinstance(answer, str) else json_text(answer)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.mock_servers import ADDRESSES, AgentWithServers, check_known_placeholders
-from agentest.config.agents.ports import PORT, address_awaits_port
 from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
-from agentest.config.fields import PathText, check_json
+from agentest.config.fields import PORT, PathText, address_awaits_port, check_json
 from agentest.domain.tool_visibility import Sight
 from agentest.support.templates import Template
 

@@ -24,8 +24,7 @@ from agentest.config.agents.http_requests import (
 )
 from agentest.config.agents.mock_servers import ADDRESSES, check_known_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
-from agentest.config.agents.ports import example_url, normal_address
-from agentest.config.fields import PathText
+from agentest.config.fields import PathText, example_url, normal_address
 from agentest.domain.tool_visibility import Sight
 
 _NOT_IDENTIFYING = frozenset({"message", "turn_index", "scenario", *ADDRESSES})

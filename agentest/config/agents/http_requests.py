@@ -10,13 +10,14 @@ from urllib.parse import urljoin, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.ports import address_at, normal_address
 from agentest.config.fields import (
     AtLeastOne,
     PathText,
     Section,
+    address_at,
     check_headers,
     check_url,
+    normal_address,
 )
 from agentest.support.json_path import check_path
 from agentest.support.json_text import NotJson, check_plain

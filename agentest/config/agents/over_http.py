@@ -9,8 +9,14 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.ports import address_at, example_url, normal_address
-from agentest.config.fields import NotNegative, check_headers, check_url
+from agentest.config.fields import (
+    NotNegative,
+    address_at,
+    check_headers,
+    check_url,
+    example_url,
+    normal_address,
+)
 from agentest.support.redaction import header_secrets, url_secrets
 
 AsgiApp = Callable[..., Any] | str

@@ -15,17 +15,19 @@ from pydantic import (
     field_validator,
 )
 
-from agentest.config.agents.ports import (
+from agentest.config.fields import (
     PORT,
+    Section,
     address_at,
     address_awaits_port,
     example_url,
+    has_valid_port,
+    no_bool,
     normal_address,
     normal_text,
     text_at,
     text_awaits_port,
 )
-from agentest.config.fields import Section, has_valid_port, no_bool
 from agentest.support.redaction import secret_values, url_secrets
 from agentest.support.templates import Template
 

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agentest.config.fields import Section, check_json
 from agentest.support.json_text import NotJson, check_plain, encode_on_one_line
-from agentest.support.spelling import snake_keys
+from agentest.support.text import snake_keys
 
 _SCHEMA_KEYS = ("parameters", "input_schema")
 _IGNORED_KEYS = frozenset({"type", "strict", "title", "output_schema", "annotations", "icons", "_meta"})

@@ -8,8 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from agentest.config.agents.base import DialogueAgent
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.ports import example_url, normal_address
-from agentest.config.fields import PathText, check_url
+from agentest.config.fields import PathText, check_url, example_url, normal_address
 from agentest.support.templates import Template, check_names
 
 _SCHEMES = {"ws": "http", "wss": "https"}

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agentest.config.agents.mock_servers import McpMock
 from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.methods import Methods
-from agentest.mock_servers.mcp.recorded_tools import Tools, checked_tools, read_tools, write_tools
 from agentest.mock_servers.mcp.tool_catalog import Catalog, Entry, catalog
-from agentest.mock_servers.mcp.upstream import Upstream, UpstreamError
-from agentest.mock_servers.mcp.upstream_transports import HttpTransport, StdioTransport
+from agentest.mock_servers.mcp.upstream import HttpTransport, StdioTransport, Upstream, UpstreamError
 from agentest.support.errors import ConfigError
-from agentest.support.files import shown_path
+from agentest.support.files import read_text_file, shown_path, write_atomically
 from agentest.support.http.client import Client
+from agentest.support.json_text import json_value
 
 RECORD = "agentest mcp-tools"
 """The command that records the real server's tools to the file."""
@@ -137,3 +138,161 @@ def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Serv
         raise ConfigError(
             f"{opening.place('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
         ) from None
+
+
+Tools = list[dict[str, Any]]
+
+
+def read_tools(path: Path) -> Tools:
+    """Read the tools in a file: a list, an object with a list `tools`, or a complete `tools/list` response.
+
+    Raises ValueError that describes the problem, without the file's path.
+    """
+    text = read_text_file(path)
+    try:
+        content = json_value(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    return checked_tools(_listed(content))
+
+
+def _listed(content: Any) -> Any:
+    if isinstance(content, dict) and isinstance(content.get("result"), dict):
+        content = content["result"]
+    if isinstance(content, dict):
+        if content.get("nextCursor"):
+            raise ValueError("has the first page of the tools alone (`nextCursor` names the next)")
+        if "tools" not in content:
+            raise ValueError("has no list `tools`; expected what the server answers to `tools/list`")
+        content = content["tools"]
+    return content
+
+
+def checked_tools(tools: Any) -> Tools:
+    """Validate tools as listed by a server. Raises ValueError for an invalid tool."""
+    if not isinstance(tools, list):
+        raise ValueError("has no list of tools; expected what the server answers to `tools/list`")
+    seen: set[str] = set()
+    for number, tool in enumerate(tools, 1):
+        name = _checked_name(tool, number)
+        if name in seen:
+            raise ValueError(f"has the tool {name!r} twice")
+        seen.add(name)
+    return tools
+
+
+def _checked_name(tool: Any, number: int) -> str:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"tool {number} has no `name`")
+    for key in ("inputSchema", "outputSchema"):
+        if not isinstance(tool.get(key, {}), dict):
+            raise ValueError(f"the {key} of tool {name!r} is not an object")
+    if "inputSchema" not in tool:
+        raise ValueError(f"tool {name!r} has no `inputSchema`, the JSON Schema of its arguments")
+    return name
+
+
+def write_tools(path: Path, tools: Sequence[dict[str, Any]]) -> None:
+    """Write tools sorted by name, so that the file changes only if they do. Raises OSError."""
+    content = {"tools": sorted(tools, key=lambda tool: str(tool["name"]))}
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+Tool = Mapping[str, Any]
+
+_SCHEMA_WORDS = frozenset({"properties", "required"})
+_KNOWN = frozenset({"name", "inputSchema", "outputSchema"})
+
+
+def differences(recorded: Sequence[Tool], real: Sequence[Tool]) -> list[str]:
+    """Describe each difference in words that follow "the real server's"; sorted by tool name."""
+    old, new = ({tool["name"]: tool for tool in tools} for tools in (recorded, real))
+    return [line for name in sorted(old.keys() | new.keys()) for line in _of_tool(name, old, new)]
+
+
+def _of_tool(name: str, old: Mapping[str, Tool], new: Mapping[str, Tool]) -> Iterator[str]:
+    if name not in new:
+        yield f"`{name}` is gone"
+    elif name not in old:
+        yield f"`{name}` is new"
+    else:
+        yield from (f"`{name}` {change}" for change in _changes(old[name], new[name]))
+
+
+def _changes(old: Tool, new: Tool) -> Iterator[str]:
+    yield from _of_arguments(old["inputSchema"], new["inputSchema"])
+    yield from _of_key("outputSchema", old, new)
+    for key in sorted((old.keys() | new.keys()) - _KNOWN):
+        yield from _of_key(key, old, new)
+
+
+def _of_key(key: str, old: Tool, new: Tool) -> Iterator[str]:
+    if key not in new and key in old:
+        yield f"has no `{key}` any more"
+    elif key not in old and key in new:
+        yield f"has a new `{key}`"
+    elif old.get(key) != new.get(key):
+        yield f"has another `{key}`"
+
+
+def _of_arguments(old: Tool, new: Tool) -> Iterator[str]:
+    before, now = _properties(old), _properties(new)
+    for name in [*before, *(name for name in now if name not in before)]:
+        yield from _of_argument(name, before, now, _required(old), _required(new))
+    if changed := [key for key in _changed(old, new) if key not in _SCHEMA_WORDS]:
+        yield f"has another `inputSchema` ({', '.join(changed)})"
+
+
+def _of_argument(
+    name: str, before: Tool, now: Tool, was_required: frozenset[str], is_required: frozenset[str]
+) -> Iterator[str]:
+    required = name in is_required
+    if name not in before:
+        yield f"has a new {'required' if required else 'optional'} argument `{name}`"
+    elif name not in now:
+        yield f"has no argument `{name}` any more"
+    else:
+        if required != (name in was_required):
+            yield f"has the argument `{name}`, which is now {'required' if required else 'optional'}"
+        yield from _of_types(name, before[name], now[name])
+
+
+def _of_types(name: str, before: Any, now: Any) -> Iterator[str]:
+    if before == now:
+        return
+    types = _type(before), _type(now)
+    if types[0] != types[1]:
+        yield f"has the argument `{name}` as {types[1]}, no longer as {types[0]}"
+        return
+    changed = ", ".join(f"`{key}`" for key in _changed(before, now))
+    yield f"has the argument `{name}` with another {changed}"
+
+
+def _changed(before: Tool, now: Tool) -> list[str]:
+    """Return the keys whose values differ."""
+    return sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+
+
+def _type(schema: Any) -> str:
+    if not isinstance(schema, Mapping):
+        return str(schema).lower()
+    found = schema.get("type")
+    if isinstance(found, str):
+        return found
+    if isinstance(found, list):
+        return " or ".join(map(str, found))
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(options, list):
+        return " or ".join(_type(option) for option in options)
+    return str(schema.get("$ref", "anything")).rpartition("/")[2]
+
+
+def _properties(schema: Tool) -> Tool:
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _required(schema: Tool) -> frozenset[str]:
+    found = schema.get("required")
+    return frozenset(map(str, found)) if isinstance(found, list) else frozenset()

@@ -20,7 +20,7 @@ from agentest.mock_servers.listener import ServerInputs, headers_of, listen
 from agentest.mock_servers.mcp.jsonrpc import INVALID_REQUEST, PARSE_ERROR, TOO_LARGE, RpcError
 from agentest.mock_servers.mcp.methods import UNSUPPORTED_VERSION, MessageSender, Methods
 from agentest.mock_servers.mcp.real_server import opened_methods
-from agentest.support.http.request_bodies import BodyRefused, read_body
+from agentest.support.http.bodies import BodyRefused, read_body
 
 PATH = "/mcp"
 READ_BYTES = 64_000_000

@@ -15,8 +15,7 @@ from agentest.support.function_threads import in_thread
 from agentest.support.json_schema import check_references, draft_of, schema_validator
 from agentest.support.json_text import json_text
 from agentest.support.patterns import PatternTimeout, has_match
-from agentest.support.spelling import did_you_mean
-from agentest.support.text import shortened
+from agentest.support.text import did_you_mean, shortened
 
 _SHOWN = 3
 _SHOWN_CHARS = 200

@@ -19,7 +19,7 @@ from agentest.mock_servers.rest.request_values import (
     value_of,
 )
 from agentest.mock_servers.rest.schema import SchemaViolation
-from agentest.support.spelling import did_you_mean, nearest
+from agentest.support.text import did_you_mean, nearest
 
 BODY = "body"
 """The argument for a body that is not an object."""

@@ -23,7 +23,6 @@ from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.domain.verdict import conversation_status, threshold_status
 from agentest.report.alignments import alignment_of_reason, alignment_of_trajectory, threshold_counted_lines
 from agentest.report.console.case import shortfall_lines
-from agentest.report.console.criteria import alignment_lines, criteria_lines
 from agentest.report.console.text import (
     BLANK,
     STYLES,
@@ -36,14 +35,15 @@ from agentest.report.console.text import (
     rows_of,
 )
 from agentest.report.console.transcript import (
+    alignment_lines,
     call_lines,
+    criteria_lines,
     example_lines,
     quoted_turn,
     state_lines,
     transcript_lines,
 )
-from agentest.report.figures import interval_text, passed_text
-from agentest.report.phrases import decided, unreached_goal
+from agentest.report.phrases import decided, interval_text, passed_text, unreached_goal
 from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, duration
 

@@ -27,8 +27,15 @@ from agentest.report.console.text import (
     Printer,
     line,
 )
-from agentest.report.figures import BRACKETS, detection_limits, passed_text, run_rates
-from agentest.report.phrases import cause_facts, ended_early_text, questioned_verdicts
+from agentest.report.phrases import (
+    BRACKETS,
+    cause_facts,
+    detection_limits,
+    ended_early_text,
+    passed_text,
+    questioned_verdicts,
+    run_rates,
+)
 from agentest.support.text import count, duration
 
 _SLOWEST = 3

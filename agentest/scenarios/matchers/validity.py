@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import FUNCTIONS, is_bare_type, shown
 from agentest.scenarios.matchers.values import is_call
-from agentest.support.functions import is_async
+from agentest.support.calling import is_async
 from agentest.support.text import shortened
 
 _MOST_DEPTH = 100

@@ -23,7 +23,7 @@ from agentest.scenarios.matchers.comparison import (
     may_be_absent,
 )
 from agentest.scenarios.matchers.display import shown
-from agentest.support.spelling import did_you_mean
+from agentest.support.text import did_you_mean
 
 _CALLS = ("ExpectedCall", "AnyOf", "CallOrder")
 TYPE_NAMES: Final[Mapping[str, type]] = {

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from agentest.domain.results import ReasonKind, Status
 from agentest.store.codec import CODECS
-from agentest.store.runs.folder import JOURNAL, RESULTS, StoredRunFolder, list_stored_runs
-from agentest.store.runs.record import RunKind, RunRecord
+from agentest.store.runs.folder import JOURNAL, RESULTS, RunKind, RunRecord, StoredRunFolder, list_stored_runs
 from agentest.store.shapes import (
     CONVERSATION,
     RUN,

@@ -1,0 +1,469 @@
+"""A check of the doctor and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+
+import anyio
+from pydantic import BaseModel
+
+from agentest.agents.advice import detect_within_limit, is_at
+from agentest.agents.error_hints import hint
+from agentest.agents.http_sender import endpoint_probe_of
+from agentest.agents.response_features import (
+    DetectedProtocol,
+    ProbeResponse,
+    is_missing_model_error,
+    missing_fields,
+    missing_headers,
+    settings_line,
+    suggest_for_fields,
+)
+from agentest.authoring.endpoint_detection import LOGIN, is_login, misses, tls_problem
+from agentest.config.agent_types import AgentConfig, advice_for_unseen_calls, visibility_of_agent
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
+from agentest.config.models import Batch
+from agentest.domain.results import ModelUsage
+from agentest.domain.tool_visibility import Sight
+from agentest.domain.transcript import Usage
+from agentest.models.budget import price_of
+from agentest.models.factory import ModelTerms, open_models
+from agentest.models.port import CallKey, Level
+from agentest.models.providers import MissingAccess, ModelSpec, key_variables, resolve, resolve_confirming
+from agentest.models.structured_output import StructuredModel
+from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
+from agentest.runner.plan import Plan, agents_under_test
+from agentest.runner.prepare import CONFIRM, MODEL_VARIABLE, Prepared, RunRequest, own_servers
+from agentest.runner.run_budget import estimate
+from agentest.runner.tools import TYPES_WITH_TOOLS_ON_EITHER_SIDE
+from agentest.support.errors import ConfigError, ModelError, UsageError
+from agentest.support.http.client import Client
+from agentest.support.text import count, shortened
+
+
+class CheckOutcome(Enum):
+    """The outcome of a check."""
+
+    GOOD = "good"
+    BAD = "bad"
+    """A run would not start, or would be errored."""
+    OPEN = "open"
+    """The check was skipped or is inconclusive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the doctor's output."""
+
+    mark: CheckOutcome
+    name: str
+    """The subject, in one or two words."""
+    text: str
+    """The finding."""
+    advice: str = ""
+    """The next step, in rows; "" if there is nothing to do."""
+
+
+Tell = Callable[[Check], None]
+"""Receives each check as soon as it is complete."""
+
+
+def good(name: str, text: str, advice: str = "") -> Check:
+    return Check(mark=CheckOutcome.GOOD, name=name, text=text, advice=advice)
+
+
+def bad(name: str, text: str, advice: str = "") -> Check:
+    return Check(mark=CheckOutcome.BAD, name=name, text=text, advice=advice)
+
+
+def left_open(name: str, text: str, advice: str = "") -> Check:
+    return Check(mark=CheckOutcome.OPEN, name=name, text=text, advice=advice)
+
+
+Specs = Mapping[str, ModelSpec | None]
+"""Role → its model; None if offline."""
+_SCOPE = "doctor"
+ROLES = ("user", "judge")
+_QUESTION = "This is a test of the connection. Answer that you are reachable: true."
+_PATIENCE_S = 20.0
+_LEVELS = {
+    Level.SCHEMA: "with a JSON Schema as its form",
+    Level.JSON_MODE: "in JSON mode: it takes no JSON Schema",
+    Level.PROMPT: "by the prompt alone: it takes no form",
+}
+_NO_MODEL = "Runs are offline until `model` names one (or --model, AGENTEST_MODEL), like openai/gpt-5-mini."
+
+
+class ReachableAnswer(BaseModel):
+    """The answer to the question whether a model can be reached."""
+
+    reachable: bool
+
+
+def resolved(
+    loaded: LoadedConfig, request: RunRequest, environ: MutableMapping[str, str], tell: Tell
+) -> Specs:
+    """Resolve the models of all roles, and report on their keys.
+
+    A role is missing from the result if its model cannot be called.
+    """
+    override = request.options.model or environ.get(MODEL_VARIABLE) or None
+    config = loaded.config
+    specs: dict[str, ModelSpec | None] = {}
+    problems: dict[str, str] = {}
+    for role, settings in (("user", config.user), ("judge", config.judge)):
+        try:
+            specs[role] = resolve(config, settings, environ, override)
+        except ConfigError as error:
+            problems[str(error)] = "key" if isinstance(error, MissingAccess) else "model"
+    if specs.get("judge") and config.judge.confirm:
+        try:
+            specs[CONFIRM] = resolve_confirming(config, environ, override)
+        except ConfigError as error:
+            problems[f"{CONFIRM}: {error}"] = "key" if isinstance(error, MissingAccess) else "model"
+    for problem, what in problems.items():
+        tell(bad(what, problem))
+    for spec in dict.fromkeys(each.name for each in specs.values() if each):
+        named = next(each for each in specs.values() if each and each.name == spec)
+        tell(good("key", f"{spec}: {_key_source(named, environ)}"))
+    return specs
+
+
+def _key_source(spec: ModelSpec, environ: Mapping[str, str]) -> str:
+    """Return where the model's key comes from. The key itself is never shown."""
+    prefix = spec.name.partition("/")[0]
+    found = (name for name in key_variables(prefix) if (environ.get(name) or "").strip() == spec.api_key)
+    if spec.api_key:
+        return f"{next(found, 'provider_options.api_key')} is set"
+    needless = "none is set, and none is needed"
+    return needless if spec.base_url else "litellm finds it by itself, or needs none"
+
+
+async def check_models(specs: Specs, tell: Tell) -> None:
+    """Send each model one tiny question; a model with several roles gets one question."""
+    if len(specs) == len(ROLES) and not any(specs.values()):
+        tell(left_open("model", "none is configured: users follow rules, no judge is asked", _NO_MODEL))
+        return
+    by_spec: dict[int, tuple[ModelSpec, list[str]]] = {}
+    for role, spec in specs.items():
+        if spec is None:
+            tell(left_open("model", f"{role}: none is configured", _NO_MODEL))
+            continue
+        where = spec.model, spec.base_url
+        same = next((roles for each, roles in by_spec.values() if (each.model, each.base_url) == where), None)
+        by_spec.setdefault(id(spec), (spec, [role])) if same is None else same.append(role)
+    for spec, roles in by_spec.values():
+        tell(await _check_model(spec, roles))
+
+
+async def _check_model(spec: ModelSpec, roles: Sequence[str]) -> Check:
+    terms = ModelTerms(concurrency=1)
+    patient = replace(
+        spec,
+        timeout_s=min(spec.timeout_s, _PATIENCE_S),
+        deadline_s=min(spec.deadline_s, _PATIENCE_S),
+        retries=min(spec.retries, 1),
+    )
+    who = f"{spec.name} ({' and '.join(roles)})"
+    messages = [{"role": "user", "content": _QUESTION}]
+    try:
+        async with open_models(None, patient, terms) as models:
+            assert isinstance(models.judge, StructuredModel)
+            await models.judge.ask(messages, ReachableAnswer, CallKey("judge", _SCOPE))
+            level = models.judge.level
+    except (ModelError, ConfigError) as error:
+        cost = _usage_text(terms.ledger.of(_SCOPE))
+        return bad("model", f"{who} gave no answer{cost}", shortened(str(error), 600))
+    form = _LEVELS[level] if level is not None else ""
+    return good("model", f"{who} answers {form}{_usage_text(terms.ledger.of(_SCOPE))}")
+
+
+def _usage_text(used: Mapping[str, ModelUsage]) -> str:
+    total = sum(used.values(), ModelUsage())
+    told = [count(total.calls, "call")]
+    if total.tokens.total_tokens:
+        told.append(f"{total.tokens.total_tokens:,} tokens")
+        told.append("price not known" if total.cost is None else f"{total.cost:.5f} USD")
+    return f" ({', '.join(told)})" if total.calls else ""
+
+
+_OF_USER = Usage(800, 60)
+_OF_JUDGE = {
+    Batch.OFF: Usage(1_500, 120),
+    Batch.TURN: Usage(2_700, 700),
+    Batch.CONVERSATION: Usage(3_800, 2_500),
+}
+"""Tokens per call: those of the prompts in docs/metrics.md, for a conversation of four turns."""
+
+
+def check_price(plan: Plan, config: Config, specs: Specs, expected: str = "") -> Check:
+    """Report the maximum number of model calls of a run, and their cost.
+
+    Args:
+        expected: expected usage of a run, estimated from an earlier one, in words; "" if unknown.
+    """
+    most = _max_price_check(plan, config, specs)
+    if not expected or not any(specs.values()):
+        return most
+    return good("price", expected, f"{most.text[0].upper()}{most.text[1:]}. {_LIMIT}")
+
+
+def _max_price_check(plan: Plan, config: Config, specs: Specs) -> Check:
+    user, judge = specs.get("user"), specs.get("judge")
+    if not (user or judge):
+        return good("price", "nothing: no model is asked")
+    settings = config.judge
+    count = partial(
+        estimate,
+        plan.units,
+        user=user is not None,
+        judge=judge is not None,
+        samples=settings.samples,
+        batch=settings.batch,
+        check=config.user.check,
+    )
+    estimates, confirm = count(), specs.get(CONFIRM)
+    calls = {"user": sum(e.user for e in estimates), "judge": sum(e.judge + e.dedup for e in estimates)}
+    told = f"at most {calls['user']:,} calls of the user's model and {calls['judge']:,} of the judge's"
+    costs = [_cost(user, calls["user"], _OF_USER), _cost(judge, calls["judge"], _OF_JUDGE[settings.batch])]
+    if confirm:
+        second = sum(e.judge + e.dedup for e in count(confirm=True)) - calls["judge"]
+        told += f", and {second:,} of the model that confirms it"
+        together = Batch.TURN if settings.batch is Batch.OFF else settings.batch
+        costs.append(_cost(confirm, second, _OF_JUDGE[together]))
+    if None in costs:
+        return left_open("price", f"{told}; what they cost is not known")
+    total = sum(cost for cost in costs if cost is not None)
+    return good("price", f"{told}: some {total:.2f} USD, if all are made", _LESS)
+
+
+_LIMIT = "--max-cost USD is the limit, --dry-run shows each scenario."
+_LESS = f"Mostly it is less: conversations end early. {_LIMIT}"
+
+
+def _cost(spec: ModelSpec | None, calls: int, each: Usage) -> float | None:
+    """Return the cost of the calls; None if the price is unknown."""
+    if spec is None or not calls:
+        return 0.0
+    price = price_of(spec.name) if spec.priced else None
+    return price.cost(each) * calls if price else None
+
+
+_OPENING_S = 10.0
+_CUSTOM_FORMAT_TYPES = ("http", "websocket")
+"""Types whose request format is configured, so that they can talk to endpoints of other types, too."""
+_VISIBILITY_TEXTS = {
+    Sight.RETURNED: "not seen yet: a run shows whether the agent hands them over, so that mocks answer them",
+    Sight.REPORTED: "seen: {who} of them",
+    Sight.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
+    Sight.UNSEEN: "not seen: nothing tells of them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentToCheck:
+    """One agent to check, with the part of the plan that uses it."""
+
+    name: str
+    config: AgentConfig
+    plan: Plan
+    """The plan for this agent only."""
+
+
+def agents_to_check(request: RunRequest, loaded: LoadedConfig, plan: Plan | None) -> list[AgentToCheck]:
+    """Return the agents to check: the requested one, else all of the configuration. Raises ConfigError."""
+    names, known = agents_under_test(loaded.config, request.options.agent)
+    wanted = names if request.options.agent else (*names, *(name for name in known if name not in names))
+    return [AgentToCheck(name, known[name], _plan_of(name, known[name], plan)) for name in wanted]
+
+
+def _plan_of(name: str, config: AgentConfig, plan: Plan | None) -> Plan:
+    units = tuple(unit for unit in plan.units if unit.agent == name) if plan else ()
+    return Plan(units, {name: config}, False, units=units)
+
+
+async def check_agent(
+    patient: AgentToCheck, request: RunRequest, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
+) -> None:
+    """Start the agent if necessary, check it, and stop whatever was started.
+
+    `say` receives a message about each long wait.
+    """
+    calls = _check_calls(patient)
+    notes: list[str] = []
+    own = own_servers(loaded.config, {patient.name: patient.config}, loaded.redact)
+    wanted = Prepared(request, loaded, _startable_plan(patient), (), own_servers=own)
+    async with anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as stack:
+            try:
+                prepared = stack.enter_context(with_ports(wanted))
+                started = await start_servers(prepared, stack, tasks, notes.append, say=say)
+                with anyio.move_on_after(_OPENING_S):  # imports what a run would import
+                    await connected_agents(prepared, started.client, stack, notes.append)
+                http = _http_agent(prepared.plan.agents[patient.name])
+                if http and (problem := await tls_problem(http.address, started.client)):
+                    raise UsageError(f"{http.address}: {problem}")
+                tell(good(_subject("agent", patient), _response_text(patient, notes)))
+                if http:
+                    tell(await _check_protocol(_subject("protocol", patient), http, started.client))
+            except UsageError as error:  # a task group would wrap the error
+                tell(bad(_subject("agent", patient), str(error)))
+        tasks.cancel_scope.cancel()
+    tell(calls)
+
+
+def _http_agent(agent: AgentConfig) -> HttpAgent | None:
+    """Return the agent if it is called over the network."""
+    return agent if isinstance(agent, HttpAgent) and agent.app is None else None
+
+
+def _startable_plan(patient: AgentToCheck) -> Plan:
+    """Return the plan, without scenarios if their mocks prevent a start; that is reported separately."""
+    try:
+        check_mocks(patient.plan)
+    except UsageError:
+        return replace(patient.plan, entries=(), units=())
+    return patient.plan
+
+
+def _subject(what: str, patient: AgentToCheck) -> str:
+    return f"{what} {patient.name}" if patient.name != "agent" else what
+
+
+def _response_text(patient: AgentToCheck, notes: Sequence[str]) -> str:
+    agent = _http_agent(patient.config)
+    if agent is None:
+        return f"{patient.config.address}, type {patient.config.type}"
+    ready = agent.server.ready if agent.server else ""
+    was_running = any(f"at {ready} was running already" in note for note in notes)
+    how = "; its server was running already" if was_running else "; its `server` was started"
+    return f"{agent.address} answers{how if agent.server else ''}"
+
+
+async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
+    look = endpoint_probe_of(agent, client)
+    found = await detect_within_limit(look, agent.type)
+    here = next((one for one in found if is_at(one, look.url)), None)
+    if here is not None:
+        return _check_of_found_protocol(name, agent, here, await look.post_nothing())
+    elsewhere = next((one for one in found if one.settings["type"] == agent.type), next(iter(found), None))
+    return _check_of_unknown_protocol(name, agent, await look.post_nothing(), elsewhere)
+
+
+def _check_of_found_protocol(
+    name: str, agent: HttpAgent, here: DetectedProtocol, seen: ProbeResponse | None
+) -> Check:
+    found = str(here.settings["type"])
+    because = shortened(here.because)
+    if problem := _refusal(seen, agent):
+        return bad(name, f"{found}: {because}; but {problem[0]}", problem[1])
+    if found == agent.type:
+        return good(name, f"{agent.type}, as configured: {because}")
+    if agent.type in _CUSTOM_FORMAT_TYPES:
+        return left_open(name, f"{agent.type}, as configured; it speaks {found}, too: {because}")
+    told = f"it speaks {found}, and the configuration says {agent.type}: {because}"
+    return bad(name, told, _advice_to_write(here))
+
+
+def _check_of_unknown_protocol(
+    name: str, agent: HttpAgent, seen: ProbeResponse | None, elsewhere: DetectedProtocol | None
+) -> Check:
+    if missed := misses(seen, agent.type):
+        return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
+    if refusal := _refusal(seen, agent):
+        return bad(name, f"{agent.type} is configured, and {refusal[0]}", refusal[1])
+    status = f"it answers an empty request {f'with status {seen.status}' if seen else 'in no way'}"
+    if seen is not None and (problem := _endpoint_problem(agent, seen)):
+        return bad(name, f"{agent.type} is configured, and {status}", f"{problem[0].upper()}{problem[1:]}")
+    is_place_wrong = seen is not None and seen.status in (404, 405) and agent.type not in _CUSTOM_FORMAT_TYPES
+    if is_place_wrong:
+        advice = _advice_to_write(elsewhere) if elsewhere else f"Nothing is there. {_PATH_ADVICE}"
+        return bad(name, f"{agent.type} is configured, and {status}", advice)
+    also = f" Elsewhere at this server: {settings_line(elsewhere.settings)}" if elsewhere else ""
+    return left_open(
+        name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN_ADVICE + also
+    )
+
+
+def _refusal(seen: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
+    """Return why every request would be refused like the empty one, and what to do; None if not."""
+    if seen is None:
+        return None
+    if (
+        is_missing_model_error(seen)
+        and agent.type not in _CUSTOM_FORMAT_TYPES
+        and "model" not in getattr(agent, "body", {})
+    ):
+        return "it asks for the name of a model", "Write: body: {model: …}"
+    if seen.status in (401, 403):
+        return f"it answers an empty request with status {seen.status}", hint(seen.status, "").capitalize()
+    names = missing_headers(seen.json)
+    if names:
+        lines = ", ".join(f"{name}: …" for name in names)
+        return (
+            f"it asks for {count(len(names), 'header')} that it does not get",
+            f"Write: headers: {{{lines}}}",
+        )
+    return None
+
+
+def _endpoint_problem(agent: HttpAgent, seen: ProbeResponse) -> str:
+    """Return why the endpoint cannot answer requests of the agent's type; "" if that is unknown."""
+    if is_login(seen):
+        return f"{LOGIN}."
+    missing = () if agent.type in _CUSTOM_FORMAT_TYPES else missing_fields(seen.json)
+    return f"{suggest_for_fields(missing)}." if missing else ""
+
+
+_VISIBILITY_ADVICE = (
+    "Scenarios that judge what is said need no more. docs/agents.md says how calls can be seen."
+)
+_EITHER_SIDE_ADVICE = (
+    "Its protocol allows tools on either side: scenarios with mocks begin with one conversation alone, and a "
+    "real tool that runs in place of a mock stops the run."
+)
+_PATH_ADVICE = "Is the path of `endpoint` right? docs/agents.md says where agents of each type usually are."
+_RUN_ADVICE = "A run will tell: agentest run --scenario TEXT runs one scenario."
+
+
+def _advice_to_write(finding: DetectedProtocol) -> str:
+    return f"Write: agent: {{{settings_line(finding.settings)}}}"
+
+
+def _check_calls(patient: AgentToCheck) -> Check:
+    agent, name = patient.config, _subject("tool calls", patient)
+    sight = visibility_of_agent(agent)
+    try:
+        check_mocks(patient.plan)
+    except UsageError as error:
+        return bad(name, str(error))
+    told = _VISIBILITY_TEXTS[sight].format(who=" and ".join(_visibility_sources(agent)))
+    if sight is Sight.RETURNED:
+        return left_open(name, told, _EITHER_SIDE_ADVICE if _allows_either_side(agent) else "")
+    if sight is not Sight.UNSEEN:
+        return good(name, told)
+    judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
+    if judged:
+        ways = advice_for_unseen_calls(patient.name, agent)
+        return bad(name, f"{told}, and {judged[0].scenario.name!r} judges them", ways)
+    return left_open(name, told, _VISIBILITY_ADVICE)
+
+
+def _allows_either_side(agent: AgentConfig) -> bool:
+    """Return True if the protocol lets either side run the agent's tool calls."""
+    return agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE
+
+
+def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
+    if agent.natural_sight is Sight.REPORTED:
+        yield "its protocol tells"
+    if agent.mock_servers:
+        yield "mock servers tell"
+    if "traces" in agent.beside:
+        yield "its traces tell"

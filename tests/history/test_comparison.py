@@ -1,0 +1,297 @@
+"""Two runs side by side: what regressed, what chance explains, and what nobody knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+from io import StringIO
+from random import Random
+from typing import Any
+
+import builders
+import pytest
+from jsonschema import Draft202012Validator
+
+from agentest.domain.end_reason import Ending
+from agentest.domain.results import Reason, ReasonKind, Status, Verdict
+from agentest.history.compared_runs import (
+    MeasuredConversation,
+    MeasuredRun,
+    MeasuredScenario,
+    measure_run,
+    measure_scenario,
+    of_agent,
+)
+from agentest.history.comparison import Change, Comparison, compare_measured_runs
+from agentest.history.comparison_data import as_json
+from agentest.history.comparison_report import as_markdown, print_text
+from agentest.report.console.reporter import open_console
+from agentest.support.errors import UsageError
+
+SCHEMA = json.loads((files("agentest") / "schemas" / "comparison.schema.json").read_text("utf-8"))
+
+
+def held(passed: bool | None = True, **averages: float) -> MeasuredConversation:
+    return MeasuredConversation(passed=passed, sums={k: (4.0 * v, 4) for k, v in averages.items()})
+
+
+def a_scenario(
+    name: str, conversations: Sequence[MeasuredConversation], status: Status | None = None, **more: Any
+) -> MeasuredScenario:
+    decided = Status.PASSED if all(each.passed for each in conversations) else Status.FAILED
+    values: dict[str, Any] = {"agent": "shop", "file": "a.sim.py", "line": 3, "scripted": False, **more}
+    return MeasuredScenario(
+        name=name,
+        status=status or decided,
+        planned=len(conversations),
+        conversations=tuple(conversations),
+        **values,
+    )
+
+
+def times(n: int, passed: int, name: str = "books", **more: Any) -> MeasuredScenario:
+    """A scenario of which so many of n conversations passed."""
+    return a_scenario(name, [held(i < passed) for i in range(n)], **more)
+
+
+def a_run(*scenarios: MeasuredScenario, **more: Any) -> MeasuredRun:
+    values: dict[str, Any] = {"label": "r", "started_at": "", "version": "1", "agents": ("shop",), **more}
+    return MeasuredRun(scenarios=scenarios, **values)
+
+
+def changes(base: MeasuredRun, new: MeasuredRun) -> dict[str, Change]:
+    return {each.pair.shown.name: each.change for each in compare_measured_runs(base, new).scenarios}
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "expected"),
+    [
+        pytest.param(times(1, 1, scripted=True), times(1, 0, scripted=True), Change.REGRESSED, id="script"),
+        pytest.param(times(1, 0, scripted=True), times(1, 1), Change.IMPROVED, id="script-mended"),
+        pytest.param(times(3, 3, scripted=True), times(3, 2, scripted=True), Change.WITHIN_NOISE, id="flaky"),
+        pytest.param(times(1, 1), times(1, 0), Change.WITHIN_NOISE, id="one-conversation"),
+        pytest.param(times(3, 3), times(3, 0), Change.REGRESSED, id="all-to-none"),
+        pytest.param(times(3, 3), times(3, 1), Change.WITHIN_NOISE, id="three-to-one"),
+        pytest.param(times(20, 18), times(20, 8), Change.REGRESSED, id="rate"),
+        pytest.param(times(20, 8), times(20, 18), Change.IMPROVED, id="rate-better"),
+        pytest.param(times(3, 2), times(3, 2), Change.UNCHANGED, id="same"),
+        pytest.param(times(3, 3), times(3, 0, status=Status.ERRORED), Change.NOT_COMPARED, id="errored"),
+        pytest.param(times(3, 0, status=Status.SKIPPED), times(3, 0), Change.NOT_COMPARED, id="skipped"),
+    ],
+)
+def test_a_scenario(base: MeasuredScenario, new: MeasuredScenario, expected: Change) -> None:
+    """A script that always passed and never does has regressed; else chance must not explain it."""
+    assert changes(a_run(base), a_run(new)) == {"books": expected}
+
+
+def test_many_scenarios_need_more() -> None:
+    """What is rare in one scenario is not in twenty: a drop from 3 of 3 to none is noise among them, and it
+    is said how many conversations would tell."""
+    names = [f"s{i}" for i in range(20)]
+    base = a_run(*(times(3, 3, name) for name in names))
+    found = compare_measured_runs(base, a_run(times(3, 0, "s0"), *(times(3, 3, name) for name in names[1:])))
+    assert [each.change for each in found.scenarios[:2]] == [Change.WITHIN_NOISE, Change.UNCHANGED]
+    assert not found.regressed
+    assert found.enough == 5
+    assert "`--conversations 5`" in text(found)
+    more = compare_measured_runs(
+        a_run(*(times(5, 5, name) for name in names)),
+        a_run(times(5, 0, "s0"), *(times(5, 5, name) for name in names[1:])),
+    )
+    assert more.scenarios[0].change is Change.REGRESSED
+
+
+def test_scripts_of_a_random_agent() -> None:
+    """Where several scripts come out now so, now otherwise, the agent is random: what flips is tested, but
+    one that is flaky says nothing of others. Played once in each run, that is said."""
+    always, never = times(2, 2, "s0", scripted=True), times(2, 0, "s0", scripted=True)
+    mixed = [times(2, 1, f"m{i}", scripted=True) for i in range(2)]
+    assert changes(a_run(always, *mixed), a_run(never, *mixed))["s0"] is Change.WITHIN_NOISE
+    found = compare_measured_runs(a_run(always, mixed[0]), a_run(never, mixed[0]))
+    assert found.scenarios[0].change is Change.REGRESSED
+    assert "passed before, fails now (2 of 2 → 0 of 2)" in text(found)
+    assert "played once" not in text(found)
+    many = [times(1, 1, f"t{i}", scripted=True) for i in range(60)]
+    assert changes(a_run(always, *mixed, *many), a_run(never, *mixed, *many))["s0"] is Change.REGRESSED
+    once = compare_measured_runs(a_run(times(1, 0, scripted=True)), a_run(times(1, 1, scripted=True)))
+    assert "failed before, passes now (0 of 1 → 1 of 1)" in text(once)
+    assert "1 script that changed was played once in each run" in text(once)
+
+
+def test_repeat_counts_less() -> None:
+    """Who stops when the verdict is decided stops at extremes: chance explains more, and it is noted."""
+    base, new = times(20, 18), times(20, 12)
+    assert changes(a_run(base), a_run(new)) == {"books": Change.REGRESSED}
+    found = compare_measured_runs(a_run(base), a_run(replace(new, repeated=True)))
+    assert found.scenarios[0].change is Change.WITHIN_NOISE
+    assert found.scenarios[0].rows[0].p == pytest.approx(
+        2 * compare_measured_runs(a_run(base), a_run(new)).scenarios[0].rows[0].p
+    )
+    assert found.notes[0].startswith("repeat: 1 scenario ended when decided")
+
+
+def test_not_finished() -> None:
+    """What the end of a run left undecided is not called errored."""
+    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "ended")
+    left = builders.scenario_result("books", [], verdict=Verdict(Status.ERRORED, (reason,)))
+    found = compare_measured_runs(
+        a_run(times(1, 1)), a_run(replace(measure_scenario(left), agent="shop"), stopped="Ctrl-C")
+    )
+    assert [each.why for each in found.scenarios] == ["not finished in the new run"]
+
+
+def test_scores() -> None:
+    """A score that fell is a regression, also where every verdict stayed; labels count their failures."""
+    random = Random(1)
+
+    def runs(level: float, failures: float) -> MeasuredRun:
+        return a_run(
+            *(
+                a_scenario(
+                    f"s{i}",
+                    [
+                        held(helpfulness=level + random.uniform(-0.3, 0.3), agent_behavior_failure=failures)
+                        for _ in range(3)
+                    ],
+                )
+                for i in range(12)
+            )
+        )
+
+    found = compare_measured_runs(runs(4.2, 0.5), runs(3.4, 0.0))
+    rows = {row.name: row for row in found.overall}
+    assert rows["helpfulness"].change is Change.REGRESSED
+    assert rows["agent_behavior_failure"].change is Change.IMPROVED
+    assert rows["pass rate"].change is Change.UNCHANGED
+    assert found.overall_regressions == ("helpfulness",)
+    low, high = rows["helpfulness"].low, rows["helpfulness"].high
+    assert low is not None
+    assert high is not None
+    assert low < rows["helpfulness"].difference < high < 0
+
+
+def test_chance_is_rarely_a_regression() -> None:
+    """Agents that pass at random, the same before and after, regress in few comparisons."""
+    random, false = Random(5), 0
+    for _ in range(40):
+        rates = [random.uniform(0.5, 1.0) for _ in range(12)]
+        base, new = (
+            a_run(
+                *(
+                    a_scenario(f"s{i}", [held(random.random() < p) for _ in range(3)])
+                    for i, p in enumerate(rates)
+                )
+            )
+            for _ in range(2)
+        )
+        false += compare_measured_runs(base, new).regressed
+    assert false <= 4
+
+
+def test_new_gone_and_not_run() -> None:
+    """What only one run has is new or gone; where the other ended early, or its file broke, nobody knows."""
+    both, old, added = times(1, 1, "both"), times(1, 1, "old", file="b.sim.py"), times(1, 1, "added")
+    assert changes(a_run(both, old), a_run(both, added)) == {
+        "both": Change.UNCHANGED,
+        "added": Change.NEW,
+        "old": Change.GONE,
+    }
+    assert changes(a_run(both, old), a_run(both, stopped="interrupted"))["old"] is Change.NOT_COMPARED
+    assert changes(a_run(both, stopped="killed"), a_run(both, added))["added"] is Change.NOT_COMPARED
+    broken = a_scenario("b.sim.py", [], Status.ERRORED, file="b.sim.py")
+    found = compare_measured_runs(a_run(both, old), a_run(both, broken))
+    assert [each.why for each in found.of(Change.NOT_COMPARED)] == ["its file did not load in the new run"]
+    assert not found.regressed
+    assert "1 not compared" in text(found)
+
+
+def test_what_was_not_selected() -> None:
+    """What a part of a run had not selected is neither new nor gone: it is left out, and counted."""
+    whole, part = a_run(times(1, 1, "one"), times(1, 1, "two")), a_run(times(1, 1, "one"), partial=True)
+    for base, new in ((whole, part), (part, whole)):
+        found = compare_measured_runs(base, new)
+        assert [each.pair.shown.name for each in found.scenarios] == ["one"]
+        assert found.notes == ("1 scenario not selected in both runs: left out",)
+
+
+def test_no_conversations() -> None:
+    """A verdict without a conversation is compared with nothing."""
+    found = compare_measured_runs(a_run(times(0, 0)), a_run(times(1, 1)))
+    assert [each.why for each in found.scenarios] == ["no conversation in the base run"]
+
+
+def test_pairs() -> None:
+    """Scenarios pair by name and agent; one agent may have another name, and a name twice pairs by file."""
+    one = compare_measured_runs(a_run(times(1, 1)), a_run(times(1, 1, agent="v2"), agents=("v2",)))
+    assert [each.change for each in one.scenarios] == [Change.UNCHANGED]
+    assert one.notes == ("agents: shop, now v2",)
+    twice = a_run(times(1, 1, scripted=True), times(1, 0, file="b.sim.py", scripted=True))
+    worse = a_run(times(1, 0, file="b.sim.py", scripted=True), times(1, 0, scripted=True))
+    found = {each.pair.shown.file: each.change for each in compare_measured_runs(twice, worse).scenarios}
+    assert found == {"a.sim.py": Change.REGRESSED, "b.sim.py": Change.UNCHANGED}
+    several = a_run(times(1, 1, scripted=True), times(1, 0, agent="v2", scripted=True), agents=("shop", "v2"))
+    between = compare_measured_runs(of_agent(several, "shop"), of_agent(several, "v2"))
+    assert between.regressed
+    assert between.base.label == "shop"
+
+
+def test_nothing_in_common() -> None:
+    """Runs of other scenarios are not compared: the message names what both have."""
+    with pytest.raises(UsageError, match="no scenario is in both runs; r has 'books', r has 'pays'"):
+        compare_measured_runs(a_run(times(1, 1)), a_run(times(1, 1, "pays")))
+
+
+def test_conditions() -> None:
+    """What else was not the same is said: versions, models, agents, conversations, an early end."""
+    base = a_run(times(3, 3), models={"judge": "a/old"})
+    new = a_run(times(4, 4), version="2", models={"judge": "a/new"}, stopped="--fail-fast")
+    assert compare_measured_runs(base, new).notes == (
+        "the new run ended early (--fail-fast): what had finished is compared",
+        "Agentest: 1, now 2; judges may have been asked in other words",
+        "model of the judge: a/old, now a/new",
+        "conversations: other numbers in 1 scenario, 3 and now 4 in 'books'",
+    )
+
+
+def test_what_is_measured() -> None:
+    """A conversation that errored is neither passed nor failed; a script is known by how it ended."""
+    conversations = [
+        builders.conversation_result(
+            held=replace(builders.conversation("c1", [builders.turn()]), ending=Ending.SCRIPT)
+        ),
+        builders.failing_conversation("c2"),
+        replace(builders.conversation_result(held=builders.conversation("c3")), invalid="rude"),
+    ]
+    found = measure_scenario(builders.scenario_result("books", conversations))
+    assert [each.passed for each in found.conversations] == [True, False, None]
+    assert (found.passed, found.known, found.scripted) == (1, 2, True)
+    run = builders.run_result(builders.scenario_result("books", conversations))
+    assert measure_run(run, "r", [found]).scenarios == (found,)
+
+
+def text(comparison: Comparison) -> str:
+    out = StringIO()
+    print_text(comparison, open_console({"NO_COLOR": "1"}, out))
+    return out.getvalue()
+
+
+def test_forms() -> None:
+    """Text has regressions and counts last, Markdown first and harmless; JSON has all, unchanged ones too."""
+    hostile = "| <b> `x`\n::error::"
+    base = a_run(times(1, 1, hostile, scripted=True), times(1, 1, "same"), times(1, 1, "old"))
+    found = compare_measured_runs(base, a_run(times(1, 0, hostile, scripted=True), times(1, 1, "same")))
+    shown = text(found).splitlines()
+    assert shown[-1] == "1 regressed, 1 gone, 1 unchanged"
+    assert shown.index("Gone") < shown.index("Regressed")
+    markdown = as_markdown(found)
+    assert markdown.startswith("## ❌ Agentest, compared: 1 regressed, 1 gone, 1 unchanged\n")
+    assert markdown.index("regressed |") < markdown.index("gone |")
+    assert "<b>" not in markdown
+    document = json.loads(as_json(found))
+    assert [each["change"] for each in document["scenarios"]] == ["regressed", "unchanged", "gone"]
+    assert document["counts"]["notCompared"] == 0
+    assert document["scenarios"][2]["new"] is None
+    Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator(SCHEMA).validate(document)

@@ -1,0 +1,424 @@
+"""What a whole conversation must hold: what is said, the mocks' state, and the function asked at the end."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import anyio
+import pytest
+from builders import conversation as held
+from builders import failure, tool_call, turn
+from dirty_equals import IsStr
+
+from agentest.domain.results import CheckResult
+from agentest.domain.transcript import Conversation
+from agentest.judging.conversation_checks import check_conversation
+from agentest.judging.reply_checks import check_turn_sayings
+from agentest.mocks.resolver import copy_initial_state, end_state
+from agentest.scenarios.definition import scenario
+from agentest.scenarios.expectations import parse_expect
+from agentest.scenarios.matchers.numbers import approx, number
+from agentest.scenarios.matchers.values import absent, one_of, optional, text
+from agentest.scenarios.options import parse_state
+
+REPLIES = ("Hello! What can I do?", "That is $1,234.00 for Order 17.", "Refunded. Anything else?")
+
+
+def conversation(*replies: str, **more: Any) -> Conversation:
+    turns = [turn(n, f"user {n}", reply) for n, reply in enumerate(replies or REPLIES)]
+    return replace(held(turns=turns), **more)
+
+
+def checks(of: Conversation | None = None, timeout_s: float = 60.0, **options: Any) -> list[CheckResult]:
+    made = scenario("s", goal="g", **options)
+    return list(anyio.run(check_conversation, made, of or conversation(), timeout_s))
+
+
+def said(**expect: Any) -> CheckResult:
+    (found,) = checks(expect=expect)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "turn_index"),
+    [
+        ("Refunded", 2),
+        ("refunded", None),
+        ("e", 0),
+        (text("refunded", ignore_case=True), 2),
+        (text("ORDER17", ignore_case=True, ignore_space=True), 1),
+        (text("order"), None),
+        (number(1234), 1),
+        (number("1,234.00"), 1),
+        (number(17), 1),
+        (number(234), None),
+        (approx(1200, abs=50), 1),
+        (number(approx(1200, abs=5)), None),
+        (re.compile(r"Order \d+"), 1),
+        (re.compile(r"^\d+$"), None),
+        (one_of("nothing", number(5), re.compile("^Refund")), 2),
+        (one_of("nothing", number(5)), None),
+        (IsStr(regex="Hello.*"), 0),
+        (lambda reply: "Order" in reply, 1),
+        (lambda reply, turn: turn.turn_index == 2 and reply.startswith("R"), 2),
+        (lambda conversation: len(conversation.replies) == 3, 0),
+        (lambda turn, conversation: turn.agent_message == conversation.replies[-1], 2),
+        (str.isdigit, None),
+    ],
+)
+def test_what_is_said(wanted: Any, turn_index: int | None) -> None:
+    """`says` holds where any reply says it, `never_says` where none does; the turn that decides is told."""
+    positive, negative = said(says=wanted), said(never_says=wanted)
+    assert (positive.check, negative.check) == ("says", "never_says")
+    assert (positive.error, negative.error) == (None, None)
+    assert positive.passed is (turn_index is not None)
+    assert negative.passed is not positive.passed
+    assert positive.turn_index == negative.turn_index == turn_index
+
+
+@pytest.mark.parametrize(
+    ("in_turn", "says", "never"),
+    [
+        (0, False, True),
+        (2, True, False),
+        (-1, True, False),
+        (-3, False, True),
+        (5, False, True),
+        (-4, False, True),
+    ],
+)
+def test_in_turn(in_turn: int, says: bool, never: bool) -> None:
+    """`in_turn` looks at one reply, from the first or the last; what was not held says nothing."""
+    assert said(says="Refunded", in_turn=in_turn).passed is says
+    assert said(never_says="Refunded", in_turn=in_turn).passed is never
+
+
+def test_what_is_said_of_it() -> None:
+    """A result says what was looked for, where, and what was there."""
+    found = checks(
+        expect=[
+            {"says": [text("REFUND"), "Refunded"]},
+            {"says": "x", "in_turn": 1},
+            {"says": "x", "in_turn": 7},
+            {"says": "x", "in_turn": -1},
+            {"never_says": re.compile(r"\$[\d,]+")},
+        ]
+    )
+    assert [each.reason for each in found] == [
+        "expected text('REFUND') in a reply; none of 3 replies has it",
+        "expected 'Refunded' in a reply; the reply of turn 2 has it",
+        "expected 'x' in the reply of turn 1; the reply was 'That is $1,234.00 for Order 17.'",
+        "expected 'x' in the reply of turn 7, but the conversation has 3 turns",
+        "expected 'x' in the last reply; the reply was 'Refunded. Anything else?'",
+        "expected no re.compile('\\\\$[\\\\d,]+') in any reply, but the reply of turn 1 has it: "
+        "'$1,234'; the reply was 'That is $1,234.00 for Order 17.'",
+    ]
+    long = conversation("no " * 200 + "Credit Card 12" + " no" * 200)
+    for never in (
+        "Credit Card",
+        re.compile("card", re.I),
+        text("CREDITCARD", ignore_case=True, ignore_space=True),
+        one_of("nothing", re.compile("[0-9]+")),
+    ):
+        (found_late,) = checks(long, expect={"never_says": never})
+        assert "Credit Card 12" in str(found_late.reply)
+
+
+def test_a_function_holds_for_a_reply() -> None:
+    """A function is no part of a reply, and is not spoken of as one."""
+    found = checks(
+        expect=[
+            {"says": str.isupper},
+            {"says": str.isupper, "in_turn": 1},
+            {"never_says": str.strip},
+            {"never_says": str.strip, "in_turn": -1},
+        ]
+    )
+    assert [each.summary for each in found] == [
+        "expected <predicate isupper> to hold for a reply; it holds for none of 3 replies",
+        "expected <predicate isupper> to hold for the reply of turn 1",
+        "expected <predicate strip> not to hold for any reply, but it holds for the reply of turn 0",
+        "expected <predicate strip> not to hold for the last reply, but it holds for the reply of turn 2",
+    ]
+
+
+def test_the_part_that_was_said() -> None:
+    """What broke a `never_says` is shown as it was said, where it is not written in the same way."""
+    said_to = conversation("Your ﬁne CREDIT  card: 1234.")
+    for never, part in (
+        (re.compile(r"\d+"), "'1234'"),
+        (re.compile("c.*t", re.I), "'CREDIT'"),
+        (text("credit card", ignore_case=True, ignore_space=True), "'CREDIT  card'"),
+        (one_of("no", text("FINE", ignore_case=True)), "'ﬁne'"),
+    ):
+        (found,) = checks(said_to, expect={"never_says": never})
+        assert f"has it: {part}; the reply was" in found.reason
+    (plain,) = checks(said_to, expect={"never_says": "1234"})
+    assert "has it; the reply was" in plain.reason
+
+
+def raising(reply: str) -> bool:
+    return bool({}[reply])
+
+
+def test_a_predicate_that_raises() -> None:
+    """What cannot be told is errored with the predicate's line; another reply may decide all the same."""
+    for result in (said(says=raising), said(never_says=one_of("nothing", raising))):
+        assert not result.passed
+        assert "<predicate raising> raised KeyError" in str(result.error)
+        assert "(test_whole.py:" in str(result.error)
+    assert said(says=one_of(raising, "Refunded")).passed
+    assert said(says=lambda reply: reply == REPLIES[2] or {}[reply]).passed
+    never = said(never_says=one_of(raising, "Refunded"))
+    assert (never.passed, never.error, never.turn_index) == (False, None, 2)
+
+
+def test_a_predicate_that_hangs() -> None:
+    """A function that never answers is errored in time; the others are told."""
+    hang = threading.Event()
+    found = checks(expect={"says": [lambda reply: hang.wait(), "Refunded"]}, timeout_s=0.05)
+    assert [each.passed for each in found] == [False, True]
+    assert "gave no answer within 0.05 s" in str(found[0].error)
+    hang.set()
+
+
+def test_in_a_turns_expect() -> None:
+    """The same words in a turn's `expect` are about its reply; functions know the conversation up to it."""
+    expect = parse_expect(
+        {
+            "says": [number(17), lambda conversation: len(conversation.replies) == 2],
+            "never_says": ["Hello", lambda turn: turn.turn_index != 1],
+        }
+    )
+    found = anyio.run(check_turn_sayings, expect.sayings, conversation().turns[:2])
+    assert [each.passed for each in found] == [True] * 4
+    (failed,) = anyio.run(check_turn_sayings, parse_expect({"says": "x"}).sayings, conversation().turns[:1])
+    assert (failed.passed, failed.turn_index) == (False, None)
+    assert failed.reason.endswith("the reply was 'Hello! What can I do?'")
+
+
+def test_a_conversation_that_broke_off() -> None:
+    """What was said and never must be counts; nothing else is known, and the failure says so."""
+    broken = conversation(failure=failure(), live_state={"n": 1})
+    found = checks(
+        broken,
+        expect=[
+            {"says": "never"},
+            {"never_says": ["Refunded", "x", raising]},
+            {"never_says": "Refunded", "in_turn": -1},
+        ],
+        final_state={"n": 2},
+        check=lambda conversation: False,
+    )
+    assert [(each.check, each.passed, each.turn_index) for each in found] == [("never_says", False, 2)]
+    assert checks(conversation(shortened=True), expect={"never_says": "Refunded"}) == []
+
+
+STATE = {"orders": {"17": {"status": "refunded", "amount": 5.0}}, "n": 1, "when": date(2024, 5, 1)}
+
+
+def ended(state: Any, begun: Any = None) -> Conversation:
+    end = end_state(state, begun)
+    return conversation(mock_state=end.told, inexact_state=end.inexact, live_state=end.live)
+
+
+def stored(of: Conversation) -> Conversation:
+    """As it is when it is read back."""
+    return replace(of, live_state=None)
+
+
+@pytest.mark.parametrize(
+    ("expected", "holds"),
+    [
+        ({"n": 1}, [True]),
+        ({"n": one_of(1, 2), "gone": absent, "other": optional(3)}, [True, True, True]),
+        ({"n": absent}, [False]),
+        ({"orders": {"17": {"status": "refunded", "amount": number("5"), "note": absent}}}, [True]),
+        ({"orders": {"17": {"status": "refunded"}}}, [False]),  # below the top as arguments: all keys
+        ({"orders.17.status": "refunded", "orders.17.amount": number("5"), "orders.18": absent}, [True] * 3),
+        ({"orders.17.status": "open"}, [False]),
+        ({"when": date(2024, 5, 1)}, [True]),
+        ({"n": lambda n: n > 5, "orders": lambda orders: len(orders) == 1}, [False, True]),
+    ],
+)
+def test_final_state(expected: dict[str, Any], holds: list[bool]) -> None:
+    """Each key that is given is compared with the mocks' state as it was at the end."""
+    found = checks(ended(STATE), final_state=expected)
+    assert [each.passed for each in found] == holds
+    assert {each.check for each in found} == {"final_state"}
+    assert not any(each.error for each in found)
+
+
+def test_a_state_that_is_not_exactly_known() -> None:
+    """Judged again, a value that was no JSON tells nothing; nor does a state that was not kept."""
+    again = stored(ended(STATE))
+    assert again.mock_state == {**STATE, "when": "2024-05-01"}
+    assert again.inexact_state == ("when",)
+    known, unknown = checks(again, final_state={"n": 1, "when": "2024-05-01"})
+    assert known.passed
+    assert "of when in the mocks' state no more than a form in JSON was kept" in str(unknown.error)
+    paths, of_date = checks(again, final_state={"orders.17.status": "refunded", "when.year": 2024})
+    assert paths.passed
+    assert "of when.year in the mocks' state" in str(of_date.error)
+    (none,) = checks(conversation(), final_state={"n": 1})
+    assert "the state of the mocks was not kept" in str(none.error)
+    (inexact,) = checks(again, check=lambda conversation, state: None)
+    assert "no more than a form" in str(inexact.error)
+    (of_transcript,) = checks(again, check=lambda conversation: None)
+    assert of_transcript.passed
+
+
+async def async_check(conversation: Conversation, state: Any) -> str | None:
+    return None if state["n"] == 1 else f"n is {state['n']}"
+
+
+def asserts(conversation: Conversation, state: dict[str, Any]) -> None:
+    total = state["n"] + 3
+    assert total == 5
+
+
+def leaves(conversation: Any) -> None:
+    raise SystemExit(3)
+
+
+def changes(conversation: Conversation, state: dict[str, Any]) -> None:
+    state.clear()
+    conversation.tool_calls[0].args["date"] = "never"
+    assert not state
+
+
+def generates(conversation: Conversation) -> Any:
+    yield "not asked"
+
+
+@pytest.mark.parametrize(
+    ("check", "passed", "summary"),
+    [
+        (lambda conversation: None, True, "holds"),
+        (lambda conversation: True, True, "holds"),
+        (lambda conversation, state: state["n"] == 1, True, "holds"),
+        (lambda state: state["n"] == 1, True, "holds"),
+        (lambda c, s: s["n"] == 2, False, "returned False (test_whole.py:"),
+        (lambda conversation: f"{len(conversation.replies)} replies", False, "3 replies"),
+        (async_check, True, "holds"),
+        (asserts, False, "assert "),
+        (lambda c: len(c.calls("check_availability")) == 1 and not c.calls("x"), True, "holds"),
+        (changes, True, "holds"),
+    ],
+)
+def test_what_a_check_says(check: Callable[..., Any], passed: bool, summary: str) -> None:
+    """A check holds that returns nothing or True; a text, False and an AssertionError say why it does not."""
+    of = ended(STATE)
+    turns = (replace(of.turns[0], tool_calls=(tool_call(),)), *of.turns[1:])
+    of = replace(of, turns=turns)
+    (found,) = checks(of, check=check)
+    assert (found.check, found.passed, found.error) == ("check", passed, None)
+    assert found.summary.startswith(summary)
+    assert of.tool_calls[0].args == {"date": "Tuesday"}
+    assert of.mock_state
+    assert of.mock_state["n"] == 1
+
+
+@pytest.mark.parametrize(
+    ("check", "error"),
+    [
+        (lambda conversation, state: state["gone"], "it raised KeyError: 'gone' (test_whole.py:"),
+        (leaves, "it raised SystemExit: 3 (test_whole.py:"),
+        (lambda conversation: 5, "it returned 5, which says nothing; return None where all is well"),
+        (lambda conversation: "", "it returned '', which says nothing"),
+        (generates, "it returned <generator object"),
+        (lambda conversation: conversation.__class__(), "it raised TypeError"),
+        (lambda conversation: setattr(conversation, "turns", ()), "it raised FrozenInstanceError"),
+    ],
+)
+def test_a_check_that_does_not_answer(check: Callable[..., Any], error: str) -> None:
+    """Whatever else a check does says nothing of the agent: it is errored, with file and line."""
+    (found,) = checks(ended(STATE), check=check)
+    assert not found.passed
+    assert str(found.error).startswith(error)
+    assert "(test_whole.py:" in str(found.error)
+    assert found.summary == f"could not be told: {found.error}"
+
+
+def test_a_check_that_never_returns() -> None:
+    """A check has a time limit, be it plain or async."""
+    hang = threading.Event()
+    for check in (lambda conversation: hang.wait(), lambda conversation: anyio.sleep_forever()):
+        (found,) = checks(check=check, timeout_s=0.05)
+        assert str(found.error).startswith("it gave no answer within 0.05 s (test_whole.py:")
+    hang.set()
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.orders = {"17": "open"}
+        self.lock = threading.Lock()
+
+
+def test_what_is_kept_of_a_state() -> None:
+    """What JSON has no form for is told in words, without addresses; what was said of it is a copy's."""
+    state: dict[str, Any] = {"shop": Shop(), "list": [1], "nan": float("nan"), 5: {"a"}, "pair": (1, 2)}
+    state["self"] = state
+    end = end_state(state, None)
+    state["list"].append(2)
+    assert end.live["list"] == [1]
+    assert end.live["shop"] is state["shop"]  # a lock has no copy
+    assert end.told == {
+        "shop": {"orders": {"17": "open"}, "lock": "<unlocked _thread.lock object>"},
+        "list": [1],
+        "nan": "nan",
+        "5": ["a"],
+        "pair": [1, 2],
+        "self": end.told["self"],
+    }
+    assert set(end.inexact) == {"shop", "nan", "5", "pair", "self"}
+
+
+@pytest.mark.parametrize("parsed", [True, False], ids=["parsed", "plain"])
+def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
+    """A state of megabytes is the same in hundreds of conversations: the rest is counted."""
+    orders = {str(n): {"status": "open", "text": "x" * 300} for n in range(3000)}
+    whole: dict[str, Any] = {"orders": orders, "n": 1, "free": {1, 2}, "old": {"a": 1}}
+    begun = parse_state(whole) if parsed else whole
+    state = copy_initial_state(begun)
+    state["orders"]["17"]["status"] = "refunded"
+    del state["orders"]["18"]
+    state["old"] = {"a": 1, "b": (1, 2)}
+    end = end_state(state, begun)
+    assert end.live == state
+    assert end.told == {
+        "orders": {
+            "17": {"status": "refunded", "…": "(1 more, as at the beginning)"},
+            "…": "(2998 more, as at the beginning; gone: 18)",
+        },
+        "old": {"b": [1, 2], "…": "(1 more, as at the beginning)"},
+        "…": "(2 more, as at the beginning)",
+    }
+    again = conversation(mock_state=end.told, inexact_state=end.inexact)
+    paths = {"orders.17.status": "refunded", "far.off": 1}
+    (untold,) = checks(again, final_state={"n": 1, "gone": absent, **paths, "free": {1, 2}, "old": 5})
+    assert "of n, gone, orders.17.status, far.off, free, old in the mocks' state" in str(untold.error)
+
+
+def test_a_large_state_that_contains_itself() -> None:
+    """What has no form is told in words, however large: nothing is lost by its size."""
+    begun = parse_state({"pad": ["x" * 90 + str(n) for n in range(9000)], "n": [1]})
+    state = copy_initial_state(begun)
+    state["self"] = state
+    end = end_state(state, begun)
+    assert end.live["n"] == [1]
+    assert end.live["self"]["n"] == [1]
+    assert "self" in end.inexact
+
+
+def test_a_number_that_python_does_not_write_is_told_in_words() -> None:
+    """A whole number of more than 4,300 digits in a state ends no run: its size is told."""
+    end = end_state({"n": 10**5000, "m": [10**5000], "k": 10**1000}, None)
+    assert end.told == {"n": "(an int of 16,610 bits)", "m": ["(an int of 16,610 bits)"], "k": 10**1000}
+    assert set(end.inexact) == {"n", "m"}
+    assert end.live["n"] == 10**5000

@@ -1,0 +1,341 @@
+"""OpenAPI documents: what is read of them, and what is said of those with errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_documents import ORDER, SHOP, answers, api_of, document, operation, parameter, written
+
+from agentest.mock_servers.rest.operations import Operation
+from agentest.mock_servers.rest.request_reader import Routes, ToolHttpRequest, read_request
+from agentest.mock_servers.rest.server import ToolHttpResponse, misfits
+from agentest.support.errors import ConfigError
+
+YAML = """\
+openapi: 3.0.3
+info: {title: shop, version: 2026-01-01}
+paths:
+  /orders/{id}:
+    get:
+      operationId: get_order
+      parameters:
+        - {name: id, in: path, required: true, schema: {type: integer}}
+        - {name: status, in: query, schema: {type: string, enum: [on, no]}}
+      responses:
+        200: {description: ok}
+"""
+
+
+def one(folder: Path, value: Any, name: str = "shop.json") -> Operation:
+    return api_of(folder, value, name).operations[0]
+
+
+def body_problems(one: Operation, body: str) -> str | None:
+    asked = ToolHttpRequest(
+        query=(), headers={"content-type": "application/json"}, body=body.encode(), values={}
+    )
+    return read_request(one, asked, frozenset()).problem
+
+
+def test_yaml_is_read_as_openapi_wants_it(tmp_path: Path) -> None:
+    """A status is a text, `on` and `no` are no booleans, and a date is no date."""
+    operation = one(tmp_path, YAML, "shop.yaml")
+    assert operation.tool == "get_order"
+    assert list(operation.answers) == ["200"]
+    fits = ToolHttpRequest(query=[("status", "no")], headers={}, body=b"", values={"id": "3"})
+    read = read_request(operation, fits, frozenset())
+    assert (read.arguments, read.problem) == ({"id": 3, "status": "no"}, None)
+
+
+def test_references_lead_to_files_beside_it_and_to_themselves(tmp_path: Path) -> None:
+    """Schemas, parameters and whole paths may stand in other files; a schema may contain itself."""
+    tree = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string"},
+            "children": {"type": "array", "items": {"$ref": "#/Tree"}},
+        },
+    }
+    written(tmp_path, {"Tree": tree, "Id": parameter("id", "path", "integer")}, "my models/all.json")
+    path = {
+        "parameters": [{"$ref": "all.json#/Id"}],
+        "put": operation("grow", body={"$ref": "all.json#/Tree"}),
+    }
+    written(tmp_path, path, "my models/path.json")
+    grow = one(tmp_path, document({"/trees/{id}": {"$ref": "my models/path.json"}}))
+    assert [(p.name, p.where) for p in grow.parameters] == [("id", "path")]
+    asked = ToolHttpRequest(
+        query=(), headers={}, body=b'{"name": "a", "children": [{"name": 1}]}', values={"id": "7"}
+    )
+    assert read_request(grow, asked, frozenset()).problem == "body `children[0].name`: is 1, expected string"
+
+
+@pytest.mark.parametrize("version", ["3.0.3", "3.1.0"])
+def test_schemas_of_both_dialects(version: str, tmp_path: Path) -> None:
+    """`nullable` and `exclusiveMinimum: true` are those of 3.0, a list of types is that of 3.1."""
+    old = {"type": "integer", "nullable": True, "minimum": 3, "exclusiveMinimum": True}
+    new = {"type": ["integer", "null"], "exclusiveMinimum": 3}
+    schema = old if version.startswith("3.0") else new
+    buy = one(
+        tmp_path, document({"/": {"post": operation("buy", body={"properties": {"n": schema}})}}, version)
+    )
+    problems = [body_problems(buy, f'{{"n": {n}}}') for n in ("null", "4", "3", '"4"')]
+    assert [bool(problem) for problem in problems] == [False, False, True, True]
+
+
+def test_nullable_references_of_3_0(tmp_path: Path) -> None:
+    """A reference with `nullable` beside it may be null, too."""
+    schema = {"properties": {"order": {"$ref": "#/components/schemas/Order", "nullable": True}}}
+    told = document(
+        {"/": {"post": operation("buy", body=schema)}}, "3.0.0", components={"schemas": {"Order": ORDER}}
+    )
+    buy = one(tmp_path, told)
+    problems = [body_problems(buy, f'{{"order": {order}}}') for order in ("null", '{"item": "tea"}', "{}")]
+    assert [bool(problem) for problem in problems] == [False, False, True]
+
+
+def test_properties_of_one_direction(tmp_path: Path) -> None:
+    """What is `readOnly` need not be in a request, and what is `writeOnly` not in an answer."""
+    user = {
+        "required": ["id", "name", "password"],
+        "properties": {"id": {"readOnly": True}, "name": {}, "password": {"writeOnly": True}},
+    }
+    told = operation("add", body=user, **answers("201", user))
+    add = one(tmp_path, document({"/": {"post": told}}))
+    assert body_problems(add, '{"name": "Ann"}') == "body: lacks `password`"
+    answer = ToolHttpResponse(status=201)
+    assert misfits(add, answer, {"id": 1, "name": "Ann"}) is None
+    assert misfits(add, answer, {"name": "Ann"}) == "body: lacks `id`"
+
+
+SWAGGER = {
+    "swagger": "2.0",
+    "basePath": "/v2",
+    "consumes": ["application/json"],
+    "paths": {
+        "/pets/{id}": {
+            "parameters": [{"$ref": "#/parameters/Id"}],
+            "put": {
+                "operationId": "change",
+                "parameters": [
+                    {"name": "tags", "in": "query", "type": "array", "items": {"type": "integer"}},
+                    {"name": "pet", "in": "body", "required": True, "schema": {"$ref": "#/definitions/Pet"}},
+                ],
+                "responses": {"202": {"description": "", "schema": {"type": "object"}}},
+            },
+            "post": {
+                "operationId": "paint",
+                "parameters": [{"name": "colour", "in": "formData", "type": "string", "required": True}],
+            },
+        }
+    },
+    "parameters": {"Id": {"name": "id", "in": "path", "required": True, "type": "integer"}},
+    "definitions": {
+        "Pet": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+    },
+}
+
+
+def test_swagger_2(tmp_path: Path) -> None:
+    """Its bodies, forms, lists and references are those of OpenAPI 3."""
+    api = api_of(tmp_path, SWAGGER)
+    change, paint = api.operations
+    assert api.bases == ("/v2",)
+    asked = ToolHttpRequest(query=[("tags", "1,2")], headers={}, body=b'{"name": "Rex"}', values={"id": "7"})
+    read = read_request(change, asked, frozenset())
+    assert (read.arguments, read.problem) == ({"id": 7, "tags": [1, 2], "name": "Rex"}, None)
+    assert list(change.answers["202"].kinds) == ["application/json"]
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    painted = read_request(
+        paint, ToolHttpRequest(query=(), headers=form, body=b"colour=red", values={"id": "7"}), frozenset()
+    )
+    assert painted.arguments == {"id": 7, "colour": "red"}
+    assert body_problems(change, "{}") == "path `id`: is missing; body: lacks `name`"
+
+
+NAMES = {
+    "get /orders/{id}": "get_orders_by_id",
+    "get /orders/{id}/items.json": "get_orders_by_id_items_json",
+    "post /": "post_root",
+    "delete /a-b/{x}{y}": "delete_a_b_by_x_by_y",
+}
+
+
+@pytest.mark.parametrize("asked", NAMES)
+def test_names_of_operations_without_an_id(asked: str, tmp_path: Path) -> None:
+    """Method and path make a name."""
+    method, path = asked.split()
+    inside = [name.partition("}")[0] for name in path.split("{")[1:]]
+    told = operation(None, *(parameter(name, "path") for name in inside))
+    assert one(tmp_path, document({path: {method: told}})).tool == NAMES[asked]
+
+
+def test_names_that_fastapi_makes(tmp_path: Path) -> None:
+    """Mocks and trajectories may call the operation by its function's name, where no other has it."""
+    order = operation("get_order_orders__id__get", parameter("id", "path"))
+    api = api_of(tmp_path, document({"/orders/{id}": {"get": order}}))
+    for mocks, name in (
+        ([], order["operationId"]),
+        (["get_order"], "get_order"),
+        (["x"], order["operationId"]),
+    ):
+        assert [each.tool for each in api.named_as(mocks).operations] == [name]
+    both = api.named_as(["get_order", order["operationId"]])
+    assert both.operations[0].tool == order["operationId"]
+    for mocks, spoken, name in (
+        ([], ["get_order"], "get_order"),
+        ([], ["get_order", order["operationId"]], order["operationId"]),
+        ([order["operationId"]], ["get_order"], order["operationId"]),
+        (["get_order"], [order["operationId"]], "get_order"),
+    ):
+        assert [each.tool for each in api.named_as(mocks, spoken).operations] == [name]
+
+
+def with_operation(**more: Any) -> dict[str, Any]:
+    return document({"/orders": {"get": {"operationId": "list", **more}}})
+
+
+def with_schema(schema: Any) -> dict[str, Any]:
+    return with_operation(parameters=[parameter("a", kind=schema)])
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no document": ("Order tea\n", "shop.yaml: is no OpenAPI document: expected the key `openapi`"),
+    "empty": ("# nothing\n", "shop.yaml: is empty"),
+    "another format": ({"asyncapi": "2.0"}, "found keys asyncapi"),
+    "a new version": ({"openapi": "4.0"}, "OpenAPI 4.0 is not known"),
+    "broken YAML": ("openapi: 3.1.0\npaths: [\n", "shop.yaml:3: the YAML does not parse"),
+    "a tag": ("openapi: !include x\n", "shop.yaml:1: the YAML does not parse: could not determine"),
+    "a key twice": (
+        "openapi: 3.1.0\npaths:\n  /a: {}\n  /a: {}\n",
+        "shop.yaml:4: the key '/a' is given twice",
+    ),
+    "itself inside": ("openapi: 3.1.0\npaths: &a {b: *a}\n", "contains itself"),
+    "no operation": (document({}), "has no operation"),
+    "no paths": ({"openapi": "3.0.0"}, "the key `paths` is missing"),
+    "a path without slash": (document({"orders": {}}), "the path 'orders' does not begin with `/`"),
+    "paths as a list": (document({}) | {"paths": []}, "paths: expected keys and values, found list"),
+    "an operation as text": (document({"/a": {"get": "x"}}), "expected an operation, found str"),
+    "an unknown reference": (
+        with_schema({"$ref": "#/components/schemas/Ordr"}) | {"components": {"schemas": {"Order": ORDER}}},
+        "`$ref` '#/components/schemas/Ordr' leads nowhere: there is no 'Ordr'; did you mean `Order`?",
+    ),
+    "a missing file": (
+        with_schema({"$ref": "shup.yaml#/A"}),
+        "there is no such file; did you mean shop.yaml?",
+    ),
+    "a reference to the network": (
+        with_schema({"$ref": "https://x.example/a"}),
+        "documents are never fetched",
+    ),
+    "a reference by name": (
+        with_schema({"$ref": "#order"}),
+        "expected a path like #/components/schemas/Order",
+    ),
+    "a circle of references": (
+        with_schema({"$ref": "#/components/schemas/A"})
+        | {"components": {"schemas": {"A": {"$ref": "#/components/schemas/A"}}}},
+        "leads back to itself",
+    ),
+    "one id twice": (
+        document({"/a": {"get": operation("list")}, "/b": {"post": operation("list")}}),
+        "paths./b.post.operationId: 'list' is the id of GET /a, too",
+    ),
+    "an id that is no text": (with_operation(operationId=3), "expected a text, found 3"),
+    "a parameter without a name": (
+        with_operation(parameters=[{"in": "query"}]),
+        "a parameter needs a `name`",
+    ),
+    "a parameter nowhere": (
+        with_operation(parameters=[{"name": "a", "in": "body"}]),
+        "`in` is 'body', expected",
+    ),
+    "an unknown style": (
+        with_operation(parameters=[parameter("a", style="tabs")]),
+        "there is no style 'tabs'",
+    ),
+    "a path without its parameter": (
+        document({"/orders/{id}": {"get": operation("a")}}),
+        "the path has {id}, and no parameter `id` with `in: path`",
+    ),
+    "parameters as keys": (with_operation(parameters={"a": 1}), "parameters: expected a list, found dict"),
+    "a body without content": (with_operation(requestBody={}), "a body needs `content`"),
+    "an unknown type": (
+        with_schema({"type": "strnig"}),
+        "parameters[0].schema.type: there is no type 'strnig'",
+    ),
+    "a deep unknown type": (with_schema({"anyOf": [{"items": {"type": "int"}}]}), "there is no type 'int'"),
+    "a required flag": (with_schema({"required": True}), "required: expected a list, found bool"),
+    "a minimum as text": (with_schema({"minimum": "3"}), "minimum: expected a number, found '3'"),
+    "a schema as list": (with_schema({"properties": {"a": []}}), "expected a schema, found list"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_documents_with_errors(what: str, tmp_path: Path) -> None:
+    """One message says the file, the place in it, and what is wrong there."""
+    value, expected = BAD[what]
+    with pytest.raises(ConfigError) as caught:
+        api_of(tmp_path, value, "shop.yaml")
+    assert expected in str(caught.value)
+    assert "shop.yaml" in str(caught.value)
+
+
+def test_an_error_has_its_line(tmp_path: Path) -> None:
+    """The line is that of the key, in YAML and in JSON."""
+    with pytest.raises(ConfigError, match=r"shop.yaml:8: paths./orders/\{id\}.get.parameters\[0\]"):
+        api_of(tmp_path, YAML.replace("in: path", "in: pth"), "shop.yaml")
+    with pytest.raises(ConfigError, match=r"shop.json:\d+: paths./b.get.operationId"):
+        api_of(tmp_path, document({"/a": {"get": operation("x")}, "/b": {"get": operation("x")}}))
+
+
+ROUTES = {
+    "/orders/mine": ("mine", {}),
+    "/orders/7": ("get", {"id": "7"}),
+    "/v1/orders/7": ("get", {"id": "7"}),
+    "/orders/a%2Fb%20c": ("get", {"id": "a/b c"}),
+    "/orders/7/": ("get", {"id": "7"}),
+    "//orders//7": ("get", {"id": "7"}),
+    "/orders/7.json": ("json", {"id": "7"}),
+    "/c/0123456789abcdef01234567/orders/7": ("get", {"id": "7"}),
+    "/c/agentest-1/v1/orders/7": ("get", {"id": "7"}),
+    "/c/7": ("card", {"id": "7"}),
+    "/orders/": (None, {}),
+    "/order/7": (None, {}),
+}
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_the_most_specific_path_counts(path: str, tmp_path: Path) -> None:
+    """Written-out parts win over parameters; base path, conversation and slashes at the end do not count."""
+    inside = parameter("id", "path")
+    paths = {
+        "/orders/{id}": {"get": operation("get", inside)},
+        "/orders/{id}.json": {"get": operation("json", inside)},
+        "/orders/mine": {"get": operation("mine")},
+        "/c/{id}": {"get": operation("card", inside)},
+    }
+    servers = [{"url": "https://{host}.example/{v}", "variables": {"v": {"default": "v1"}}}]
+    found = Routes(api_of(tmp_path, document(paths, servers=servers))).find("GET", path)
+    assert (found.operation.tool if found.operation else None, dict(found.values)) == ROUTES[path]
+
+
+def test_methods_and_neighbours(tmp_path: Path) -> None:
+    """Where the path is known and the method is not, the methods are told; else what is near."""
+    routes = Routes(api_of(tmp_path, SHOP))
+    assert routes.find("PUT", "/orders/7").methods == ("GET", "DELETE")
+    assert routes.shown("/order").startswith("the nearest path is /orders; there are POST /orders, ")
+
+
+def test_a_document_of_many_operations(tmp_path: Path) -> None:
+    """Each schema is read once, however many operations have it."""
+    item = {f"p{i}": {"type": "string"} for i in range(50)}
+    paths = {
+        f"/a{i}": {"post": operation(f"a{i}", body={"$ref": "#/components/schemas/A"}, **answers("200", {}))}
+        for i in range(300)
+    }
+    api = api_of(tmp_path, document(paths, components={"schemas": {"A": {"properties": item}}}))
+    assert len(api.operations) == 300

@@ -1,0 +1,200 @@
+"""`date`: the date and time that simulated users, judges and `{{date}}` see."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import turn
+from stored import to_json
+
+from agentest import ScenarioError, scenario
+from agentest.adk.formats.set_reader import read_eval_set
+from agentest.authoring.export import Form, export
+from agentest.calibration.label_file import read_labels
+from agentest.calibration.labels import content_id
+from agentest.config.file import load
+from agentest.conversation.user_prompts import user_prompt
+from agentest.judging.judge_input import AgentBackground, background_of, turn_context
+from agentest.judging.questions import SYSTEM
+from agentest.scenarios.discovery import discover_file
+from agentest.scenarios.model import Scenario
+from agentest.support.dates import format_date, mask_moments
+from agentest.support.errors import ConfigError
+from agentest.support.importing import Imports
+from agentest.support.json_text import json_document
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
+
+MAY = "2024-05-15"
+NOON = "2024-05-15T12:00:00+02:00"
+
+
+@pytest.mark.parametrize(
+    ("given", "known"),
+    [
+        (MAY, MAY),
+        ("2024-05-15 12:00", "2024-05-15T12:00:00"),
+        (NOON, NOON),
+        ("2024-05-15T10:00:00Z", "2024-05-15T10:00:00+00:00"),
+        (datetime.date(2024, 5, 15), MAY),
+        (datetime.datetime(2024, 5, 15, 12), "2024-05-15T12:00:00"),
+    ],
+)
+def test_dates_that_are_read(given: Any, known: str) -> None:
+    """A scenario takes ISO 8601 as a text, and Python's own dates."""
+    assert scenario("s", goal="Book.", date=given).date == known
+
+
+@pytest.mark.parametrize(
+    "given", ["15.05.2024", "2024-13-01", "today", "", "2024-W20", "20240515", 20240515, True]
+)
+def test_other_dates_are_refused_with_file_and_key(given: Any, tmp_path: Path) -> None:
+    """Scenario and configuration say which key is wrong, where, and what is expected."""
+    with pytest.raises(
+        ScenarioError, match=r"test_date\.py:\d+: scenario 's': date: expected a date or date-time"
+    ):
+        scenario("s", goal="Book.", date=given)
+    file = tmp_path / "agentest.config.yaml"
+    file.write_text(
+        json.dumps({"agent": {"endpoint": "http://localhost:1"}, "date": given}), encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match=r"(?s)agentest\.config\.yaml.*date.*ISO 8601, like 2024-05-15"):
+        load(file, {})
+
+
+def test_the_configuration_reads_dates_of_yaml(tmp_path: Path) -> None:
+    """YAML makes a date of `2024-05-15`, which is as good as the text."""
+    file = tmp_path / "agentest.config.yaml"
+    for written, known in ((MAY, MAY), ("2024-05-15T12:00:00", "2024-05-15T12:00:00")):
+        file.write_text(f"agent: {{endpoint: 'http://localhost:1'}}\ndate: {written}\n", encoding="utf-8")
+        assert load(file, {}).config.date == known
+
+
+def texts(model: ScriptedModel, role: str) -> list[str]:
+    return [
+        "\n".join(message["content"] for message in request.messages)
+        for request in model.requests
+        if request.key.role == role
+    ]
+
+
+def run(made: Scenario, **config: Any) -> tuple[ScriptedModel, ScriptedAgent]:
+    model = ScriptedModel(user=["Hello"])
+    with ScriptedAgent(["Hi."] * 2) as agent:
+        body = {"when": "{{date}}", "said": "Today is {{date}}."}
+        settings = {"endpoint": agent.endpoint, "body": body}
+        run_scenarios([made], agent=settings, model=model, conversations_per_scenario=1, **config)
+    return model, agent
+
+
+def test_users_judges_and_requests_see_the_date() -> None:
+    """The scenario's date comes before the configuration's, everywhere."""
+    model, agent = run(scenario("s", goal="Book.", date=MAY), date="2001-01-01")
+    assert all(f"For you it is now {MAY} (Wednesday)." in text for text in texts(model, "user"))
+    assert all(f'<data name="date_and_time">\n{MAY} (Wednesday)\n</data>' in t for t in texts(model, "judge"))
+    assert texts(model, "judge")
+    assert "2001" not in "".join([*texts(model, "user"), *texts(model, "judge")])
+    assert {request["when"] for request in agent.requests} == {MAY}
+    assert {request["said"] for request in agent.requests} == {f"Today is {MAY}."}
+
+
+def test_the_configurations_date_is_for_scenarios_without_one() -> None:
+    """Without a date of its own, a scenario has the configuration's."""
+    model, agent = run(scenario("s", goal="Book."), date=NOON)
+    assert all(NOON in text for text in (*texts(model, "user"), *texts(model, "judge")))
+    assert {request["when"] for request in agent.requests} == {NOON}
+
+
+def test_without_a_date_it_is_today() -> None:
+    """`{{date}}` is today, users are told now, and judges when the conversation began."""
+    before = datetime.datetime.now().astimezone().date().isoformat()
+    model, agent = run(scenario("s", goal="Book."))
+    after = datetime.datetime.now().astimezone().date().isoformat()
+    assert {request["when"] for request in agent.requests} <= {before, after}
+    for text in (*texts(model, "user"), *texts(model, "judge")):
+        assert before in text or after in text
+        assert mask_moments(text) != text
+
+
+def test_a_persona_may_name_the_date() -> None:
+    """In `user_prompt_template` the placeholder has the date, which is then told once."""
+    made = scenario("s", goal="Book.", date=MAY, user_prompt_template="It is {{date}}. {{goal}}")
+    assert user_prompt(made).startswith(f"It is {MAY} (Wednesday). Book.")
+    assert user_prompt(made).count(MAY) == 1
+
+
+def test_a_configured_date_is_part_of_a_recorded_question() -> None:
+    """A recording answers on any other day, but for no other configured date."""
+    assert mask_moments(format_date(NOON)) == format_date(NOON)
+    assert mask_moments(format_date(None, NOON)) == mask_moments(
+        format_date(None, "2026-01-01T08:00:00+01:00")
+    )
+
+
+def test_instructions_outrank_the_date() -> None:
+    """Judges are told that a time in the instructions or a tool result counts, not the date beside it."""
+    ranked = [
+        "tool results",
+        "the assistant's instructions",
+        "shown date",
+        "what the user says",
+        "user_knowledge",
+    ]
+    facts = SYSTEM[SYSTEM.index("Known facts are") :]
+    assert sorted(ranked, key=facts.index) == ranked
+    assert "state the current date or time, go by that" in facts
+    assert "long past by the shown date is no fault" in " ".join(facts.split())
+    known = background_of(scenario("s", goal="Book.", date=MAY), AgentBackground(), [turn()])
+    assert f"{MAY} (Wednesday)" in turn_context(known, [turn()])
+
+
+def test_labels_files_keep_the_date(tmp_path: Path) -> None:
+    """A judge is calibrated with the date that it was told in the run."""
+    line = {"type": "conversation", "background": {"goal": "Book.", "date": MAY}, "turns": [
+        {"userMessage": "Hi", "agentMessage": "Ho"},
+    ]}  # fmt: skip
+    file = tmp_path / "labels.jsonl"
+    file.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    [conversation] = read_labels(file).conversations.values()
+    assert conversation.background.date == MAY
+    undated = replace(conversation.background, date="")
+    assert content_id(conversation.background, (), conversation.turns) == conversation.id
+    assert content_id(undated, (), conversation.turns) == "c-90a850167db7"
+
+
+def test_cases_of_evaluation_sets_have_a_date(tmp_path: Path) -> None:
+    """The key `agentest` of a case takes it, and refuses what is no date with its place."""
+    case = {
+        "eval_id": "c",
+        "conversation": [{"user_content": {"parts": [{"text": "Hi"}]}}],
+        "agentest": {"date": MAY},
+    }
+    file = tmp_path / "s.evalset.json"
+    file.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [case]}), encoding="utf-8")
+    [read] = read_eval_set(file).eval_set.eval_cases
+    assert read.agentest is not None
+    assert read.agentest.expectations.date == MAY
+    file.write_text(file.read_text("utf-8").replace(MAY, "May"), encoding="utf-8")
+    with pytest.raises(Exception, match=r"date.*expected a date or date-time"):
+        read_eval_set(file)
+
+
+def test_an_export_keeps_the_date_of_its_scenario(tmp_path: Path) -> None:
+    """What is exported with what its scenario expects takes place on the same day, in both forms."""
+    file = tmp_path / "s.sim.py"
+    file.write_text(
+        "from agentest import scenario\n"
+        f'scenario("s", turns=["Hi"], expect={{"never_says": "no"}}, date="{MAY}")\n',
+        encoding="utf-8",
+    )
+    with ScriptedAgent(["Hello."]) as agent:
+        result = run_scenarios(list(discover_file(file, Imports()).scenarios), agent=agent)
+    (tmp_path / "results.json").write_text(json_document(to_json(result)), encoding="utf-8")
+    forms: tuple[Form, ...] = ("scenario", "evalset")
+    for form in forms:
+        made = export(tmp_path / "results.json", form, expect="scenario", root=tmp_path)
+        assert MAY in made.content.decode()

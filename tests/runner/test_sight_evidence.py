@@ -1,0 +1,270 @@
+"""Calls of an agent whose calls are unseen that were seen all the same: they convict, and never acquit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from jsonschema import validate
+from project import Project
+from pydantic import ValidationError
+
+from agentest import TurnContext, scenario
+from agentest.agents.port import AgentReply
+from agentest.config.agent_types import AGENT_TYPES, advice_for_unseen_calls, ways_to_mock
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.config import Config
+from agentest.conversation.simulated_user import ScriptedUser
+from agentest.conversation.turn_loop import TurnLoop
+from agentest.domain.messages import Message, UserText
+from agentest.domain.results import ReasonKind, ScenarioResult, Status
+from agentest.domain.tool_visibility import Sight
+from agentest.mocks.resolver import MockResolver
+from agentest.testing import run_scenarios
+
+SCHEMA = json.loads(
+    (Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json").read_text()
+)
+UNSEEN = "calls of agent 'agent' cannot be seen"
+
+
+def looks_and_books(messages: Any, ctx: TurnContext) -> str:
+    """Tells of two calls, of which nobody knows whether they are all."""
+    ctx.record_tool("look", {"on": "Tuesday"}, ["9:00"])
+    ctx.record_tool("book", {"at": "9:00"}, {"ok": True})
+    return "Booked."
+
+
+def one(trajectory: dict[str, Any], *, of_turn: bool = False) -> ScenarioResult:
+    turn = {"user_message": "Book it.", "trajectory": trajectory} if of_turn else "Book it."
+    made = scenario("s", turns=[turn], **({} if of_turn else {"trajectory": trajectory}))
+    agent = {"type": "custom", "handler": looks_and_books, "tool_visibility": "unseen"}
+    return run_scenarios([made], agent=agent).scenarios[0]
+
+
+CONVICTED: dict[str, tuple[dict[str, Any], str]] = {
+    "ban": ({"forbidden": ["book"]}, "forbidden calls were made: book"),
+    "limit": ({"max_calls": 1}, "2 calls were made, at most 1 are allowed"),
+    "limit of a tool": (
+        {"max_calls_per_tool": {"look": 0}},
+        "look was called 1 time, at most 0 are allowed",
+    ),
+    "strict": ({"expected": ["look", "pay"]}, "unexpected calls were made: book"),
+    "strict, none expected": ({"expected": []}, "unexpected calls were made: look, book"),
+    "strict, order": (
+        {"expected": ["book", "look"]},
+        "the order is wrong: book (call 2) is not expected after the calls before it",
+    ),
+    "unordered": ({"match_mode": "unordered", "expected": ["look"]}, "unexpected calls were made: book"),
+    "within": ({"match_mode": "within", "expected": ["look"]}, "calls beyond the allowed ones: book"),
+}
+UNDECIDED: dict[str, dict[str, Any]] = {
+    "ban": {"forbidden": ["pay"]},
+    "limit": {"max_calls": 2},
+    "limit of a tool": {"max_calls_per_tool": 1},
+    "strict": {"expected": ["look", "book"]},
+    "strict, more": {"expected": ["find", "look", "find", "book", "pay"]},
+    "unordered": {"match_mode": "unordered", "expected": ["book", "look"]},
+    "within": {"match_mode": "within", "expected": ["look", "book"]},
+    "contains": {"match_mode": "contains", "expected": ["pay"]},
+    "in order": {"match_mode": "in_order", "expected": ["book", "look"]},
+    "of nothing": {"forbidden": [], "max_turns": 1, "max_calls": 9},
+}
+
+
+@pytest.mark.parametrize("of_turn", [False, True], ids=["scenario", "turn"])
+@pytest.mark.parametrize("name", CONVICTED)
+def test_what_was_seen_convicts(name: str, of_turn: bool) -> None:
+    """A ban, a limit or an exact mode that a seen call breaks fails, whatever else the agent did."""
+    trajectory, says = CONVICTED[name]
+    found = one(trajectory, of_turn=of_turn)
+    assert found.verdict.status is Status.FAILED
+    [reason] = found.verdict.reasons
+    assert reason.kind is ReasonKind.TRAJECTORY
+    assert says in reason.message
+    assert "actual: look(on='Tuesday'), book(at='9:00')" in reason.message
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_was_seen_never_acquits(name: str) -> None:
+    """What holds, or fails, by the calls that are missing is errored, and shows those that were seen."""
+    found = one(UNDECIDED[name])
+    assert found.verdict.status is Status.ERRORED
+    [reason] = found.verdict.reasons
+    assert UNSEEN in reason.message
+    assert "actual: look(on='Tuesday'), book(at='9:00')" in reason.message
+
+
+# Answers that tell, though the type does not say so
+
+
+class Telling:
+    """Tells with its answers to all messages but `Hush.` that it tells of its calls."""
+
+    name = "agent"
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        said = messages[-1]
+        return AgentReply("Done.", tells_calls=isinstance(said, UserText) and said.text != "Hush.")
+
+
+def test_a_turn_keeps_what_its_answers_told() -> None:
+    """A turn says whether its answers told of calls, a conversation whether all of its turns did."""
+
+    async def hold(*said: str) -> list[bool]:
+        loop = TurnLoop(
+            "c",
+            "s",
+            Telling(),
+            ScriptedUser([UserText(text) for text in said]),
+            MockResolver({}, scenario="s", conversation_id="c"),
+            max_turns=9,
+        )
+        held = await loop.run()
+        return [*(turn.tells_calls for turn in held.turns), held.tells_calls]
+
+    assert anyio.run(hold, "Hi.", "Ho.") == [True, True, True]
+    assert anyio.run(hold, "Hi.", "Hush.") == [True, False, False]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_a_run_whose_answers_told(project: Project) -> None:
+    """Where every turn told, the conversation is judged as that of an agent whose calls are reported, a
+    silent one with a warning; results say `reported`. One turn that did not, and it is errored as before."""
+    project.write(
+        "agentest.config.py",
+        "import sys\n"
+        "agent = {'type': 'command', 'command': [sys.executable, '-c', 'print(1)']}\n"
+        "config = {'agent': agent, 'reporters': ['console', 'json']}",
+    )
+    project.write(
+        "a.sim.py",
+        """from agentest import scenario
+turn = {"user_message": "b", "trajectory": {"max_calls": 0}}
+scenario("ban", turns=["a", turn], trajectory={"forbidden": ["pay"]})
+scenario("turns", turns=["a"], trajectory={"max_turns": 1})
+""",
+    )
+    assert project.run().returncode == 2
+    told = project.results
+    assert "tellsCalls" not in json.dumps(told)
+    for each in told["scenarios"]:
+        for turn in each["conversations"][0]["turns"]:
+            turn["tellsCalls"] = True
+    validate(told, SCHEMA)
+    project.write("told.json", json.dumps(told))
+    told["scenarios"][0]["conversations"][0]["turns"][0]["tellsCalls"] = False
+    project.write("partly.json", json.dumps(told))
+
+    done = project.agentest("judge", "told.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not one tool call of agent 'agent' was seen" in done.stdout
+    assert "What it says of calls held by this alone: it is `vacuous` in results.json" in done.stdout
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+    assert judged["agents"] == {"agent": {"toolCalls": "reported", "noCallSeen": True}}
+    [ban] = judged["scenarios"][0]["conversations"]
+    assert (ban["trajectory"]["vacuous"], ban["perTurnTrajectory"][0]["vacuous"]) == (True, True)
+
+    config = (project.root / "agentest.config.py").read_text()
+    project.write("said.config.py", f"{config}\nagent['tool_visibility'] = 'unseen'\n")
+    assert project.agentest("judge", "told.json", "--config", "said.config.py").returncode == 2
+    assert project.agentest("judge", "partly.json").returncode == 2
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+    assert judged["agents"] == {"agent": {"toolCalls": "unseen"}}
+    [ban] = judged["scenarios"][0]["conversations"]
+    assert UNSEEN in ban["trajectory"]["error"]
+    assert ban["perTurnTrajectory"][0]["matched"] is True
+
+
+# Ways
+
+
+def agent(**settings: Any) -> Any:
+    return Config.model_validate({"agent": {"endpoint": "http://h", **settings}}).agent
+
+
+def test_ways_are_those_that_there_are() -> None:
+    """What is said of unseen calls names the agent's own settings first, then types that exist."""
+    chat = advice_for_unseen_calls("bot", agent(tool_visibility="unseen"))
+    assert chat.startswith(
+        "calls of agent 'bot' cannot be seen (tool_visibility: unseen). To see them, set tool_visibility: "
+        "returned, if it does hand its calls to the caller; or have it send its traces here (traces: true); "
+        "otherwise remove what judges calls"
+    )
+    adk = agent(type="adk", app_name="a", tool_visibility="unseen")
+    assert "leave out tool_visibility: unseen, as its type tells of them; or " in advice_for_unseen_calls(
+        "b", adk
+    )
+    itself, handler = [way for way in ways_to_mock(adk) if "custom" in way]
+    assert itself.startswith("name the agent object itself")
+    assert handler == "let a handler (type: custom) make its calls by ctx.resolve_tool"
+    for said in (chat, advice_for_unseen_calls("b", adk), *ways_to_mock(adk)):
+        types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
+        assert set(types) <= {*AGENT_TYPES}
+
+
+class Blind(HttpAgent):
+    """An agent of which nobody tells, unless `path` says where."""
+
+    type: str = "blind"
+    path: str | None = None
+
+    @property
+    def natural_sight(self) -> Sight:
+        return Sight.REPORTED if self.path else Sight.UNSEEN
+
+    @property
+    def ways_to_see(self) -> tuple[str, ...]:
+        return ("set `path` to where its answers tell of them",)
+
+
+def test_what_hands_no_calls_cannot_be_said_to() -> None:
+    """`returned` is refused for settings by which nobody hands calls to us: its mocks would be ignored. The
+    settings' own way comes first."""
+    settings = {"endpoint": "http://h", "tool_visibility": "returned"}
+    with pytest.raises(ValidationError) as caught:
+        Blind.model_validate(settings)
+    assert "hands no call to the caller; write `unseen` (the default); or set `path` to" in str(caught.value)
+    blind = Blind.model_validate({"endpoint": "http://h"})
+    assert (
+        "To see them, set `path` to where its answers tell of them; or have it send"
+        in advice_for_unseen_calls("b", blind)
+    )
+
+
+# What holds because nothing was ever called
+
+WITHOUT_CALLS: list[dict[str, Any]] = [
+    {"forbidden": ["pay"]},
+    {"max_calls": 3},
+    {"max_calls_per_tool": {"pay": 1}},
+    {"expected": []},
+    *({"match_mode": mode, "expected": []} for mode in ("unordered", "contains", "in_order")),
+    {"match_mode": "within", "expected": ["look"]},
+]
+
+
+@pytest.mark.parametrize("visibility", ["returned", "reported"])
+def test_whatever_held_without_any_call(visibility: str) -> None:
+    """Every ban, limit and mode that held as no call of the whole run was seen has shown nothing, and the
+    warning names their scenarios; what counts turns alone has shown something."""
+    specs = [*WITHOUT_CALLS, {"max_turns": 1}]
+    made = [scenario(f"s{n}", turns=["Hi."], trajectory=spec) for n, spec in enumerate(specs)]
+    handler = {"type": "custom", "handler": lambda messages, ctx: "Fine.", "tool_visibility": visibility}
+    found = run_scenarios(made, agent=handler)
+    held = [s.conversations[0].trajectory for s in found.scenarios]
+    assert [t.matched and t.without_calls for t in held if t] == [True] * len(WITHOUT_CALLS) + [False]
+    assert [s.totals.held_without_calls for s in found.scenarios] == [True] * len(WITHOUT_CALLS) + [False]
+    [warning] = found.silent
+    assert "and 5 more have mocks, trajectories or expected calls" in warning.message
+    assert warning.message.endswith(
+        "What they say of calls held by this alone: it is `vacuous` in results.json"
+    )
