@@ -60,7 +60,7 @@ class _SharedState:
     send: Send
     redact: Callable[[str], str]
     leases: Iterator[int]
-    waiting: dict[int, _WaitingCall] = field(default_factory=dict)
+    waiting: dict[int, _WaitingLease] = field(default_factory=dict)
     """Lease → the call that waits for it."""
 
 
@@ -106,7 +106,7 @@ class LeasedGates:
                     gate.changed(message)
 
 
-class _WaitingCall:
+class _WaitingLease:
     """A call that waits for a decision about its lease."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class LeasedGate:
         """Number of leases requested ahead that have not been decided yet."""
         self._quiet_until = 0.0
         self._returning: asyncio.TimerHandle | None = None
-        self._waiting: set[_WaitingCall] = set()
+        self._waiting: set[_WaitingLease] = set()
         self.answers = 0
         self.known_good: ChatRequest | None = None
         self.checking = anyio.Lock()
@@ -233,7 +233,7 @@ class LeasedGate:
         return lease
 
     async def _wait(self, lease: int, call: Call, tokens: int, seconds: float) -> None:
-        waiting = self._shared.waiting[lease] = _WaitingCall()
+        waiting = self._shared.waiting[lease] = _WaitingLease()
         self._waiting.add(waiting)
         self._shared.send(LeaseRequested(self._number, lease, call.number, tokens, seconds, call.asker))
         try:
