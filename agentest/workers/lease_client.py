@@ -201,8 +201,8 @@ class LeasedGate:
 
     def _return_unneeded(self) -> None:
         """Return leases beyond the recent need."""
-        kept = self._demand.ahead(asyncio.get_running_loop().time())
-        unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - kept)]
+        needed = self._demand.ahead(asyncio.get_running_loop().time())
+        unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - needed)]
         if unneeded:
             self._shared.send(LeasesReturned(tuple(unneeded)))
         self._returning = None
@@ -333,9 +333,9 @@ class LeasedAttempt:
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
         """Record that the attempt failed or was refused."""
-        told = self._told(error, alone)
-        self._gate.answers += told.kind == "other"
-        self._shared.send(told)
+        failure = self._told(error, alone)
+        self._gate.answers += failure.kind == "other"
+        self._shared.send(failure)
 
     def _told(self, error: ModelError, alone: bool) -> AttemptFailed:
         problem = self._shared.redact(str(error))
