@@ -108,7 +108,7 @@ def _correct_place(key: str, holder: Path_) -> str | None:
 
 def _types_with(key: str) -> str:
     """Return the types that have a key, if there are only a few."""
-    types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings.model_fields]
+    types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings_class.model_fields]
     return f"it is one of type: {', '.join(types)}; " if len(types) <= _FEW_TYPES else ""
 
 
@@ -118,7 +118,7 @@ def _section_at(loc: Path_) -> type[BaseModel]:
     parts = loc
     if parts and parts[0] in ("agent", "agents", "compare"):
         tag_at = 1 if parts[0] == "agent" else 2
-        section, parts = AGENT_TYPES[str(parts[tag_at])].settings, parts[tag_at + 1 :]
+        section, parts = AGENT_TYPES[str(parts[tag_at])].settings_class, parts[tag_at + 1 :]
     for part in parts:
         info = section.model_fields.get(str(part))
         section = _section_of(info.annotation if info else None) or section

@@ -137,7 +137,9 @@ def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> C
             return real(*args, **options)
         caller = sys._getframe(1)
         given = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
-        problem = f"{shown}({given}) at {caller.f_code.co_filename}:{caller.f_lineno} would have ended the run"
+        problem = (
+            f"{shown}({given}) at {caller.f_code.co_filename}:{caller.f_lineno} would have ended the run"
+        )
         _prevented.append(problem)
         raise ProcessExitError(f"{problem}; remove it")
 
