@@ -29,8 +29,7 @@ from agentest.judging.answers import choices_of
 from agentest.judging.custom_metrics import Metric
 from agentest.judging.judge import ask_samples, usable_answers
 from agentest.judging.judge_input import block, call_block, message_blocks
-from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.runner.plan import Unit
 from agentest.runner.session import Settings, UnitConnections
 from agentest.runner.sources import ConversationSource

@@ -32,7 +32,7 @@ from agentest.domain.results import RunWarning
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.mock_servers.port import Conversations, Identity, WaitingBlock
 from agentest.mocks.resolver import MockResolver
-from agentest.models.factory import Models
+from agentest.models.port import Models
 from agentest.runner.agents import (
     OnOutput,
     check_mocks,
