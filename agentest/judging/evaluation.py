@@ -29,9 +29,9 @@ from agentest.domain.transcript import Blame, Conversation, Failure, Turn
 from agentest.domain.verdict import conversation_failed
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.judging.grader import GraderResult
-from agentest.judging.judge import run_concurrently
 from agentest.judging.judgement import Judgement, growing_histories
 from agentest.scenarios.model import Scenario
+from agentest.support.calling import run_concurrently
 from agentest.support.replacing import replace
 
 MeasurementTask = Callable[[], Awaitable[None]]
