@@ -47,8 +47,6 @@ class SkippedQuestion:
     why: str
 
 
-
-
 QuestionOutcome: TypeAlias = "SampledAnswers | SkippedQuestion"
 """The outcome of a question."""
 QuestionOutcomes = Mapping[JudgeQuestion, QuestionOutcome]

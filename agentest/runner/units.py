@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from agentest.models.port import Model
 
 
-
 @dataclass(slots=True)
 class UnitProgress:
     """The progress of a unit. A run that is stopped makes the unit's result from it."""
