@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -16,15 +17,6 @@ from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
-from agentest.judging.custom_metrics import (
-    ConversationInput,
-    ConversationMetric,
-    Metric,
-    TurnInput,
-    evaluate_metric,
-)
-from agentest.judging.grader import Grader, GraderResult, graded, informational_result
-from agentest.judging.judge import Judge
 from agentest.judging.judge_input import AgentBackground
 from agentest.judging.judgement import ScenarioJudge
 from agentest.models.port import CallKey, Model
@@ -34,6 +26,12 @@ from agentest.support.calling import run_concurrently
 from agentest.support.json_text import safe_repr
 from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
+
+if TYPE_CHECKING:
+    from agentest.judging.custom_metrics import ConversationInput, Metric, TurnInput
+    from agentest.judging.grader import Grader, GraderResult
+    from agentest.judging.judge import Judge
+
 
 _CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
 """Checks that do not depend on text."""
@@ -133,6 +131,8 @@ class ScenarioEvaluator:
 
     async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
         """Return the custom metrics of the last of the turns."""
+        from agentest.judging.custom_metrics import ConversationMetric, TurnInput
+
         metrics = [metric for metric in self.custom if not isinstance(metric, ConversationMetric)]
         if not metrics:
             return {}
@@ -156,6 +156,8 @@ class ScenarioEvaluator:
         self, conversation: Conversation, number: int
     ) -> dict[str, MetricResult]:
         """Return the custom metrics of the conversation as a whole."""
+        from agentest.judging.custom_metrics import ConversationInput, ConversationMetric
+
         if conversation.failure or not conversation.turns:
             return {}
         metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
@@ -172,6 +174,8 @@ class ScenarioEvaluator:
     async def _custom_results(
         self, metrics: Sequence[Metric], data: TurnInput | ConversationInput, key: CallKey
     ) -> dict[str, MetricResult]:
+        from agentest.judging.custom_metrics import evaluate_metric
+
         model = self.judge.model if self.judge else None
         keys = [replace(key, metric=metric.name) for metric in metrics]
         results = await run_concurrently(
@@ -186,6 +190,8 @@ class ScenarioEvaluator:
 
     async def grade(self, conversation: Conversation, number: int) -> Mapping[str, GraderResult]:
         """Return the scores by the graders of an evaluation set's case. Never raises."""
+        from agentest.judging.grader import GraderResult, graded, informational_result
+
         if not self.graders or conversation.failure or not conversation.turns:
             return {}
         grades: dict[str, GraderResult] = {}

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
-from agentest.agents.bypassed_tools import quote_tool_names
 from agentest.conversation.turn_loop import OnTurn
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, TurnEvaluation
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, Usage, get_call_metadata
 from agentest.domain.truncation import stored
-from agentest.judging.custom_metrics import Metric
 from agentest.models.port import CallKey, Model
 from agentest.runner.plan import Unit
 from agentest.runner.session import Settings, UnitConnections
@@ -31,6 +29,7 @@ from agentest.runner.units import UnitEvaluation
 from agentest.support.replacing import replace
 
 if TYPE_CHECKING:
+    from agentest.judging.custom_metrics import Metric
     from agentest.judging.role_check import Finding, UserCheck
 
 _JUDGED_PER_SLOT = 10
@@ -270,6 +269,8 @@ def bypass_reason(unit: Unit, result: ConversationResult) -> str | None:
     failure = result.conversation.failure
     if failure is None or not failure.bypassed:
         return None
+    from agentest.agents.bypassed_tools import quote_tool_names
+
     return (
         f"agent {unit.agent!r} ran {quote_tool_names(failure.bypassed)} itself, which scenario "
         f"{unit.scenario.name!r} mocks: the real tool ran, so the run was stopped"

@@ -34,7 +34,6 @@ from agentest.domain.verdict import (
     with_failing_groups,
     with_severe_failures,
 )
-from agentest.judging.custom_metrics import Metric
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.runner.plan import Unit, total_usage
@@ -46,7 +45,6 @@ from agentest.runner.run_summary import (
     with_goal_and_profile,
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
-from agentest.runner.thresholds import Schedule
 from agentest.runner.warnings import (
     calls_not_judged,
     criteria_not_judged,
@@ -60,8 +58,10 @@ from agentest.runner.warnings import (
 )
 
 if TYPE_CHECKING:
+    from agentest.judging.custom_metrics import Metric
     from agentest.judging.judge import Judge
     from agentest.models.port import Model
+    from agentest.runner.schedule import Schedule
 
 
 @dataclass(slots=True)
@@ -83,7 +83,11 @@ class UnitProgress:
     def __post_init__(self) -> None:
         repeat = self.unit.repeat
         self.wanted = repeat.min if repeat else self.unit.conversations
-        self._schedule = Schedule(repeat=repeat, thresholds=self.unit.thresholds) if repeat else None
+        self._schedule = None
+        if repeat:
+            from agentest.runner.schedule import Schedule
+
+            self._schedule = Schedule(repeat=repeat, thresholds=self.unit.thresholds)
 
     async def wants(self, number: int) -> bool:
         """Return True if a conversation of this number is needed. Waits until that is known."""
@@ -310,6 +314,8 @@ def _repeat_fields(
     """Return the result fields that only a unit with `repeat` has."""
     if unit.repeat is None:
         return {}
+    from agentest.runner.schedule import Schedule
+
     schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
     return {
         "planned": len(conversations),

@@ -1,7 +1,7 @@
 """Expected calls, orders and trajectories: the functions for scenario files, and the parser of data.
 
-The functions are `call`, `exactly`, `any_of`, `before` and `never_after`. Invalid values raise ValueError; the
-parser's messages begin with the key.
+The functions are `call`, `exactly`, `any_of`, `before` and `never_after`. Invalid values raise ValueError.
+The parser's messages begin with the key.
 """
 
 from __future__ import annotations
