@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from agentest.cli.run_output import ANSWERS
@@ -27,6 +27,7 @@ from agentest.store.last_run import read_earlier_run
 from agentest.store.runs import folder as finding
 from agentest.store.runs.finished_parts import FinishedPart, FinishedParts, Place, read_finished
 from agentest.store.runs.folder import JOURNAL, RunKind, latest_whole_run, run_file
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, read_user_bytes
 from agentest.support.importing import imported_files

@@ -6,7 +6,6 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -34,6 +33,7 @@ from agentest.store.runs.folder import (
     write_record,
 )
 from agentest.store.spans import SPANS
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import commit_of
 from agentest.support.locking import LOCK, FolderLocked, locked

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.calling import run_concurrently
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import safe_repr
 from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
@@ -51,7 +52,7 @@ class ScenarioEvaluator:
     named: Mapping[RequestedModel, Model] = field(default_factory=dict)
     """The models that graders request, if they are available."""
     redact: Callable[[str], str] = field(default=str)
-    agent: AgentBackground = AgentBackground()  # noqa: RUF009 - it holds nothing that could change
+    agent: AgentBackground = AgentBackground()
     """Information about the agent.
 
     If its calls cannot be seen, checks of calls are unscored, unless visible calls already violate them or

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +187,7 @@ class TurnTraces:
     """The facts about a turn from its spans. It can be sent to another process."""
 
     calls: tuple[SpanCall, ...] = ()
-    usage: Usage = Usage()  # noqa: RUF009 - it holds nothing that could change
+    usage: Usage = Usage()
     model_calls: int | None = None
     missing: str | None = None
     """The reason why there may be more; None if the turn is complete."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, log
 from statistics import mean
-from typing import TYPE_CHECKING
 
 from agentest.domain.metrics import BUILTIN, PASS_RATE, TRAJECTORY_METRICS, Kind
 from agentest.domain.repeat import MOST, Repeat
 from agentest.domain.results import ConversationResult, Score, Status, Verdict
 from agentest.domain.verdict import conversation_status, fails_scenario
+from agentest.support.dataclasses import dataclass
 from agentest.support.statistics.sequential import (
     CombinedLook,
     ErrorRates,
@@ -24,7 +24,6 @@ from agentest.support.statistics.sequential import (
     replay_values,
 )
 from agentest.support.text import count
-
 
 _SCALE = 1.0, 5.0
 _SHARE = 0.0, 1.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,6 +46,7 @@ from agentest.runner.prepare import ManagedServers, Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
+from agentest.support.dataclasses import dataclass
 from agentest.support.redaction import Redactor
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
@@ -192,7 +193,7 @@ class LiveConversations:
     """Runs live conversations with the agents."""
 
     agents: Mapping[str, Agent]
-    models: Models = Models()  # noqa: RUF009 - immutable
+    models: Models = Models()
     unmocked_tools: UnmockedTools | None = None
     """How to treat calls that nothing answers. None: null in cases of evaluation sets, else an error."""
     request_timeout_s: float = 30.0
@@ -202,7 +203,7 @@ class LiveConversations:
     registry: Conversations | None = None
     """The conversations in progress, to which servers assign calls; None: no agent has such servers."""
     on_mocks: OnMocks | None = None
-    own_servers: ManagedServers = ManagedServers()  # noqa: RUF009 - immutable
+    own_servers: ManagedServers = ManagedServers()
 
     async def converse(
         self,

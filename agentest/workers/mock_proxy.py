@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -30,6 +30,7 @@ from agentest.mock_servers.port import (
     WaitingBlock,
 )
 from agentest.mock_servers.registry import Registry
+from agentest.support.dataclasses import dataclass
 from agentest.workers.channel import (
     BeginConversation,
     EnterRequest,
@@ -192,7 +193,7 @@ class _ProxiedConversation:
     heard: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
-    addresses: Addresses = Addresses()  # noqa: RUF009 - it is frozen
+    addresses: Addresses = Addresses()
     traces: bool = False
     spans: asyncio.Future[TurnTraces] | None = None
     """The pending response for the spans of the last requested turn."""

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import anyio
 
+from agentest.support.dataclasses import dataclass
 from agentest.workers.channel import pack_messages
 
 _T = TypeVar("_T")
@@ -77,7 +77,7 @@ class RunEnd:
         callee: RemoteWorker,
         on_message: Callable[[Any], None],
         on_disconnect: Callable[[], None],
-        patience: ReachLimits = ReachLimits(),
+        patience: ReachLimits = ReachLimits(),  # noqa: B008 - immutable
         begun: asyncio.Event | None = None,
     ) -> None:
         self._callee = callee
