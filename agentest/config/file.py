@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from agentest.config.agent_types import secrets_of_agent
@@ -178,6 +177,8 @@ def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
     try:
         if not path.exists() or path.is_dir():
             return
+        from dotenv import dotenv_values
+
         variables = dotenv_values(stream=StringIO(user_text(path, _MAX_BYTES)))
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path}: cannot be read: {_message_of(error)}") from None

@@ -18,7 +18,6 @@ from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult,
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
 from agentest.judging.judge_input import AgentBackground
-from agentest.judging.judgement import ScenarioJudge
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from agentest.judging.custom_metrics import ConversationInput, Metric, TurnInput
     from agentest.judging.grader import Grader, GraderResult
     from agentest.judging.judge import Judge
+    from agentest.judging.judgement import ScenarioJudge
 
 
 _CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
@@ -81,6 +81,8 @@ class ScenarioEvaluator:
     @property
     def judging(self) -> ScenarioJudge:
         """The questions for judges of the scenario's conversations."""
+        from agentest.judging.judgement import ScenarioJudge
+
         return ScenarioJudge(
             scenario=self.scenario,
             scope=self.scope,
@@ -191,10 +193,10 @@ class ScenarioEvaluator:
 
     async def grade(self, conversation: Conversation, number: int) -> Mapping[str, GraderResult]:
         """Return the scores by the graders of an evaluation set's case. Never raises."""
-        from agentest.judging.grader import GraderResult, graded, informational_result
-
         if not self.graders or conversation.failure or not conversation.turns:
             return {}
+        from agentest.judging.grader import GraderResult, graded, informational_result
+
         grades: dict[str, GraderResult] = {}
         blind = self.agent.sight.hidden(conversation)
         redacted = why_redacted(conversation.turns)

@@ -284,9 +284,6 @@ def open_recordings(session: RunSession) -> Cassettes | None:
 
     A missing response, or one that cannot be written, stops the run.
     """
-    from agentest.models.cassette import Cassettes
-    from agentest.models.tape import CassetteMode
-
     prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
     if prepared.tape_mode is None:
@@ -297,6 +294,8 @@ def open_recordings(session: RunSession) -> Cassettes | None:
         folder = cassette_folder(config, options, prepared.request.root)
     if folder is None:
         return None
+    from agentest.models.cassette import Cassettes
+    from agentest.models.tape import CassetteMode
 
     models = {"user": prepared.user, "judge": prepared.judge}
     return Cassettes(
