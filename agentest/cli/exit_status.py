@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ def run_to_exit(cli: click.Group) -> NoReturn:
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - stays open until the process exits
     from agentest.support.interrupts import guard_process_exit, hear, heard, prevented_exits
 
+    # Objects of a command live until its end or are freed by reference counting, and imports make many.
+    gc.set_threshold(20_000, 20, 50)
     hear()
     guard_process_exit()
     status = exit_status_of(lambda: _flushed(cli))
