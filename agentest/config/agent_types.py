@@ -269,10 +269,10 @@ def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> list[str]:
 def ways_to_mock(agent: AnyAgent) -> list[str]:
     """Return ways to let mocks reach the agent's tools."""
     ways = [*([_SET_RETURNED] if agent.natural_sight is Sight.RETURNED else []), *agent.ways_to_mock]
-    own = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
+    resolve = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
     ways.append(_USE_MOCK_SERVER)
     ways.append(_USE_AGENT_OBJECT)
-    ways.append(f"{own} its calls by ctx.resolve_tool")
+    ways.append(f"{resolve} its calls by ctx.resolve_tool")
     if agent.in_process:
         ways.append(_USE_MOCK_TOOLS)
     if others := _other_types(_CLIENT_TOOL_TYPES, agent):

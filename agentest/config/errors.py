@@ -129,8 +129,8 @@ def _section_of(annotation: Any) -> type[Section] | None:
     """Return the section class in an annotation, also within a list or an optional."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
-    found = map(_section_of, getattr(annotation, "__args__", ()))
-    return next((section for section in found if section), None)
+    sections = map(_section_of, getattr(annotation, "__args__", ()))
+    return next((section for section in sections if section), None)
 
 
 def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
