@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentest.agents.error_hints import CHAT_PLACE
@@ -40,7 +40,6 @@ from agentest.domain.messages import (
     UserText,
 )
 from agentest.domain.transcript import Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.templates import Template, Values

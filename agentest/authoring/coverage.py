@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 from typing import TypeVar
@@ -16,7 +17,6 @@ from agentest.store.conversations import conversation_of
 from agentest.store.reader import AnyRun
 from agentest.store.run_results import entries
 from agentest.store.shapes import StoredEntry
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 
 TASK, PATH = "task:", "path:"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from agentest.scenarios.source_code import ExportedExpectations, exported_name, 
 from agentest.store.adk_results import turn_invocation
 from agentest.store.reader import read_results, usable
 from agentest.store.run_results import entries
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.text import count, did_you_mean
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -43,7 +43,6 @@ from agentest.scenarios.source_code import (
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
 from agentest.store.shapes import StoredConversation
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import matches_any, name_problem, patterns, readable
 from agentest.support.json_text import Json

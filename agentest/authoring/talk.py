@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -42,7 +42,6 @@ from agentest.runner.run import unclaimed_call_warnings
 from agentest.runner.sources import OnMocks, live_conversations
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, search
 from agentest.scenarios.model import Scenario
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.redaction import without_secrets

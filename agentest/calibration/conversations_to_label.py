@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentest.adk.formats.eval_set import EvalCase
@@ -21,7 +21,6 @@ from agentest.runner.run_summary import known_agent
 from agentest.store.reader import is_journal, read_results, unreadable, usable
 from agentest.store.run_results import entries
 from agentest.store.shapes import StoredConversation
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.text import count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio
@@ -43,7 +43,6 @@ from agentest.runner.session import (
 )
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.terminal import tell
 

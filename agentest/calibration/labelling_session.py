@@ -7,6 +7,7 @@ the person's own answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from agentest.calibration.agreement import JudgeAnswer, JudgeOutcome, Pair
 from agentest.calibration.conversations_to_label import GatheredConversations
@@ -35,7 +36,6 @@ from agentest.domain.results import (
 )
 from agentest.scenarios.discovery import matches_name
 from agentest.store.shapes import StoredConversation
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 
 NOT_ASKED = "The judge was not asked this in that run."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -22,7 +23,6 @@ from agentest.domain.metrics import BUILTIN, CRITERIA, NO_FAILURE
 from agentest.domain.transcript import NO_TEXT, StateChange, ToolCall, Turn, call_text
 from agentest.judging.judge_input import JudgeBackground
 from agentest.judging.questions import CRITERION, metric_question
-from agentest.support.dataclasses import dataclass
 from agentest.support.dates import format_date
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.terminal import clean_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -37,7 +38,6 @@ from agentest.runner.judge_models import (
 )
 from agentest.runner.prepare import Prepared, RunRequest
 from agentest.scenarios.discovery import matches_name
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop

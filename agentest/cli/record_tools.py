@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,6 @@ from agentest.runner.mock_servers import (
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.runner.run import handled_signals
 from agentest.runner.sources import LiveAgents, SourceFactory, live_conversations
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import run_event_loop

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,6 @@ from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import FILES, RunKind
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
 from agentest.support.interrupts import run_event_loop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from time import time_ns
 from typing import Any
 
@@ -21,7 +21,6 @@ from agentest.domain.transcript import (
     Usage,
 )
 from agentest.mock_servers.port import SpanRequest, TurnTraces
-from agentest.support.dataclasses import dataclass
 from agentest.support.dates import moment_of
 from agentest.support.errors import (
     AgentestError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agentest.domain.results import Status
@@ -18,7 +18,6 @@ from agentest.history.compared_runs import (
     pair_scenarios,
     selected_pairs,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.statistics.differences import (
     Cluster,
     Stratum,

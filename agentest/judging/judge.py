@@ -7,7 +7,7 @@ model that must agree before a judgement can fail a scenario.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,6 @@ from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import AnswerProblem
 from agentest.scenarios.model import Criterion
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
 from agentest.support.text import shortened
 

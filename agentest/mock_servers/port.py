@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
-from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
 from typing import Any, get_type_hints
@@ -26,7 +27,6 @@ from pydantic import (
 
 from agentest.domain.messages import ToolSpec
 from agentest.support.calling import is_async
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import NotJson, check_plain
 
 _RAW = {"args", "ctx"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +45,6 @@ from agentest.report.phrases import (
     run_rates,
 )
 from agentest.report.transcripts import Story, Transcripts, byte_size
-from agentest.support.dataclasses import dataclass
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.text import count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from agentest.report.comparison import Regression
 from agentest.report.github_markdown import criterion_annotations, cut, inline, reason_lines, table_row
 from agentest.report.phrases import ended_early_text, questioned_verdicts
 from agentest.report.transcripts import Story, StoryTable, Transcripts, reason_title
-from agentest.support.dataclasses import dataclass
 from agentest.support.terminal import clean_for_command
 from agentest.support.text import count
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,6 @@ from agentest.report.console.text import DisplayOptions
 from agentest.report.github_markdown import cut
 from agentest.report.phrases import cause_badness, ended_early_text
 from agentest.report.transcripts import Transcripts, byte_size, scenario_key
-from agentest.support.dataclasses import dataclass
 from agentest.support.files import report_writer
 from agentest.support.terminal import clean, clean_rows, without_colours
 from agentest.support.text import count

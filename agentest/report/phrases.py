@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentest.domain.confidence import run_pass_hat_k, run_pass_rate
@@ -26,7 +27,6 @@ from agentest.domain.results import (
     by_code,
 )
 from agentest.domain.transcript import ServerOutput, StateChange
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain
 from agentest.support.statistics.power import detectable_rate, draws_needed
 from agentest.support.text import count, shortened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from agentest.domain.reasons import threshold_counted_trajectories
@@ -33,7 +33,6 @@ from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
 from agentest.report.github_markdown import cut, story_lines
 from agentest.report.phrases import server_rows, state_rows
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from agentest.config.file import find_config_above
 from agentest.domain.events import ReportRequest
 from agentest.runner.agents import RAY, is_opened_per_worker
 from agentest.runner.prepare import Prepared
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_writable, path_from, readable
 from agentest.support.http.address_guard import is_loopback

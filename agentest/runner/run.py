@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
@@ -26,7 +26,6 @@ from agentest.runner.run_summary import RunReport
 from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, awaited, settings_of, ticking
 from agentest.runner.sources import LiveAgents, Origin, SourceFactory
 from agentest.runner.units import report_finished, report_never_begun
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.interrupts import STOPPING, end_at_once
 

@@ -7,7 +7,7 @@ makes the result of one unit, and `known_agent` describes an agent for judges.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
 from types import MappingProxyType
@@ -45,7 +45,6 @@ from agentest.runner.plan import Plan, ResumedRun, Unit, endpoint
 from agentest.runner.session import RunSession, Stop, UnitConnections, awaited
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
 from agentest.runner.warnings import amended, run_warnings, unanswered
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
 from agentest.support.redaction import Redactor
 from agentest.version import __version__

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,7 +46,6 @@ from agentest.runner.prepare import ManagedServers, Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
-from agentest.support.dataclasses import dataclass
 from agentest.support.redaction import Redactor
 from agentest.support.text import count
 from agentest.support.trace_context import new_key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,6 @@ from agentest.runner.warnings import (
     unit_warnings,
     warnings_of,
 )
-from agentest.support.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric

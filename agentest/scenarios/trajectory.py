@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain, product
 from math import prod
 from typing import Literal
@@ -18,7 +18,6 @@ from agentest.scenarios.calls import (
     name_matches,
     names_in,
 )
-from agentest.support.dataclasses import dataclass
 
 MatchMode = Literal["strict", "unordered", "contains", "in_order", "within"]
 MATCH_MODES = ("strict", "unordered", "contains", "in_order", "within")

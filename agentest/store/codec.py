@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import Enum, IntEnum
 from functools import partial
 from types import NoneType, UnionType
@@ -67,7 +67,6 @@ from agentest.store.shapes import (
     TurnScores,
     TurnTrajectory,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, plain
 
 T = TypeVar("T")

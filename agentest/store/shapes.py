@@ -8,7 +8,7 @@ that no other module spells a key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -41,7 +41,6 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.support.dataclasses import dataclass
 
 SCHEMA_VERSION = 3
 

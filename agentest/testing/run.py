@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
@@ -33,7 +33,6 @@ from agentest.runner.run import RunMode, run_steps
 from agentest.runner.session import RunOutcome, RunSession, Stop, settings_of
 from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentestError, ConfigError, UsageError
 from agentest.testing.agent import ScriptedAgent
 

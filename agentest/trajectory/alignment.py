@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.domain.results import AlignedRow, RowStatus
@@ -24,7 +24,6 @@ from agentest.scenarios.matchers.comparison import (
 )
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import safe_repr
 from agentest.support.replacing import replace
 from agentest.support.text import shortened

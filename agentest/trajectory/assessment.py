@@ -7,14 +7,13 @@ trajectory (`best`), or tried in all combinations (`whatever_is_so`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
 
 from agentest.domain.tool_visibility import Approval
 from agentest.scenarios.calls import ExpectedCall, name_text
 from agentest.scenarios.trajectory import Path, Trajectory
-from agentest.support.dataclasses import dataclass
 from agentest.trajectory.candidates import VisibleTools, are_always_visible, is_closed
 from agentest.trajectory.expected_text import place_text
 from agentest.trajectory.known_calls import CallKnowledge

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.dataclasses import dataclass
 from agentest.trajectory.candidates import (
     CandidateCalls,
     CandidateSearch,

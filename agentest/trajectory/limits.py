@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from agentest.scenarios.calls import CallOrder, name_matches, names_in
 from agentest.scenarios.trajectory import Trajectory, calls_in
-from agentest.support.dataclasses import dataclass
 from agentest.support.text import count
 from agentest.trajectory.candidates import VisibleTools, are_always_visible
 from agentest.trajectory.expected_text import step_text

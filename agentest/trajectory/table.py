@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.trajectory import Slot
-from agentest.support.dataclasses import dataclass
 from agentest.trajectory.expected_text import slot_name, slot_text
 from agentest.trajectory.known_calls import CallKnowledge
 from agentest.trajectory.matching import Matching, Partners, best_in_order, bits, maximum_matching, union

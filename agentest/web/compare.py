@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,6 @@ from agentest.history.comparison_data import ComparedSubjects, comparison_for_pa
 from agentest.store.reader import read_results
 from agentest.store.run_results import run_of
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.guard import reply_from_thread

@@ -13,14 +13,13 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 from pydantic_core import from_json
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal
 from agentest.support.json_text import Json, encoded

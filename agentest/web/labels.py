@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import Handler
 from agentest.support.json_text import Json

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.http.exchange import CookieJar
@@ -24,7 +25,6 @@ from agentest.agents.reply_paths import (
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import ValueSource
 from agentest.domain.transcript import Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
 from agentest.support.json_path import JsonPath

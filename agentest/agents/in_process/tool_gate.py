@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from os import environ
 from typing import Any, Protocol
@@ -18,7 +19,6 @@ from typing import Any, Protocol
 from agentest.agents.port import AgentReply, RealCall, TurnContext
 from agentest.domain.messages import Message
 from agentest.support.calling import USER_CODE, code_owned_by, current_code_owner, make_loop_independent
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import REAL_TOOLS_RUN, AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.support.function_threads import in_function_thread
 from agentest.support.json_text import NotJson, json_text

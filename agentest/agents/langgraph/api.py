@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -27,7 +28,6 @@ from agentest.agents.port import IgnoredCounter, NoReply, Resources
 from agentest.agents.response_features import ProbeResponse
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import UserText
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend, ProgramDelayed
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import JsonPath

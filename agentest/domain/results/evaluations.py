@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any
 
 from agentest.domain.transcript import Conversation, TimeSpent
-from agentest.support.dataclasses import dataclass
 
 
 class RowStatus(StrEnum):

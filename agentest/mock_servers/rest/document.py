@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ import yaml
 
 from agentest.config.errors import dotted
 from agentest.config.file import AliasSizes
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import user_text
 from agentest.support.json_text import json_value, plainly

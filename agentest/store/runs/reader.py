@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import RLock
@@ -30,7 +30,6 @@ from agentest.store.shapes import (
     StoredConversation,
     StoredScenario,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
 from agentest.version import __version__
