@@ -63,11 +63,6 @@ if TYPE_CHECKING:
     from agentest.mocks.answering import MockContext as MockContext
     from agentest.mocks.binding import MockSequence as MockSequence
     from agentest.mocks.calls import HttpResponse as HttpResponse
-    from agentest.scenarios.call_expectations import any_of as any_of
-    from agentest.scenarios.call_expectations import before as before
-    from agentest.scenarios.call_expectations import call as call
-    from agentest.scenarios.call_expectations import exactly as exactly
-    from agentest.scenarios.call_expectations import never_after as never_after
     from agentest.scenarios.calls import AnyOf as AnyOf
     from agentest.scenarios.calls import CallOrder as CallOrder
     from agentest.scenarios.calls import ExpectedCall as ExpectedCall
@@ -86,6 +81,11 @@ if TYPE_CHECKING:
     from agentest.scenarios.model import Scenario as Scenario
     from agentest.scenarios.model import ScriptedTurn as ScriptedTurn
     from agentest.scenarios.trajectory import Trajectory as Trajectory
+    from agentest.scenarios.trajectory_parser import any_of as any_of
+    from agentest.scenarios.trajectory_parser import before as before
+    from agentest.scenarios.trajectory_parser import call as call
+    from agentest.scenarios.trajectory_parser import exactly as exactly
+    from agentest.scenarios.trajectory_parser import never_after as never_after
     from agentest.support.errors import AgentestError as AgentestError
     from agentest.support.errors import ConfigError as ConfigError
     from agentest.support.errors import MockError as MockError
@@ -159,14 +159,14 @@ _HOME = {
     "VerdictWarning": "agentest.domain.results",
     "WarningCode": "agentest.domain.results",
     "absent": "agentest.scenarios.matchers.values",
-    "any_of": "agentest.scenarios.call_expectations",
+    "any_of": "agentest.scenarios.trajectory_parser",
     "approx": "agentest.scenarios.matchers.numbers",
-    "before": "agentest.scenarios.call_expectations",
-    "call": "agentest.scenarios.call_expectations",
+    "before": "agentest.scenarios.trajectory_parser",
+    "call": "agentest.scenarios.trajectory_parser",
     "each": "agentest.scenarios.matchers.values",
-    "exactly": "agentest.scenarios.call_expectations",
+    "exactly": "agentest.scenarios.trajectory_parser",
     "instance": "agentest.scenarios.matchers.values",
-    "never_after": "agentest.scenarios.call_expectations",
+    "never_after": "agentest.scenarios.trajectory_parser",
     "number": "agentest.scenarios.matchers.numbers",
     "one_of": "agentest.scenarios.matchers.values",
     "optional": "agentest.scenarios.matchers.values",

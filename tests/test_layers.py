@@ -180,6 +180,16 @@ def test_litellm_is_imported_in_one_place() -> None:
     assert not any("litellm" in ast.dump(node) for node in at_top)
 
 
+def test_dataclasses_are_compiled_late() -> None:
+    """`dataclass` is ours, which costs nothing until a class is used. adk_plugin is one file for others."""
+    importers = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "dataclasses":
+                importers += [shown(path) for name in node.names if name.name == "dataclass"]
+    assert set(importers) <= {"adk_plugin.py", "support/dataclasses.py"}
+
+
 def test_every_module_has_a_place() -> None:
     """No room is forgotten in the table, and the table names none that is gone."""
     assert {room_of(p) for p in modules()} - {"__init__"} == set(ALLOWED)

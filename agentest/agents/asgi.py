@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from agentest.agents.port import AppFailed
 from agentest.support.calling import BlockingTimer, end_tasks, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ConfigError
@@ -242,10 +243,6 @@ class Lifespan:
             lines = str(message.get("message") or "").strip().splitlines()
             self._problem = f"its {kind} failed: {lines[-1] if lines else 'it does not say why'}"
         (self._started if kind == "startup" else self._stopped).set()
-
-
-class AppFailed(Exception):
-    """The application raised or violated ASGI. This is the agent's error; the message is one sentence."""
 
 
 class ClientDisconnected(OSError):

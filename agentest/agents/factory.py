@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.in_process.tool_gate import run_in_progress
 from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.config.agents.over_http import HttpAgent
@@ -42,6 +41,8 @@ async def make_agents(
         on_note: receives notes to show at the end of the run.
         on_secret: receives secrets to redact from now on.
     """
+    from agentest.agents.in_process.tool_gate import run_in_progress
+
     resources = Resources(
         client=client,
         timeout_s=timeout_s,

@@ -12,16 +12,12 @@ from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 
-from agentest.agents.advice import Advisor
-from agentest.agents.asgi import AppFailed
-from agentest.agents.error_hints import hint, readable
-from agentest.agents.port import NoReply
-from agentest.agents.response_features import EndpointProbe, ProbeResponse, leads_to_login
+from agentest.agents.port import AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.support.deadlines import TimeLimit
@@ -41,6 +37,10 @@ from agentest.support.http.retries import (
 from agentest.support.http.sse import Event, events
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
 from agentest.support.trace_context import note_request, turn_of_requests
+
+if TYPE_CHECKING:
+    from agentest.agents.advice import Advisor
+    from agentest.agents.response_features import EndpointProbe, ProbeResponse
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
@@ -109,7 +109,7 @@ class HttpSender:
         place: str,
         late: str = "",
         *,
-        advisor: Advisor | Literal["own"] | None = "own",
+        advisor: AgentAdvice | Literal["own"] | None = "own",
     ) -> None:
         """Create a sender.
 
@@ -120,7 +120,7 @@ class HttpSender:
                 itself.
         """
         self._place_hint = place
-        self._advisor = advisor_of(config, client) if advisor == "own" else advisor
+        self._advisor = AgentAdvice(config, client) if advisor == "own" else advisor
         self._late_hint = late and f"; {late}"
         self._retries = config.retries
         self._client = client
@@ -328,25 +328,46 @@ class HttpSender:
         status = response.status_code
         if 300 <= status < 400:
             return _redirect_hint(response)
+        from agentest.agents.error_hints import hint, readable
+
         advice = hint(status, self._place_hint)
         shown = readable(await beginning_of(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
-def advisor_of(config: HttpAgent, client: Sender) -> Advisor:
-    """Return an advisor for the agent."""
-    return Advisor(config.type, endpoint_probe_of(config, client))
+class AgentAdvice:
+    """Advice about one agent's errors. The advisor is loaded at the first error."""
+
+    def __init__(self, config: HttpAgent, client: Sender) -> None:
+        self._config = config
+        self._client = client
+        self._advisor: Advisor | None = None
+        self.has_answered = False
+        """True once the agent has sent a valid response."""
+
+    async def advised(self, problem: str, seen: ProbeResponse) -> str:
+        """Return the problem, followed by the configuration that would fit if it can be determined."""
+        if self._advisor is None:
+            from agentest.agents.advice import Advisor
+
+            self._advisor = Advisor(self._config.type, endpoint_probe_of(self._config, self._client))
+        self._advisor.has_answered = self.has_answered
+        return await self._advisor.advised(problem, seen)
 
 
 def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
     """Return probe requests to the agent's endpoint, with its headers."""
     headers = [(name.lower(), value) for name, value in config.headers.items() if "{{" not in value]
+    from agentest.agents.response_features import EndpointProbe
+
     url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])
     return EndpointProbe(url=url, client=client, headers=headers)
 
 
 def probe_response_of(response: DirectResponse) -> ProbeResponse:
     """Return the part of a response that was read, for an advisor."""
+    from agentest.agents.response_features import ProbeResponse
+
     return ProbeResponse(status=response.status_code, headers=response.headers, body=response.beginning)
 
 
@@ -378,6 +399,8 @@ def _redirect_hint(response: DirectResponse) -> str:
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
+    from agentest.agents.response_features import leads_to_login
+
     advice = "" if leads_to_login(probe_response_of(response)) else ": set the endpoint to that address"
     return f"{response.url} answered {status} and points to {target}{advice}"
 

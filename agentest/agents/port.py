@@ -86,6 +86,10 @@ def well_formed_reply(reply: AgentReply) -> AgentReply:
     )
 
 
+class AppFailed(Exception):
+    """An ASGI application raised or violated ASGI. This is the agent's error; the message is one sentence."""
+
+
 class NoReply(AgentError):
     """The agent has no reply, after `retries` retries and the calls in `observed`.
 

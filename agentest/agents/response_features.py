@@ -17,8 +17,8 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 
-from agentest.agents.asgi import AppFailed
 from agentest.agents.error_hints import is_page
+from agentest.agents.port import AppFailed
 from agentest.agents.reply_paths import find_reply_path, places_of_text
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError

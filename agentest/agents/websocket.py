@@ -13,7 +13,7 @@ import anyio
 
 from agentest.agents.error_hints import hint
 from agentest.agents.http.requests import RequestTemplate
-from agentest.agents.http_sender import advisor_of
+from agentest.agents.http_sender import AgentAdvice
 from agentest.agents.json_reader import read_any
 from agentest.agents.message_mapping import MessagePaths, TurnReader, last_results
 from agentest.agents.placeholders import TurnValues
@@ -231,7 +231,7 @@ class WebSocketConnector:
     def __init__(self, config: WebSocketAgent, client: Client) -> None:
         self._config = config
         self._client = client
-        self._advisor = advisor_of(config, client)
+        self._advisor = AgentAdvice(config, client)
         self._request = RequestTemplate(
             endpoint=config.endpoint, method="GET", params={}, headers=config.headers, body=None
         )

@@ -34,7 +34,7 @@ from agentest.domain.transcript import (
 from agentest.mocks.answering import ManualAnswer, MockOutcome
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
-from agentest.models.factory import Models
+from agentest.models.port import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
 from agentest.runner.plan import Unit, agents_under_test, make_plan
 from agentest.runner.prepare import Prepared, RunRequest, configure, discover_scenarios, prepared_for

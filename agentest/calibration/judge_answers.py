@@ -26,7 +26,7 @@ from agentest.config.models import Batch, ModelSettings, UserSettings
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.domain.results import GoalOutcome, ModelUsage, Score, Unscored
 from agentest.judging.answers import criterion_result, score_of
-from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, run_concurrently, split_into_parts
+from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, split_into_parts
 from agentest.judging.judge_input import conversation_context, part_context, turn_context
 from agentest.judging.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.models.port import CallKey
@@ -42,6 +42,7 @@ from agentest.runner.session import (
     settings_of,
 )
 from agentest.scenarios.model import Criterion, Scenario
+from agentest.support.calling import run_concurrently
 from agentest.support.errors import ConfigError
 from agentest.support.terminal import tell
 

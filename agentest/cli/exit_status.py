@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
-from io import StringIO
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from agentest.support.errors import ExitCode, OutputError, UsageError, described, unwrapped
-from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.terminal import Output, lost, tell
 from agentest.version import __version__
+
+if TYPE_CHECKING:
+    from agentest.support.redaction import Redactor
 
 
 def exit_status_of(command: Callable[[], int]) -> int:
@@ -22,16 +23,11 @@ def exit_status_of(command: Callable[[], int]) -> int:
     try:
         return command()
     except (UsageError, OutputError) as error:
-        return _refused(error)
+        return print_user_error(error)
     except click.ClickException:
         raise
     except BaseException as error:  # noqa: BLE001 - a SystemExit of the user's code would set our status
         return print_crash(error)
-
-
-def _refused(error: Exception) -> ExitCode:
-
-    return print_user_error(error)
 
 
 def run_to_exit(cli: click.Group) -> NoReturn:
@@ -41,6 +37,8 @@ def run_to_exit(cli: click.Group) -> NoReturn:
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - stays open until the process exits
     from agentest.support.interrupts import guard_process_exit, hear, heard, prevented_exits
 
+    # Objects of a command live until its end or are freed by reference counting, and imports make many.
+    gc.set_threshold(20_000, 20, 50)
     hear()
     guard_process_exit()
     status = exit_status_of(lambda: _flushed(cli))
@@ -56,7 +54,7 @@ def _flushed(cli: click.Group) -> int:
     try:
         Output(sys.stdout).flush()
     except OutputError as error:
-        return status or _refused(error)
+        return status or print_user_error(error)
     return status
 
 
@@ -67,6 +65,8 @@ def _status(cli: click.Group) -> int:
     except click.Abort:
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
+        from io import StringIO
+
         shown = StringIO()
         error.show(shown)
         tell(shown.getvalue().rstrip("\n"))
@@ -112,6 +112,8 @@ def print_crash(error: BaseException) -> ExitCode:
 
 def _rows(error: BaseException) -> Iterator[str]:
     """Yield the rows of the traceback without the message, which is already printed."""
+    import traceback
+
     for frame in traceback.format_tb(error.__traceback__):
         yield from frame.rstrip("\n").split("\n")
 
@@ -121,4 +123,6 @@ def _shortened(row: str) -> str:
 
 
 def _redactor() -> Redactor:
+    from agentest.support.redaction import Redactor, environment_secrets
+
     return Redactor(environment_secrets(os.environ))

@@ -14,7 +14,7 @@ from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, 
 from agentest.domain.transcript import Conversation
 from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.questions import SYSTEM, criterion_question, prompts_text
-from agentest.runner.conversation_run import shown_question
+from agentest.judging.role_check import shown_question
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared
 from agentest.scenarios.model import Criterion

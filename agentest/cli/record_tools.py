@@ -29,7 +29,7 @@ from agentest.cli.run_output import LiveRun, RunOutput
 from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.simulated_user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
-from agentest.models.factory import Models
+from agentest.models.port import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
 from agentest.runner.environment import RunFolders
 from agentest.runner.mock_servers import (

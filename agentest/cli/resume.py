@@ -10,22 +10,20 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentest.cli.run_output import ANSWERS
 from agentest.config.config import Config
 from agentest.domain.events import ConversationFinished
 from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ConversationResult, ScenarioResult, Status
-from agentest.domain.shards import Shard, ShardedRun, split
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import FinishedUnitPart, Plan, ResumedRun, Unit, unmocked_tools_setting
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, cut, with_units
 from agentest.runner.warnings import without_unneeded_parts
-from agentest.store.last_run import read_earlier_run
 from agentest.store.runs import folder as finding
-from agentest.store.runs.finished_parts import FinishedPart, FinishedParts, Place, read_finished
 from agentest.store.runs.folder import JOURNAL, RunKind, latest_whole_run, run_file
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, read_user_bytes
@@ -33,6 +31,11 @@ from agentest.support.importing import imported_files
 from agentest.support.json_text import CODE, canonical
 from agentest.support.text import count
 from agentest.version import __version__
+
+if TYPE_CHECKING:
+    from agentest.domain.shards import Shard
+    from agentest.store.runs.finished_parts import FinishedPart, FinishedParts, Place
+
 
 _OPTION = "--resume"
 _SHOWN = 3
@@ -58,6 +61,8 @@ def resume_run(
 
     Raises UsageError if the run does not exist or is still in progress.
     """
+    from agentest.store.runs.finished_parts import read_finished
+
     run = _run_named(prepared, reference, kind) if reference else _latest_unfinished(prepared, kind, shard)
     earlier_part = run.record.part if run and run.record else None
     if earlier_part and shard not in (None, earlier_part.shard):
@@ -113,6 +118,8 @@ def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> 
 
     Raises UsageError if the run does not exist.
     """
+    from agentest.domain.shards import split
+
     durations = _durations(prepared, by, kind)
     costs = _costs(prepared.plan, durations)
     numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
@@ -125,6 +132,8 @@ def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> 
 
 def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
     """Return the run as a shard that contains the named scenarios."""
+    from agentest.domain.shards import ShardedRun
+
     plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
     part = ShardedRun(
         shard=shard,
@@ -303,6 +312,8 @@ class _Conversations:
 
 
 def _durations(prepared: Prepared, by: str | None, kind: RunKind) -> Durations | None:
+    from agentest.store.last_run import read_earlier_run
+
     if by == COUNTS:
         return None
     if by is None:

@@ -87,7 +87,7 @@ class _StartingRun:
             last=partial(interruption_message, prepared, journal, self.kind), show=broadcast.show
         )
         source = _source(prepared, self.kind, self.keeping)
-        _tune_garbage_collector()
+        gc.freeze()  # modules and classes live until the process exits
         with (
             shared_ports(prepared) as known,  # opened before the workers fork, which use the ports too
             open_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
@@ -154,12 +154,6 @@ def _source(prepared: Prepared, kind: RunVariant, keeping: RunOutput | None) -> 
 
         return EarlierRun({})
     return kind.source(keeping)
-
-
-def _tune_garbage_collector() -> None:
-    """Make cycle collection rarer: objects of a run live until its end or are freed by reference counting."""
-    gc.freeze()  # modules and classes live until the process exits
-    gc.set_threshold(20_000, 20, 50)
 
 
 def _note(prepared: Prepared, note: str) -> None:

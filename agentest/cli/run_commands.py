@@ -6,7 +6,6 @@ The module imports only click at the top; each command imports its work when it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +155,8 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
     selection, targets = split_selection_options(options, targets)
 
     def go() -> int:
+        from dataclasses import replace
+
         from agentest.adk.plan import EvalRequest, prepare_eval
         from agentest.cli.engines import EvalRecipe
         from agentest.cli.run import run_once

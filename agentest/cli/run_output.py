@@ -33,7 +33,6 @@ from agentest.store.runs.folder import (
     with_end,
     write_record,
 )
-from agentest.store.spans import SPANS
 from agentest.support.errors import ConfigError
 from agentest.support.files import commit_of
 from agentest.support.locking import LOCK, FolderLocked, locked
@@ -331,6 +330,8 @@ def _open_spans(
     prepared: Prepared, folder: RunFolder, note: Note, stack: ExitStack
 ) -> Callable[[bytes], object] | None:
     """Return a function that adds a line to the file of spans; None if no agent sends any."""
+    from agentest.store.spans import SPANS
+
     if not any(agent.traces for agent in prepared.plan.agents.values()):
         return None
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from agentest.domain.results import ScenarioResult, Status
-from agentest.domain.shards import Shard
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, cut, first, shuffled
 from agentest.store.runs.folder import RunKind
-from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent, latest_verdicts
 from agentest.support.text import count
+
+if TYPE_CHECKING:
+    from agentest.domain.shards import Shard
+    from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent
+
 
 _SEEDS = 1_000_000
 
@@ -76,6 +80,8 @@ class LastFailed:
     @classmethod
     def of(cls, prepared: Prepared) -> LastFailed:
         """Read the verdicts of everything that is prepared. Raises UsageError."""
+        from agentest.store.runs.verdicts import latest_verdicts
+
         return cls(latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries))))
 
     def alone(self, prepared: Prepared) -> Prepared:
@@ -126,5 +132,7 @@ def _named(names: list[str]) -> str:
 
 
 def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:
+    from agentest.store.runs.verdicts import ScenarioWithAgent
+
     name = entry.scenario.name if isinstance(entry, Unit) else entry.name
     return ScenarioWithAgent(entry.file, name, entry.agent)

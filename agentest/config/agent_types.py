@@ -8,23 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
-from pydantic import Discriminator, GetCoreSchemaHandler, Tag
+from pydantic import Discriminator, GetCoreSchemaHandler, PlainValidator, Tag
 
-from agentest.config.agents.a2a import A2aAgent
-from agentest.config.agents.adk import AdkAgent, AdkModuleAgent
-from agentest.config.agents.ag_ui import AgUiAgent
-from agentest.config.agents.ai_sdk import AiSdkAgent
-from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
-from agentest.config.agents.command import CommandAgent
-from agentest.config.agents.custom import CustomAgent
-from agentest.config.agents.http import HttpTemplateAgent
-from agentest.config.agents.langgraph import LangGraphAgent
-from agentest.config.agents.responses import ResponsesAgent
-from agentest.config.agents.websocket import WebSocketAgent
 from agentest.domain.tool_visibility import Sight, cannot_be_seen
 from agentest.support.text import did_you_mean
 
@@ -32,75 +22,93 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AgentType:
-    """One type of agent."""
+    """One type of agent. Its modules are imported when an agent has the type."""
 
-    settings: type[AnyAgent]
-    """The settings of such an agent."""
+    settings: str
+    """The class of its settings: `module:class`."""
     client: str
     """The module in `agentest/agents` with the client. Its `open_agent` is an `agents.port.OpenAgent`."""
     probe: str | None = None
     """Detects the protocol at an endpoint: `module:function` of an `async def probe(look)`."""
+
+    @property
+    def settings_class(self) -> type[AnyAgent]:
+        module, _, name = self.settings.partition(":")
+        settings: type[AnyAgent] = getattr(import_module(module), name)
+        return settings
 
 
 DEFAULT_TYPE = "chat_completions"
 
 AGENT_TYPES: dict[str, AgentType] = {
     "chat_completions": AgentType(
-        settings=ChatCompletionsAgent,
+        settings="agentest.config.agents.chat_completions:ChatCompletionsAgent",
         client="agentest.agents.chat_completions",
         probe="agentest.agents.protocol_probes:probe_chat_completions",
     ),
-    "asgi": AgentType(settings=AsgiAgent, client="agentest.agents.chat_completions"),
+    "asgi": AgentType(
+        settings="agentest.config.agents.chat_completions:AsgiAgent",
+        client="agentest.agents.chat_completions",
+    ),
     "adk": AgentType(
-        settings=AdkAgent,
+        settings="agentest.config.agents.adk:AdkAgent",
         client="agentest.agents.adk_server.client",
         probe="agentest.agents.protocol_probes:probe_adk_server",
     ),
-    "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.in_process.google_adk"),
-    "custom": AgentType(settings=CustomAgent, client="agentest.agents.python_agent"),
+    "adk_module": AgentType(
+        settings="agentest.config.agents.adk:AdkModuleAgent",
+        client="agentest.agents.in_process.google_adk",
+    ),
+    "custom": AgentType(
+        settings="agentest.config.agents.custom:CustomAgent",
+        client="agentest.agents.python_agent",
+    ),
     "http": AgentType(
-        settings=HttpTemplateAgent,
+        settings="agentest.config.agents.http:HttpTemplateAgent",
         client="agentest.agents.http.client",
         probe="agentest.agents.protocol_probes:probe_http",
     ),
     "responses": AgentType(
-        settings=ResponsesAgent,
+        settings="agentest.config.agents.responses:ResponsesAgent",
         client="agentest.agents.responses.client",
         probe="agentest.agents.protocol_probes:probe_responses",
     ),
     "ag_ui": AgentType(
-        settings=AgUiAgent,
+        settings="agentest.config.agents.ag_ui:AgUiAgent",
         client="agentest.agents.ag_ui.client",
         probe="agentest.agents.protocol_probes:probe_ag_ui",
     ),
     "langgraph": AgentType(
-        settings=LangGraphAgent,
+        settings="agentest.config.agents.langgraph:LangGraphAgent",
         client="agentest.agents.langgraph.client",
         probe="agentest.agents.protocol_probes:probe_langgraph",
     ),
     "a2a": AgentType(
-        settings=A2aAgent,
+        settings="agentest.config.agents.a2a:A2aAgent",
         client="agentest.agents.a2a.client",
         probe="agentest.agents.protocol_probes:probe_a2a",
     ),
     "ai_sdk": AgentType(
-        settings=AiSdkAgent,
+        settings="agentest.config.agents.ai_sdk:AiSdkAgent",
         client="agentest.agents.ai_sdk.client",
         probe="agentest.agents.protocol_probes:probe_ai_sdk",
     ),
     "websocket": AgentType(
-        settings=WebSocketAgent,
+        settings="agentest.config.agents.websocket:WebSocketAgent",
         client="agentest.agents.websocket",
         probe="agentest.agents.protocol_probes:probe_websocket",
     ),
     "anthropic_messages": AgentType(
-        settings=AnthropicMessagesAgent,
+        settings="agentest.config.agents.anthropic_messages:AnthropicMessagesAgent",
         client="agentest.agents.anthropic_messages.client",
         probe="agentest.agents.protocol_probes:probe_anthropic_messages",
     ),
-    "command": AgentType(settings=CommandAgent, client="agentest.agents.command"),
+    "command": AgentType(
+        settings="agentest.config.agents.command:CommandAgent",
+        client="agentest.agents.command",
+    ),
 }
 
 
@@ -134,7 +142,7 @@ def secrets_of_agent(agent: AnyAgent) -> list[str]:
 
 def agent_keys() -> frozenset[str]:
     """Return the keys of all types."""
-    return frozenset(name for kind in AGENT_TYPES.values() for name in kind.settings.model_fields)
+    return frozenset(name for kind in AGENT_TYPES.values() for name in kind.settings_class.model_fields)
 
 
 def _type_name(value: Any) -> str:
@@ -142,12 +150,19 @@ def _type_name(value: Any) -> str:
     return DEFAULT_TYPE if name is None else str(name)
 
 
+def _validate_as(name: str, value: Any) -> AnyAgent:
+    return AGENT_TYPES[name].settings_class.model_validate(value)
+
+
 class _AgentTypeUnion:
-    """Validates settings with the class for their `type`."""
+    """Validates settings with the class for their `type`, and imports no other."""
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        classes = tuple(Annotated[kind.settings, Tag(name)] for name, kind in AGENT_TYPES.items())
-        union = Union[classes]  # type: ignore[valid-type]  # noqa: UP007 - its members are in the table
+        members = tuple(
+            Annotated[AnyAgent, PlainValidator(partial(_validate_as, name)), Tag(name)]
+            for name in AGENT_TYPES
+        )
+        union = Union[members]  # type: ignore[valid-type]  # noqa: UP007 - its members are in the table
         return handler.generate_schema(Annotated[union, Discriminator(_type_name)])
 
 
@@ -254,10 +269,10 @@ def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> list[str]:
 def ways_to_mock(agent: AnyAgent) -> list[str]:
     """Return ways to let mocks reach the agent's tools."""
     ways = [*([_SET_RETURNED] if agent.natural_sight is Sight.RETURNED else []), *agent.ways_to_mock]
-    own = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
+    resolve = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
     ways.append(_USE_MOCK_SERVER)
     ways.append(_USE_AGENT_OBJECT)
-    ways.append(f"{own} its calls by ctx.resolve_tool")
+    ways.append(f"{resolve} its calls by ctx.resolve_tool")
     if agent.in_process:
         ways.append(_USE_MOCK_TOOLS)
     if others := _other_types(_CLIENT_TOOL_TYPES, agent):

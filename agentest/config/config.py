@@ -85,8 +85,8 @@ class Config(Section):
         if not isinstance(data, Mapping) or not isinstance(data.get("compare"), list):
             return data
         agent = data.get("agent")
-        whole = [apply_override(agent, entry, f"compare[{i}]") for i, entry in enumerate(data["compare"])]
-        return {**data, "compare": whole}
+        agents = [apply_override(agent, entry, f"compare[{i}]") for i, entry in enumerate(data["compare"])]
+        return {**data, "compare": agents}
 
     @model_validator(mode="before")
     @classmethod

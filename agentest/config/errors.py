@@ -108,7 +108,7 @@ def _correct_place(key: str, holder: Path_) -> str | None:
 
 def _types_with(key: str) -> str:
     """Return the types that have a key, if there are only a few."""
-    types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings.model_fields]
+    types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings_class.model_fields]
     return f"it is one of type: {', '.join(types)}; " if len(types) <= _FEW_TYPES else ""
 
 
@@ -118,7 +118,7 @@ def _section_at(loc: Path_) -> type[BaseModel]:
     parts = loc
     if parts and parts[0] in ("agent", "agents", "compare"):
         tag_at = 1 if parts[0] == "agent" else 2
-        section, parts = AGENT_TYPES[str(parts[tag_at])].settings, parts[tag_at + 1 :]
+        section, parts = AGENT_TYPES[str(parts[tag_at])].settings_class, parts[tag_at + 1 :]
     for part in parts:
         info = section.model_fields.get(str(part))
         section = _section_of(info.annotation if info else None) or section
@@ -129,8 +129,8 @@ def _section_of(annotation: Any) -> type[Section] | None:
     """Return the section class in an annotation, also within a list or an optional."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
-    found = map(_section_of, getattr(annotation, "__args__", ()))
-    return next((section for section in found if section), None)
+    sections = map(_section_of, getattr(annotation, "__args__", ()))
+    return next((section for section in sections if section), None)
 
 
 def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from agentest.config.agent_types import secrets_of_agent
@@ -59,9 +58,9 @@ class LoadedConfig:
 
 def find_config(root: Path) -> Path:
     """Return the configuration file of a folder. Raises ConfigError if there is none."""
-    found = _in_folder(root)
-    if found:
-        return found
+    path = _in_folder(root)
+    if path:
+        return path
     raise ConfigError(
         f"no configuration found in {root}{_searched_parents(root)}: "
         f"expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
@@ -77,7 +76,7 @@ def find_config_above(folder: Path) -> Path | None:
     so they are not searched.
     """
     above = () if _in_folder(folder) else _up_to_repository(folder)
-    return next((found for parent in above if (found := _in_folder(parent))), None)
+    return next((path for parent in above if (path := _in_folder(parent))), None)
 
 
 def _in_folder(folder: Path) -> Path | None:
@@ -177,6 +176,8 @@ def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
     try:
         if not path.exists() or path.is_dir():
             return
+        from dotenv import dotenv_values
+
         variables = dotenv_values(stream=StringIO(user_text(path, _MAX_BYTES)))
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path}: cannot be read: {_message_of(error)}") from None
@@ -211,8 +212,8 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
 
 def _placeholder_hint(lines: list[str], number: int) -> str:
     """Return a hint if the line contains an unquoted placeholder, which YAML reads as a mapping."""
-    found = _UNQUOTED.search(lines[number]) if number < len(lines) else None
-    return f'; placeholders stand in quotes: "{found[1]}"' if found else ""
+    unquoted = _UNQUOTED.search(lines[number]) if number < len(lines) else None
+    return f'; placeholders stand in quotes: "{unquoted[1]}"' if unquoted else ""
 
 
 def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:

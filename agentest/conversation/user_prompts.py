@@ -13,7 +13,7 @@ from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Turn
 from agentest.domain.truncation import shortened
 from agentest.mocks.binding import Mock, tool_specs
-from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.scenarios.model import Scenario
 from agentest.support.dates import format_date
 from agentest.support.json_text import json_text

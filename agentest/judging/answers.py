@@ -36,7 +36,7 @@ from agentest.domain.results import (
     Severity,
     Unscored,
 )
-from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.scenarios.model import Criterion
 
 _Shape = TypeVar("_Shape", bound=BaseModel)

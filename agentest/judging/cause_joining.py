@@ -11,8 +11,7 @@ from pydantic import BaseModel, model_validator
 from agentest.domain.results import CauseJoin
 from agentest.domain.root_causes import JudgedCause
 from agentest.judging.judge_input import block
-from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.support.json_text import encode_on_one_line
 from agentest.support.text import shortened
 

@@ -27,8 +27,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import NO_TEXT, Conversation, ToolCall, Turn, call_text
 from agentest.domain.truncation import shortened as truncated
 from agentest.judging.judge_input import block
-from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
 from agentest.support.json_text import encode_on_one_line, safe_repr

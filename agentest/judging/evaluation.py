@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from statistics import mean
+from typing import TYPE_CHECKING
 
 from agentest.domain.metrics import NO_FAILURE, TRAJECTORY_METRICS, TRAJECTORY_SCORE, require_entry_for_each
 from agentest.domain.reasons import located_trajectories
@@ -27,12 +28,15 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Blame, Conversation, Failure, Turn
 from agentest.domain.verdict import conversation_failed
-from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.judging.grader import GraderResult
-from agentest.judging.judge import run_concurrently
 from agentest.judging.judgement import Judgement, growing_histories
 from agentest.scenarios.model import Scenario
+from agentest.support.calling import run_concurrently
 from agentest.support.replacing import replace
+
+if TYPE_CHECKING:
+    from agentest.judging.evaluator import ScenarioEvaluator
+    from agentest.judging.grader import GraderResult
+
 
 MeasurementTask = Callable[[], Awaitable[None]]
 NO_TRAJECTORY = "the scenario has no trajectory about calls"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -16,26 +17,21 @@ from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
-from agentest.judging.conversation_checks import check_conversation, check_session, check_session_state
-from agentest.judging.custom_metrics import (
-    ConversationInput,
-    ConversationMetric,
-    Metric,
-    TurnInput,
-    evaluate_metric,
-)
-from agentest.judging.grader import Grader, GraderResult, graded, informational_result
-from agentest.judging.judge import Judge, run_concurrently
 from agentest.judging.judge_input import AgentBackground
-from agentest.judging.judgement import ScenarioJudge
-from agentest.judging.reply_checks import check_first_token, check_turn_sayings, run_reply_checks
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.support.calling import run_concurrently
 from agentest.support.json_text import safe_repr
 from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
-from agentest.trajectory.trajectory import match_all_trajectories
+
+if TYPE_CHECKING:
+    from agentest.judging.custom_metrics import ConversationInput, Metric, TurnInput
+    from agentest.judging.grader import Grader, GraderResult
+    from agentest.judging.judge import Judge
+    from agentest.judging.judgement import ScenarioJudge
+
 
 _CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
 """Checks that do not depend on text."""
@@ -55,7 +51,7 @@ class ScenarioEvaluator:
     named: Mapping[RequestedModel, Model] = field(default_factory=dict)
     """The models that graders request, if they are available."""
     redact: Callable[[str], str] = field(default=str)
-    agent: AgentBackground = AgentBackground()  # noqa: RUF009 - it holds nothing that could change
+    agent: AgentBackground = AgentBackground()
     """Information about the agent.
 
     If its calls cannot be seen, checks of calls are unscored, unless visible calls already violate them or
@@ -84,6 +80,8 @@ class ScenarioEvaluator:
     @property
     def judging(self) -> ScenarioJudge:
         """The questions for judges of the scenario's conversations."""
+        from agentest.judging.judgement import ScenarioJudge
+
         return ScenarioJudge(
             scenario=self.scenario,
             scope=self.scope,
@@ -113,8 +111,10 @@ class ScenarioEvaluator:
         """Match the calls of the last turn against the trajectory in its script."""
         turn = turns[-1]
         scripted = self._script_of(turn)
-        if scripted is None:
+        if scripted is None or not scripted.trajectory:
             return None
+        from agentest.trajectory.trajectory import match_all_trajectories
+
         why, calls = why_redacted([turn]), (*turn.tool_calls, *turn.asked_calls)
         found = await match_all_trajectories(
             scripted.trajectory,
@@ -133,6 +133,8 @@ class ScenarioEvaluator:
 
     async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
         """Return the custom metrics of the last of the turns."""
+        from agentest.judging.custom_metrics import ConversationMetric, TurnInput
+
         metrics = [metric for metric in self.custom if not isinstance(metric, ConversationMetric)]
         if not metrics:
             return {}
@@ -156,6 +158,8 @@ class ScenarioEvaluator:
         self, conversation: Conversation, number: int
     ) -> dict[str, MetricResult]:
         """Return the custom metrics of the conversation as a whole."""
+        from agentest.judging.custom_metrics import ConversationInput, ConversationMetric
+
         if conversation.failure or not conversation.turns:
             return {}
         metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
@@ -172,6 +176,8 @@ class ScenarioEvaluator:
     async def _custom_results(
         self, metrics: Sequence[Metric], data: TurnInput | ConversationInput, key: CallKey
     ) -> dict[str, MetricResult]:
+        from agentest.judging.custom_metrics import evaluate_metric
+
         model = self.judge.model if self.judge else None
         keys = [replace(key, metric=metric.name) for metric in metrics]
         results = await run_concurrently(
@@ -188,6 +194,8 @@ class ScenarioEvaluator:
         """Return the scores by the graders of an evaluation set's case. Never raises."""
         if not self.graders or conversation.failure or not conversation.turns:
             return {}
+        from agentest.judging.grader import GraderResult, graded, informational_result
+
         grades: dict[str, GraderResult] = {}
         blind = self.agent.sight.hidden(conversation)
         redacted = why_redacted(conversation.turns)
@@ -217,8 +225,10 @@ class ScenarioEvaluator:
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """Match the calls of the whole conversation against the scenario's trajectory."""
-        if conversation.shortened:
+        if conversation.shortened or not self.scenario.trajectory:
             return None
+        from agentest.trajectory.trajectory import match_all_trajectories
+
         failure = conversation.failure
         why = why_redacted((*conversation.turns, conversation.unfinished))
         found = await match_all_trajectories(
@@ -236,13 +246,20 @@ class ScenarioEvaluator:
         expected = self.scenario.final_session_state
         if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
             return ()
+        from agentest.judging.conversation_checks import check_session_state
+
         last = conversation.turns[-1]
         checks = await check_session_state("final_session_state", expected, last, self._agent_name)
         return _undecided_if(last.call_refused, undecided_checks(why_redacted([last]), checks))
 
     async def whole(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the whole conversation: `expect`, the mocks' final state, and `check`."""
-        checks = await check_conversation(self.scenario, conversation)
+        scenario = self.scenario
+        if not scenario.expect and scenario.final_state is None and scenario.check is None:
+            return ()
+        from agentest.judging.conversation_checks import check_conversation
+
+        checks = await check_conversation(scenario, conversation)
         checks = undecided_checks(why_redacted((*conversation.turns, conversation.unfinished)), checks)
         checks = tuple(map(self._redacted, checks))
         idle = None if conversation.user_calls else self.idle_user
@@ -254,6 +271,9 @@ class ScenarioEvaluator:
         return replace(check, summary=self.redact(check.summary), error=error)
 
     async def _checks(self, expect: Expect, turns: Sequence[Turn]) -> tuple[CheckResult, ...]:
+        from agentest.judging.conversation_checks import check_session
+        from agentest.judging.reply_checks import check_first_token, check_turn_sayings, run_reply_checks
+
         turn = turns[-1]
         first_token = check_first_token(expect, turn, self._agent_name, self.unstreamed)
         checks = (

@@ -6,12 +6,11 @@ model that must agree before a judgement can fail a scenario.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-import anyio
 from pydantic import BaseModel
 
 from agentest.config.models import Batch
@@ -30,6 +29,7 @@ from agentest.judging.questions import (
 from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import AnswerProblem
 from agentest.scenarios.model import Criterion
+from agentest.support.calling import run_concurrently
 from agentest.support.errors import ModelError
 from agentest.support.text import shortened
 
@@ -39,7 +39,6 @@ BATCH_METRIC = "batch"
 MAX_TURNS_PER_CALL = 8
 """Maximum number of turns that one call judges."""
 
-_T = TypeVar("_T")
 _REASON_CHARS = 300
 """Limit for the quoted reason of each model if two models differ."""
 
@@ -186,21 +185,6 @@ def usable_answers(samples: Sequence[Any]) -> SampledAnswers:
     usable = tuple(sample for sample in samples if not isinstance(sample, AnswerProblem))
     problem = next((sample.text for sample in samples if isinstance(sample, AnswerProblem)), "")
     return SampledAnswers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
-
-
-async def run_concurrently(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
-    """Run all functions concurrently and return their results in order."""
-    if len(askings) <= 1:  # starting a task would cost more than the call
-        return [await asking() for asking in askings]
-    results: dict[int, _T] = {}
-
-    async def ask(n: int) -> None:
-        results[n] = await askings[n]()
-
-    async with anyio.create_task_group() as tasks:
-        for n in range(len(askings)):
-            tasks.start_soon(ask, n)
-    return [results[n] for n in range(len(askings))]
 
 
 _Result = Score | CriterionResult | Unscored

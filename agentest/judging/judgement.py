@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
+from typing import TYPE_CHECKING, TypeAlias
 
 from agentest.config.models import Batch
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL, MetricLevel
@@ -18,8 +19,6 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.transcript import Conversation, Turn
-from agentest.judging.answers import criterion_result, score_of
-from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, run_concurrently
 from agentest.judging.judge_input import (
     AgentBackground,
     background_of,
@@ -30,6 +29,10 @@ from agentest.judging.judge_input import (
 from agentest.judging.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.models.port import CallKey
 from agentest.scenarios.model import Criterion, Scenario
+from agentest.support.calling import run_concurrently
+
+if TYPE_CHECKING:
+    from agentest.judging.judge import Judge, JudgedPart, SampledAnswers
 
 _NO_JUDGE_OF_OUTCOME = (
     f"the scenario has an `expected_outcome`, but {NO_MODEL}; name one (`model`, --model), or check the "
@@ -44,7 +47,7 @@ class SkippedQuestion:
     why: str
 
 
-QuestionOutcome = SampledAnswers | SkippedQuestion
+QuestionOutcome: TypeAlias = "SampledAnswers | SkippedQuestion"
 """The outcome of a question."""
 QuestionOutcomes = Mapping[JudgeQuestion, QuestionOutcome]
 
@@ -195,10 +198,14 @@ class ScenarioJudge:
             return Skipped(found.why)
         if not found.usable:
             return Unscored(self.redact(found.problem))
+        from agentest.judging.answers import score_of
+
         return score_of(question.name, found.usable, found.asked)
 
     def _criterion_result(self, criterion: Criterion, found: QuestionOutcome, turns: int) -> CriterionResult:
-        if isinstance(found, SampledAnswers) and found.usable:
+        if not isinstance(found, SkippedQuestion) and found.usable:
+            from agentest.judging.answers import criterion_result
+
             return criterion_result(criterion, found.usable, found.asked, turns)
         return CriterionResult(
             text=criterion.text,

@@ -15,13 +15,12 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.results import CheckResult
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn
 from agentest.judging.custom_metrics import copy_conversation, copy_turn
-from agentest.judging.judge import run_concurrently
 from agentest.scenarios.expectations import SAYS_PARAMETERS, Expect, Saying
 from agentest.scenarios.matchers.comparison import PredicateFailed, any_holds, call_predicate, equal, is_plain
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.matchers.numbers import Approx, Number, numbers_in
 from agentest.scenarios.matchers.values import OneOf, Text
-from agentest.support.calling import accepted_values, result_of
+from agentest.support.calling import accepted_values, result_of, run_concurrently
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_schema import schema_validator
 from agentest.support.patterns import PatternTimeout, found_in, has_match

@@ -186,7 +186,7 @@ class TurnTraces:
     """The facts about a turn from its spans. It can be sent to another process."""
 
     calls: tuple[SpanCall, ...] = ()
-    usage: Usage = Usage()  # noqa: RUF009 - it holds nothing that could change
+    usage: Usage = Usage()
     model_calls: int | None = None
     missing: str | None = None
     """The reason why there may be more; None if the turn is complete."""

@@ -14,28 +14,12 @@ from agentest.models.budget import Budget, price_of
 from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter
 from agentest.models.openai_adapter import OpenAIChatModel
-from agentest.models.port import AnswerSource, ChatModel, Ledger, Model
+from agentest.models.port import AnswerSource, ChatModel, Ledger, Model, Models
 from agentest.models.providers import ModelSpec, parameters
 from agentest.models.structured_output import StructuredModel
-from agentest.models.tape import CassetteMode, MeasuringLedger, Recorder, Replay, Tape
+from agentest.models.tape import CassetteMode, Recorder, Replay, Tape
 from agentest.support.errors import ConfigError
 from agentest.support.http.client import Client, open_client, proxy_for
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The models of a run. A role without a model is None."""
-
-    user: Model | None = None
-    judge: Model | None = None
-    named: Mapping[RequestedModel, Model] = field(default_factory=dict)
-    """Models that scenario files request in place of the role's model."""
-    confirm: Model | None = None
-    """Confirms judge answers that would fail a scenario."""
-
-    def user_for(self, wish: RequestedModel | None) -> Model | None:
-        """Return the model that plays the user for a file that requests this model."""
-        return (self.named.get(wish) if wish else None) or self.user
 
 
 @dataclass(slots=True)
@@ -49,7 +33,7 @@ class ModelTerms:
     """Where answers are recorded or replayed."""
     announce: Callable[[str], None] = lambda _: None
     """Receives messages for the user that cannot wait, such as that the run waits for a model."""
-    ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
+    ledger: Ledger = field(default_factory=Ledger)
     gates: Gates | None = None
     """Gates to use if limits, circuits and budget belong to another process."""
     hide: Callable[[str], str] = str

@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.support.errors import ModelError
+
+if TYPE_CHECKING:
+    from agentest.config.models import RequestedModel
 
 Message = Mapping[str, str]
 """`{"role": "system" | "user" | "assistant", "content": text}`."""
@@ -32,6 +35,10 @@ def joined(messages: Sequence[Message]) -> list[Message]:
 
 Role = Literal["user", "judge", "dedup"]
 Answer = TypeVar("Answer", bound=BaseModel)
+WITHOUT_DESCRIPTION = ConfigDict(
+    defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None)
+)
+"""Model settings for an answer whose docstring must not be sent to the model as a `description`."""
 
 
 class Level(IntEnum):
@@ -165,14 +172,41 @@ class Model(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of a run. A role without a model is None."""
+
+    user: Model | None = None
+    judge: Model | None = None
+    named: Mapping[RequestedModel, Model] = field(default_factory=dict)
+    """Models that scenario files request in place of the role's model."""
+    confirm: Model | None = None
+    """Confirms judge answers that would fail a scenario."""
+
+    def user_for(self, requested: RequestedModel | None) -> Model | None:
+        """Return the model that plays the user for a file that requests this model."""
+        return (self.named.get(requested) if requested else None) or self.user
+
+
 class Ledger:
-    """Counts calls and tokens by scope and role. Counts only increase."""
+    """Counts calls and tokens by scope and role, and on request of one question. Counts only increase."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, Role], ModelUsage] = defaultdict(ModelUsage)
+        self._watched: dict[CallKey, ModelUsage] = {}
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         self._entries[key.scope, key.role] += used
+        if key in self._watched:
+            self._watched[key] += used
+
+    def watch(self, key: CallKey) -> None:
+        """Measure the usage of one question, whether it is answered or not."""
+        self._watched[key] = ModelUsage()
+
+    def taken(self, key: CallKey) -> ModelUsage:
+        """Return the usage added for this key since `watch`."""
+        return self._watched.pop(key, ModelUsage())
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
         """Add the usage that a replayed answer had when it was recorded."""

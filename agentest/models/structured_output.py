@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from math import isfinite
 from typing import Any, NoReturn, Self, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agentest.models.port import Answer, AnswerSource, CallKey, Level, Message, Question
 from agentest.support.errors import InvalidAnswer
@@ -343,12 +343,6 @@ _FORM = json.JSONDecoder(parse_int=str, parse_float=str)
 _STRICT = json.JSONDecoder(
     object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite
 )
-
-
-WITHOUT_DESCRIPTION = ConfigDict(
-    defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None)
-)
-"""Model settings for an answer whose docstring must not be sent to the model as a `description`."""
 
 
 @lru_cache(maxsize=256)  # some shapes are created for a single request

@@ -379,30 +379,10 @@ def by_slot(entries: Iterable[CassetteEntry]) -> Entries:
     return {entry.asked.slot: entry for entry in entries}
 
 
-class MeasuringLedger(Ledger):
-    """A ledger that also measures the usage of one question, whether it was answered or not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._watched: dict[CallKey, ModelUsage] = {}
-
-    def add(self, key: CallKey, used: ModelUsage) -> None:
-        super().add(key, used)
-        if key in self._watched:
-            self._watched[key] += used
-
-    def watch(self, key: CallKey) -> None:
-        self._watched[key] = ModelUsage()
-
-    def taken(self, key: CallKey) -> ModelUsage:
-        """Return the usage added for this key since `watch`."""
-        return self._watched.pop(key, ModelUsage())
-
-
 class Recorder:
     """Records all answers of a live model, and its failures."""
 
-    def __init__(self, live: AnswerSource, tape: Tape, ledger: MeasuringLedger) -> None:
+    def __init__(self, live: AnswerSource, tape: Tape, ledger: Ledger) -> None:
         self.name = live.name
         self.parameters = live.parameters
         self._live = live

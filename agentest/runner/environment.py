@@ -6,19 +6,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import example_url
 from agentest.config.file import find_config_above
 from agentest.domain.events import ReportRequest
-from agentest.models.providers import ModelSpec
 from agentest.runner.agents import RAY, is_opened_per_worker
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_writable, path_from, readable
 from agentest.support.http.address_guard import is_loopback
 from agentest.support.text import count
+
+if TYPE_CHECKING:
+    from agentest.models.providers import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

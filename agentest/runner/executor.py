@@ -49,6 +49,7 @@ from agentest.runner.session import (
     UnitConnections,
     allowance_of,
     check_recordings,
+    has_models,
     local_gates,
     open_models,
     open_recordings,
@@ -100,10 +101,10 @@ class LocalEngine:
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
             check_recordings(recordings, prepared.plan)
-            gates = local_gates(session)
+            gates = local_gates(session) if has_models(prepared) else None
             models, ledger = await open_models(session, recordings, stack, gates)
             source = await origin.make(models, stack)
-            allowance = allowance_of(session, gates.budget, ledger, recordings)
+            allowance = allowance_of(session, gates, ledger, recordings)
             connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
             holder = LocalConversationRunner(source, prepared.plan.custom, session.settings, connections)
             yield units_in_order(session, holder, connections, origin)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ConversationFinished
-from agentest.domain.metrics import BUILTIN, GOAL, PASS_RATE, TRAJECTORY_METRICS
+from agentest.domain.metrics import BUILTIN, GOAL, PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, Kind
 from agentest.domain.repeat import Repeat
 from agentest.domain.results import (
     ConversationResult,
@@ -24,9 +24,6 @@ from agentest.domain.results import (
     Status,
     Verdict,
 )
-from agentest.judging.custom_metrics import Metric
-from agentest.judging.grader import Grader
-from agentest.runner.thresholds import check_metrics, check_thresholds, how_many, load_custom_metrics
 from agentest.runner.tools import AgentTraits, agent_traits, mock_server_tools_of
 from agentest.scenarios.discovery import (
     BrokenFile,
@@ -38,9 +35,12 @@ from agentest.scenarios.discovery import (
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 from agentest.support.files import readable, shown_path
+from agentest.support.importing import import_object
 from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:
+    from agentest.judging.custom_metrics import Metric
+    from agentest.judging.grader import Grader
     from agentest.runner.tools import NamedTool
 
 
@@ -161,7 +161,7 @@ class Unit:
         """Return True if its conversations may run at once: the scenario's setting, or else `usual`."""
         return usual if self.scenario.parallel is None else self.scenario.parallel
 
-    about: AgentTraits = AgentTraits()  # noqa: RUF009 - immutable
+    about: AgentTraits = AgentTraits()
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()
     """Metrics whose scores are shown but decide nothing."""
@@ -488,3 +488,70 @@ def _unrun_result(scenario: Scenario, agent: str, file: str, status: Status, why
 def endpoint(agent: AgentConfig) -> str:
     """Return the address of an agent, for display."""
     return agent.address
+
+
+def check_metrics(names: Sequence[str], custom: set[str]) -> None:
+    """Raise ConfigError for an unknown metric."""
+    for name in names:
+        if name in TRAJECTORY_METRICS:
+            raise ConfigError(f"metrics: {name} is measured where `thresholds` names it; write it there")
+        if name not in BUILTIN and name not in custom:
+            raise ConfigError(
+                f"metrics: there is no metric {name!r}; {did_you_mean(name, {*BUILTIN, *custom})}"
+            )
+
+
+def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
+    """Raise ConfigError for a threshold that is out of range or whose metric has no average."""
+    valid = {*THRESHOLD_RANGE, *custom}
+    for name, least in thresholds.items():
+        if name in BUILTIN and BUILTIN[name].kind is Kind.LABEL:
+            raise ConfigError(
+                f"thresholds: {name} gives labels, not numbers; see fail_on_error_severity for failures"
+            )
+        if name not in valid:
+            raise ConfigError(f"thresholds: there is no metric {name!r}; {did_you_mean(name, valid)}")
+        low, high = THRESHOLD_RANGE.get(name, (float("-inf"), float("inf")))
+        if not low <= least <= high:
+            raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}")
+
+
+def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
+    """Load the custom metrics of a configuration: import paths, classes or instances."""
+    metrics: dict[str, Metric] = {}
+    for i, item in enumerate(items):
+        metric = _custom_metric(item, f"custom_metrics[{i}]", root)
+        if metric.name in {*BUILTIN, *THRESHOLD_RANGE, *metrics}:
+            raise ConfigError(f"custom_metrics[{i}]: the name {metric.name!r} is taken")
+        metrics[metric.name] = metric
+    return tuple(metrics.values())
+
+
+def _custom_metric(item: Any, key: str, root: Path) -> Metric:
+    from agentest.judging.custom_metrics import Metric
+
+    try:
+        metric = import_object(item, root) if isinstance(item, str) else item
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from None
+    if isinstance(metric, type) and issubclass(metric, Metric):
+        try:
+            metric = metric()
+        except Exception as error:  # noqa: BLE001 - the user's class may raise anything
+            raise ConfigError(f"{key}: {metric.__name__}() raised {type(error).__name__}: {error}") from None
+    if not isinstance(metric, Metric):
+        raise ConfigError(
+            f"{key}: {item!r} is no metric; "
+            "subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
+        )
+    return metric
+
+
+def how_many(*said: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
+    """Return when to stop and the maximum number of conversations, from the first setting that says either.
+
+    Args:
+        said: the settings in order of precedence; the last one is never empty.
+    """
+    repeat, number = next(each for each in said if any(each))
+    return repeat, repeat.max if repeat else number or 1

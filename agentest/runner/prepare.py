@@ -23,7 +23,6 @@ from agentest.config.models import RequestedModel
 from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration
-from agentest.domain.shards import ShardedRun
 from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
 from agentest.runner.selection import empty_selection_reason, missed_place, unusable_path
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
@@ -32,6 +31,7 @@ from agentest.support.files import path_from
 from agentest.support.terminal import with_reminders
 
 if TYPE_CHECKING:
+    from agentest.domain.shards import ShardedRun
     from agentest.models.providers import ModelSpec
 
 _NAME_CHARS = 40

@@ -24,8 +24,7 @@ from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS
 from agentest.judging.judge import MAX_TURNS_PER_CALL
 from agentest.models.budget import Budget
 from agentest.models.cassette import Cassettes
-from agentest.models.port import CallKey
-from agentest.models.tape import MeasuringLedger
+from agentest.models.port import CallKey, Ledger
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 
@@ -37,7 +36,7 @@ Key = tuple[str, int]
 """Scope and number of a conversation; number 0 is the grouping of its scenario's failures."""
 
 
-class PaidLedger(MeasuringLedger):
+class PaidLedger(Ledger):
     """A ledger that also counts what each conversation cost. Replayed responses are free."""
 
     def __init__(self) -> None:

@@ -39,12 +39,10 @@ from agentest.domain.results import (
 from agentest.domain.root_causes import judged_causes
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.verdict import metric_verdicts
-from agentest.judging.cause_joining import MOST_GROUPS, CauseJoiner, can_join
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.plan import Plan, ResumedRun, Unit, endpoint
 from agentest.runner.session import RunSession, Stop, UnitConnections, awaited
-from agentest.runner.thresholds import undecidable
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
 from agentest.runner.warnings import amended, run_warnings, unanswered
 from agentest.support.errors import ModelError
@@ -122,8 +120,11 @@ class RunReport:
                 calibrations=self._calibrations,
             )
         )
-        for text in undecidable((u.scenario.name, u.repeat, u.thresholds) for u in self._plan.units):
-            self._emit(Noted(text))
+        if any(unit.repeat for unit in self._plan.units):
+            from agentest.runner.schedule import undecidable
+
+            for text in undecidable((u.scenario.name, u.repeat, u.thresholds) for u in self._plan.units):
+                self._emit(Noted(text))
         for entry in self._plan.entries:
             if isinstance(entry, ScenarioResult):
                 self._emit(ScenarioFinished(entry))
@@ -237,6 +238,8 @@ async def joined_causes(
     model, stop = connections.models.judge, session.stop
     if model is None or stop.reason is not None:
         return NOT_JOINED
+    from agentest.judging.cause_joining import MOST_GROUPS, CauseJoiner, can_join
+
     # Sort for replays, which find a recorded response by its prompt.
     causes = judged_causes(sorted(scenarios, key=lambda each: (each.name, each.agent)))
     if not can_join(causes):

@@ -16,13 +16,7 @@ from agentest.config.config import Config
 from agentest.config.models import Batch
 from agentest.domain.events import Emit, Noted, TimePassed
 from agentest.domain.results import RunResult, Severity, Status
-from agentest.models.admission import Gates, LocalGates
-from agentest.models.budget import Budget
-from agentest.models.cassette import Cassettes
-from agentest.models.factory import Models, ModelTerms
-from agentest.models.factory import open_models as open_llm
-from agentest.models.port import Ledger
-from agentest.models.tape import CassetteError, CassetteMode, MeasuringLedger, Tape
+from agentest.models.port import Ledger, Models
 from agentest.runner.plan import Options, Plan
 from agentest.runner.prepare import CONFIRM, Prepared, cassette_folder
 from agentest.support.errors import ConfigError
@@ -31,6 +25,9 @@ from agentest.support.terminal import EVERY_S, pauses
 
 if TYPE_CHECKING:
     from agentest.domain.forecast import ScenarioResources
+    from agentest.models.admission import Gates, LocalGates
+    from agentest.models.cassette import Cassettes
+    from agentest.models.tape import Tape
     from agentest.runner.run_budget import Allowance
 
 
@@ -188,7 +185,7 @@ async def open_models(
     tape: Tape | None,
     stack: AsyncExitStack,
     gates: Gates | None = None,
-    ledger: MeasuringLedger | None = None,
+    ledger: Ledger | None = None,
 ) -> tuple[Models, Ledger]:
     """Open the models of a run and the ledger of their calls. The stack closes them.
 
@@ -200,24 +197,35 @@ async def open_models(
     """
     if session.given:
         return session.given
-    prepared = session.prepared
+    prepared, ledger = session.prepared, ledger or new_ledger(session)
+    if not has_models(prepared):
+        return Models(), ledger
+    from agentest.models.factory import ModelTerms
+    from agentest.models.factory import open_models as open_llm
+
     terms = ModelTerms(
         tape=tape,
-        ledger=ledger or new_ledger(session),
+        ledger=ledger,
         gates=gates or local_gates(session),
         hide=prepared.loaded.redact.transcript,
     )
-    if not (prepared.user or prepared.judge):
-        return Models(), terms.ledger
     stack.callback(_close_tape, tape, session.stop)
     models = await stack.enter_async_context(
         open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
     )
-    return models, terms.ledger
+    return models, ledger
+
+
+def has_models(prepared: Prepared) -> bool:
+    """Return True if a model plays the user or judges."""
+    return bool(prepared.user or prepared.judge)
 
 
 def local_gates(session: RunSession) -> LocalGates:
     """Create the rate limits, circuits and budget of a run, in the process that enforces them."""
+    from agentest.models.admission import LocalGates
+    from agentest.models.budget import Budget
+
     options = session.prepared.request.options
     budget = None
     if options.has_budget:
@@ -225,22 +233,27 @@ def local_gates(session: RunSession) -> LocalGates:
     return LocalGates(session.prepared.concurrency, budget, session.say)
 
 
-def new_ledger(session: RunSession) -> MeasuringLedger:
+def new_ledger(session: RunSession) -> Ledger:
     """Create the ledger that counts the model calls of a run."""
+
     if not session.prepared.request.options.has_budget:
-        return MeasuringLedger()
+        return Ledger()
     from agentest.runner.run_budget import PaidLedger
 
     return PaidLedger()
 
 
 def allowance_of(
-    session: RunSession, budget: Budget | None, ledger: Ledger, recordings: Cassettes | None
+    session: RunSession, gates: LocalGates | None, ledger: Ledger, recordings: Cassettes | None
 ) -> Allowance | None:
     """Create the allowance that limits conversations to the budget; None if nothing limits them."""
-    prepared = session.prepared
+    prepared, budget = session.prepared, gates.budget if gates else None
     asks_models = bool(prepared.user or prepared.judge or prepared.named)
-    if budget is None or not asks_models or prepared.request.options.tape == CassetteMode.REPLAY:
+    if budget is None or not asks_models:
+        return None
+    from agentest.models.tape import CassetteMode
+
+    if prepared.request.options.tape == CassetteMode.REPLAY:
         return None
     from agentest.runner.run_budget import Allowance, PaidLedger, estimate_of
 
@@ -280,6 +293,9 @@ def open_recordings(session: RunSession) -> Cassettes | None:
         folder = cassette_folder(config, options, prepared.request.root)
     if folder is None:
         return None
+    from agentest.models.cassette import Cassettes
+    from agentest.models.tape import CassetteMode
+
     models = {"user": prepared.user, "judge": prepared.judge}
     return Cassettes(
         folder,
@@ -317,7 +333,11 @@ def _named_model_names(prepared: Prepared, role: str) -> set[str]:
 
 def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
     """Raise ConfigError for a damaged recording."""
-    if recordings is None or recordings.mode is CassetteMode.KEEP:  # a damaged response is requested again
+    if recordings is None:
+        return
+    from agentest.models.tape import CassetteError, CassetteMode
+
+    if recordings.mode is CassetteMode.KEEP:  # a damaged response is requested again
         return
     try:
         recordings.check(unit.scope for unit in plan.units)
@@ -327,6 +347,8 @@ def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
 
 def _close_tape(tape: Tape | None, stop: Stop) -> None:
     if tape:
+        from agentest.models.tape import CassetteError
+
         with suppress(CassetteError):  # `on_failure` has already reported it
             tape.close(finished=stop.reason is None)
 

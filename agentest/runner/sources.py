@@ -32,7 +32,7 @@ from agentest.domain.results import RunWarning
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.mock_servers.port import Conversations, Identity, WaitingBlock
 from agentest.mocks.resolver import MockResolver
-from agentest.models.factory import Models
+from agentest.models.port import Models
 from agentest.runner.agents import (
     OnOutput,
     check_mocks,
@@ -192,7 +192,7 @@ class LiveConversations:
     """Runs live conversations with the agents."""
 
     agents: Mapping[str, Agent]
-    models: Models = Models()  # noqa: RUF009 - immutable
+    models: Models = Models()
     unmocked_tools: UnmockedTools | None = None
     """How to treat calls that nothing answers. None: null in cases of evaluation sets, else an error."""
     request_timeout_s: float = 30.0
@@ -202,7 +202,7 @@ class LiveConversations:
     registry: Conversations | None = None
     """The conversations in progress, to which servers assign calls; None: no agent has such servers."""
     on_mocks: OnMocks | None = None
-    own_servers: ManagedServers = ManagedServers()  # noqa: RUF009 - immutable
+    own_servers: ManagedServers = ManagedServers()
 
     async def converse(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -33,11 +34,8 @@ from agentest.domain.verdict import (
     with_failing_groups,
     with_severe_failures,
 )
-from agentest.judging.custom_metrics import Metric
-from agentest.judging.error_grouping import add_examples, group_by_label, group_failures
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.judging.judge import Judge
 from agentest.runner.plan import Unit, total_usage
 from agentest.runner.run_summary import (
     agent_without_judge,
@@ -47,7 +45,6 @@ from agentest.runner.run_summary import (
     with_goal_and_profile,
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
-from agentest.runner.thresholds import Schedule
 from agentest.runner.warnings import (
     calls_not_judged,
     criteria_not_judged,
@@ -59,6 +56,12 @@ from agentest.runner.warnings import (
     unit_warnings,
     warnings_of,
 )
+
+if TYPE_CHECKING:
+    from agentest.judging.custom_metrics import Metric
+    from agentest.judging.judge import Judge
+    from agentest.models.port import Model
+    from agentest.runner.schedule import Schedule
 
 
 @dataclass(slots=True)
@@ -80,7 +83,11 @@ class UnitProgress:
     def __post_init__(self) -> None:
         repeat = self.unit.repeat
         self.wanted = repeat.min if repeat else self.unit.conversations
-        self._schedule = Schedule(repeat=repeat, thresholds=self.unit.thresholds) if repeat else None
+        self._schedule = None
+        if repeat:
+            from agentest.runner.schedule import Schedule
+
+            self._schedule = Schedule(repeat=repeat, thresholds=self.unit.thresholds)
 
     async def wants(self, number: int) -> bool:
         """Return True if a conversation of this number is needed. Waits until that is known."""
@@ -141,7 +148,7 @@ class UnitEvaluation:
         self._skip_decided = settings.skip_decided
         self._redact = connections.redact
         model = connections.models.judge
-        self._judge = Judge(model, settings.samples, settings.batch) if model else None
+        self._judge = _judge_with(model, settings) if model else None
         self._confirm = connections.models.confirm
         self._fail_on = settings.fail_on
         self._named = connections.models.named
@@ -197,6 +204,12 @@ class UnitEvaluation:
         )
 
 
+def _judge_with(model: Model, settings: Settings) -> Judge:
+    from agentest.judging.judge import Judge
+
+    return Judge(model, settings.samples, settings.batch)
+
+
 class UnitDecision:
     """Decides whether units pass."""
 
@@ -221,6 +234,8 @@ class UnitDecision:
 
     def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
         """Return the result of an interrupted unit from the conversations that finished."""
+        from agentest.judging.error_grouping import group_by_label
+
         # Grouping would cost another model call, so the severity of the failures stays unknown.
         failures = [failure for result in progress.results.values() for failure in result.failures]
         reason = stop_reason(stop, len(progress.results), progress.unit)
@@ -230,6 +245,10 @@ class UnitDecision:
     async def _deduplicate(self, progress: UnitProgress) -> Deduplication:
         unit = progress.unit
         failures = [failure for result in progress.ordered for failure in result.failures]
+        if not failures:
+            return Deduplication()
+        from agentest.judging.error_grouping import group_failures
+
         groups = await group_failures(
             failures,
             unit.scenario,
@@ -246,7 +265,10 @@ class UnitDecision:
         unit, conversations = progress.unit, _graded(progress.ordered, deduplication)
         thresholds = _thresholds_if_incomplete(unit.thresholds) if stopped else unit.thresholds
         exact = unit.scenario.case is not None
-        deduplication = add_examples(deduplication, conversations, self._redact)
+        if deduplication.groups:
+            from agentest.judging.error_grouping import add_examples
+
+            deduplication = add_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
         warnings = (
             *warnings_of(conversations),
@@ -292,6 +314,8 @@ def _repeat_fields(
     """Return the result fields that only a unit with `repeat` has."""
     if unit.repeat is None:
         return {}
+    from agentest.runner.schedule import Schedule
+
     schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
     return {
         "planned": len(conversations),

@@ -2,8 +2,8 @@
 
 `definition.scenario` reads the options of a scenario file and returns a `model.Scenario`. Expectations are
 frozen values in `calls`, `trajectory` and `expectations`. Each has one parser: `trajectory_parser` for calls,
-orders and trajectories, `expectations` for replies, `options` for states and checks, and `parser` for plain
-options and words written as data. `contradictions` rejects expectations that no conversation can meet.
-`call_expectations` contains the functions for scenario files, `serialization` writes expectations as data,
-and `source_code` as Python. `discovery` finds and imports scenario files.
+orders and trajectories, where the functions for scenario files are too, `expectations` for replies, `options`
+for states and checks, and `parser` for plain options and words written as data. `contradictions` rejects
+expectations that no conversation can meet. `serialization` writes expectations as data, and `source_code` as
+Python. `discovery` finds and imports scenario files.
 """

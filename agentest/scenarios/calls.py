@@ -29,11 +29,11 @@ def is_one_tool(name: ToolName) -> bool:
     return isinstance(name, str) and not is_glob(name)
 
 
-def name_matches(wanted: ToolName, made: str) -> bool:
-    """Return True if `wanted` matches a tool named `made`. May block. Raises PatternTimeout."""
+def name_matches(wanted: ToolName, called: str) -> bool:
+    """Return True if `wanted` matches a tool named `called`. May block. Raises PatternTimeout."""
     if isinstance(wanted, str):
-        return wanted == made or (is_glob(wanted) and fnmatchcase(made, wanted))
-    answer = _match_or_reason(wanted, made)
+        return wanted == called or (is_glob(wanted) and fnmatchcase(called, wanted))
+    answer = _match_or_reason(wanted, called)
     if isinstance(answer, str):
         raise PatternTimeout(answer)
     return answer
@@ -50,9 +50,9 @@ def _match_or_reason(pattern: re.Pattern[str], name: str) -> bool | str:
         return str(error)
 
 
-def matches_any(wanted: Iterable[ToolName], made: str) -> bool:
-    """Return True if any of the names matches a tool named `made`. Raises PatternTimeout."""
-    return any(name_matches(each, made) for each in wanted)
+def matches_any(wanted: Iterable[ToolName], called: str) -> bool:
+    """Return True if any of the names matches a tool named `called`. Raises PatternTimeout."""
+    return any(name_matches(each, called) for each in wanted)
 
 
 def covers(wider: ToolName, name: ToolName) -> bool:
@@ -109,8 +109,8 @@ class ExpectedCall:
         words += [f"where={shown(self.where)}"] if self.where is not None else []
         words += [f"result={shown(self.result)}"] if self.result is not ANYTHING else []
         words += [f"nth={self.nth}"] if self.nth is not None else []
-        made = f"call({', '.join(words)})"
-        return f"exactly({made})" if self.arg_match_mode == "exact" else made
+        text = f"call({', '.join(words)})"
+        return f"exactly({text})" if self.arg_match_mode == "exact" else text
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -129,10 +129,10 @@ class AnyOf:
         for path in self.paths:
             if len(path) != 1:
                 return None
-            one = path[0].single if isinstance(path[0], AnyOf) else (path[0],)
-            if one is None:
+            calls_of_path = path[0].single if isinstance(path[0], AnyOf) else (path[0],)
+            if calls_of_path is None:
                 return None
-            calls += one
+            calls += calls_of_path
         return tuple(calls)
 
 
@@ -202,8 +202,8 @@ def place_word(first: bool, last: bool) -> str:
 
 def position_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:
     """Return the position of a call from `first`, `last` and `nth`. Raises ValueError if they conflict."""
-    given = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
-    places = {word: place for word, place in given.items() if place is not None}
+    options = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
+    places = {word: place for word, place in options.items() if place is not None}
     if len(set(places.values())) > 1:
         words = " and ".join(places)
         raise ValueError(f"{key}: {words} cannot both be; write one of them, and `max_calls` for how many")

@@ -32,45 +32,45 @@ _ORDERED = ("strict", "in_order")
 _CALL_FIELDS = tuple(each.name for each in fields(ExpectedCall) if each.compare)
 
 
-def check_trajectory(made: Trajectory, key: str, calls_key: str = "expected") -> None:
+def check_trajectory(trajectory: Trajectory, key: str, calls_key: str = "expected") -> None:
     """Raise ValueError if two options of a trajectory contradict each other."""
     try:
-        problem = next(_problems(made, f"{key}.{calls_key}", key), None)
+        problem = next(_problems(trajectory, f"{key}.{calls_key}", key), None)
     except PatternTimeout as error:
         raise ValueError(f"{key}: {error}") from None
     if problem:
         raise ValueError(problem)
 
 
-def check_writes(made: Trajectory, key: str) -> None:
+def check_writes(trajectory: Trajectory, key: str) -> None:
     """Raise ValueError if a tool is expected as a write but listed in `reads`."""
-    for place, each in _calls_with_keys(made.expected or (), f"{key}.expected_writes"):
-        read = next((name for name in made.reads if covers(name, each.name)), None)
+    for place, each in _calls_with_keys(trajectory.expected or (), f"{key}.expected_writes"):
+        read = next((name for name in trajectory.reads if covers(name, each.name)), None)
         if read is not None:
             raise ValueError(
                 f"{place}: {name_text(each.name)} is expected as a write, but `reads` has {name_text(read)}"
             )
 
 
-def _problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
-    yield from _setting_problems(made, key)
-    yield from _limit_problems(made, key)
-    yield from _position_problems(made, calls, key)
-    yield from _forbidden_and_expected(made, calls, key)
-    yield from _order_problems(made, key)
+def _problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
+    yield from _setting_problems(trajectory, key)
+    yield from _limit_problems(trajectory, key)
+    yield from _position_problems(trajectory, calls, key)
+    yield from _forbidden_and_expected(trajectory, calls, key)
+    yield from _order_problems(trajectory, key)
 
 
-def _setting_problems(made: Trajectory, key: str) -> Iterator[str]:
-    if made.rounds and made.match_mode not in _ORDERED:
-        yield f"{key}.rounds: is about an order, which `match_mode` {made.match_mode!r} has not"
-    if made.rounds and made.expected is None and not made.orders:
+def _setting_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
+    if trajectory.rounds and trajectory.match_mode not in _ORDERED:
+        yield f"{key}.rounds: is about an order, which `match_mode` {trajectory.match_mode!r} has not"
+    if trajectory.rounds and trajectory.expected is None and not trajectory.orders:
         yield f"{key}.rounds: is about an order, but there is no `expected`"
-    if made.at_most_once and made.expected is None:
+    if trajectory.at_most_once and trajectory.expected is None:
         yield f"{key}.at_most_once: is about the calls of `expected`, which is missing"
 
 
-def _limit_problems(made: Trajectory, key: str) -> Iterator[str]:
-    most, least = made.max_calls, made.min_calls
+def _limit_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
+    most, least = trajectory.max_calls, trajectory.min_calls
     if most is not None and least is not None and least > most:
         yield f"{key}.min_calls: is {least}, more than `max_calls`, which is {most}"
 
@@ -79,33 +79,33 @@ def _is_named(each: ExpectedCall) -> bool:
     return is_one_tool(each.name)
 
 
-def _position_problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
-    banned = ((f"{key}.forbidden[{at}]", each) for at, each in enumerate(made.forbidden))
-    for place, each in (*_calls_with_keys(made.expected or (), calls), *banned):
+def _position_problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
+    banned = ((f"{key}.forbidden[{at}]", each) for at, each in enumerate(trajectory.forbidden))
+    for place, each in (*_calls_with_keys(trajectory.expected or (), calls), *banned):
         if each.nth is not None:
-            yield from _positions_of_free_calls(made, place, each)
-    for place, each in _calls_with_keys(made.expected or (), calls):
+            yield from _positions_of_free_calls(trajectory, place, each)
+    for place, each in _calls_with_keys(trajectory.expected or (), calls):
         if each.nth is None:
             continue
-        if made.max_calls is not None and abs(each.nth) > made.max_calls:
-            yield f"{_nth_key(place, each)}, but `max_calls` is {made.max_calls}"
-        limit = _tool_limit(made, each)
+        if trajectory.max_calls is not None and abs(each.nth) > trajectory.max_calls:
+            yield f"{_nth_key(place, each)}, but `max_calls` is {trajectory.max_calls}"
+        limit = _tool_limit(trajectory, each)
         if limit is not None and abs(each.nth) > limit:
             yield (f"{_nth_key(place, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}")
-    if made.match_mode != "within":
-        yield from _positions_taken_twice(made, calls)
+    if trajectory.match_mode != "within":
+        yield from _positions_taken_twice(trajectory, calls)
 
 
-def _positions_of_free_calls(made: Trajectory, place: str, each: ExpectedCall) -> Iterator[str]:
+def _positions_of_free_calls(trajectory: Trajectory, place: str, each: ExpectedCall) -> Iterator[str]:
     """Yield problems if an expected position can only be taken by calls that do not count."""
     not_counted = "calls that are free are not counted"
-    read = next((name for name in made.reads if covers(name, each.name)), None)
+    read = next((name for name in trajectory.reads if covers(name, each.name)), None)
     if read is not None:
         yield (
             f"{_nth_key(place, each)}, but {name_text(each.name)} is free, as `reads` has "
             f"{name_text(read)}; {not_counted}"
         )
-    if made.ignore_failed and _requires_failure(each.result):
+    if trajectory.ignore_failed and _requires_failure(each.result):
         yield (
             f"{_nth_key(place, each)}, but a call with the `result` {brief(each.result)} has failed, and "
             f"`ignore_failed` makes it free; {not_counted}. Leave out one of the three"
@@ -136,15 +136,15 @@ def _is_never_empty(wanted: Any) -> bool:
     return isinstance(wanted, str | int | float | Mapping | list | tuple) and bool(wanted)
 
 
-def _tool_limit(made: Trajectory, each: ExpectedCall) -> int | None:
+def _tool_limit(trajectory: Trajectory, each: ExpectedCall) -> int | None:
     """Return the maximum number of calls of its tool; None if unlimited, or if it may match several tools."""
-    return made.limit_of(str(each.name)) if _is_named(each) else None
+    return trajectory.limit_of(str(each.name)) if _is_named(each) else None
 
 
-def _positions_taken_twice(made: Trajectory, calls: str) -> Iterator[str]:
+def _positions_taken_twice(trajectory: Trajectory, calls: str) -> Iterator[str]:
     """Yield a problem for each pair of expected calls that would have to be the same call."""
     taken: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
-    for at, step in enumerate(made.expected or ()):
+    for at, step in enumerate(trajectory.expected or ()):
         if isinstance(step, ExpectedCall) and step.nth is not None:
             place = step.name, step.nth
             if place in taken:
@@ -154,9 +154,9 @@ def _positions_taken_twice(made: Trajectory, calls: str) -> Iterator[str]:
             taken.setdefault(place, (at, step))
 
 
-def _forbidden_and_expected(made: Trajectory, calls: str, key: str) -> Iterator[str]:
-    for place, each in _calls_with_keys(made.expected or (), calls):
-        for at, banned in enumerate(made.forbidden):
+def _forbidden_and_expected(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
+    for place, each in _calls_with_keys(trajectory.expected or (), calls):
+        for at, banned in enumerate(trajectory.forbidden):
             if forbids(banned, each):
                 yield (
                     f"{place}: {name_text(each.name)} is expected, but {key}.forbidden[{at}] forbids it; "
@@ -164,8 +164,8 @@ def _forbidden_and_expected(made: Trajectory, calls: str, key: str) -> Iterator[
                 )
 
 
-def _order_problems(made: Trajectory, key: str) -> Iterator[str]:
-    for order in made.orders:
+def _order_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
+    for order in trajectory.orders:
         if order.kind == "before" and are_equivalent_steps(order.first, order.then):
             yield (
                 f"{key}.before: {_shown(order.first)} is expected before {_shown(order.then)}, which no call "
@@ -190,21 +190,23 @@ def _covers_arguments(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
         return wanted.arg_match_mode == "exact" and is_same(banned.args, wanted.args)
     if not banned.args:
         return True
-    given = {} if wanted.args is None or wanted.arg_match_mode == "ignore" else wanted.args
-    return all(name in given and is_same(value, given[name]) for name, value in banned.args.items())
+    wanted_args = {} if wanted.args is None or wanted.arg_match_mode == "ignore" else wanted.args
+    return all(
+        name in wanted_args and is_same(value, wanted_args[name]) for name, value in banned.args.items()
+    )
 
 
-def are_equivalent_steps(one: Step, other: Step) -> bool:
+def are_equivalent_steps(step: Step, other: Step) -> bool:
     """Return True if two calls, or alternatives, are equivalent."""
-    if isinstance(one, ExpectedCall) and isinstance(other, ExpectedCall):
-        return all(is_same(getattr(one, name), getattr(other, name)) for name in _CALL_FIELDS)
-    if not isinstance(one, AnyOf) or not isinstance(other, AnyOf) or len(one.paths) != len(other.paths):
+    if isinstance(step, ExpectedCall) and isinstance(other, ExpectedCall):
+        return all(is_same(getattr(step, name), getattr(other, name)) for name in _CALL_FIELDS)
+    if not isinstance(step, AnyOf) or not isinstance(other, AnyOf) or len(step.paths) != len(other.paths):
         return False
-    return all(map(_same_path, one.paths, other.paths))
+    return all(map(_same_path, step.paths, other.paths))
 
 
-def _same_path(one: Sequence[Step], other: Sequence[Step]) -> bool:
-    return len(one) == len(other) and all(map(are_equivalent_steps, one, other))
+def _same_path(path: Sequence[Step], other: Sequence[Step]) -> bool:
+    return len(path) == len(other) and all(map(are_equivalent_steps, path, other))
 
 
 def _calls_with_keys(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCall]]:
@@ -258,17 +260,17 @@ def _located_sayings(turns: Sequence[ScriptedTurn], expect: Sequence[Saying]) ->
 
 def check_user_tools(trajectories: Iterable[Trajectory], user_tools: Mapping[str, Any]) -> None:
     """Raise ValueError if a trajectory names a tool of the simulated user."""
-    for made in trajectories:
-        _check_user_tools(made, user_tools)
+    for trajectory in trajectories:
+        _check_user_tools(trajectory, user_tools)
 
 
-def _check_user_tools(made: Trajectory, user_tools: Mapping[str, Any]) -> None:
-    for name in sorted(made.named_tools & user_tools.keys()):
+def _check_user_tools(trajectory: Trajectory, user_tools: Mapping[str, Any]) -> None:
+    for name in sorted(trajectory.named_tools & user_tools.keys()):
         raise ValueError(
-            f"{_key(made)}: {name} is one of the `user_tools`, whose calls no trajectory sees; say by "
+            f"{_key(trajectory)}: {name} is one of the `user_tools`, whose calls no trajectory sees; say by "
             "`final_state` or `check` what they must have done"
         )
 
 
-def _key(made: Trajectory, key: str = "trajectory") -> str:
-    return f"{key} {made.name!r}" if made.name else key
+def _key(trajectory: Trajectory, key: str = "trajectory") -> str:
+    return f"{key} {trajectory.name!r}" if trajectory.name else key

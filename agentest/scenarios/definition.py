@@ -22,7 +22,6 @@ from agentest.domain.metrics import metric_name, normalize_thresholds
 from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.mocks.binding import MockSequence
 from agentest.scenarios.calls import CallOrder
-from agentest.scenarios.contradictions import check_sayings, check_user_tools
 from agentest.scenarios.expectations import (
     check_turns,
     parse_expect,
@@ -34,7 +33,6 @@ from agentest.scenarios.model import Check, Criterion, Scenario, ScriptedTurn, p
 from agentest.scenarios.options import parse_check, parse_state, parse_tools, parse_user_tools
 from agentest.scenarios.parser import bool_or_none, checked_text, known_keys, nonempty_text, positive_or_none
 from agentest.scenarios.trajectory import Trajectory
-from agentest.scenarios.trajectory_parser import parse_trajectories
 from agentest.support.calling import message_of_error
 from agentest.support.dates import normalize_date
 from agentest.support.errors import ScenarioError
@@ -201,10 +199,13 @@ def build_scenario(options: dict[str, Any], file: str, line: int) -> Scenario:
         check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
     if max_turns is not None:
         check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
-    check_sayings(turns, expect)
     trajectories = parse_trajectory_options(options)
     user_tools = parse_user_tools(options.get("user_tools"), scripted=bool(turns))
-    check_user_tools(trajectories, user_tools)
+    if trajectories or expect or any(turn.expect for turn in turns):
+        from agentest.scenarios.contradictions import check_sayings, check_user_tools
+
+        check_sayings(turns, expect)
+        check_user_tools(trajectories, user_tools)
     return Scenario(
         name=nonempty_text(options["name"], "name"),
         file=file,
@@ -355,12 +356,16 @@ def parse_trajectory_options(options: Mapping[str, Any], prefix: str = "") -> tu
     values = {name: options[name] for name in ("trajectory", "assertions") if options.get(name) is not None}
     if len(values) > 1:
         raise ValueError(f"{prefix}trajectory: is given twice, as `trajectory` and as `assertions`")
+    if not values:
+        return ()
+    from agentest.scenarios.trajectory_parser import parse_trajectories
+
     if "assertions" in values:
         inner = known_keys(values["assertions"], ("tool_calls",), f"{prefix}assertions")
         if "tool_calls" not in inner:
             raise ValueError(f"{prefix}assertions.tool_calls: is missing")
         return parse_trajectories(inner["tool_calls"], f"{prefix}assertions.tool_calls")
-    return parse_trajectories(values["trajectory"], f"{prefix}trajectory") if values else ()
+    return parse_trajectories(values["trajectory"], f"{prefix}trajectory")
 
 
 def _thresholds(thresholds: Any) -> dict[str, float]:

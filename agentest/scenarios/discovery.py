@@ -64,9 +64,10 @@ class DiscoveredScenarios:
     def problems(self) -> list[tuple[str, int, str]]:
         """File, line and message of each file that could not be loaded and each scenario that was refused."""
         refused = [(each.file, each.line, each.refused) for each in self.scenarios if each.refused]
-        found = [*((each.file, each.line, each.message) for each in self.broken), *refused]
+        problems = [*((each.file, each.line, each.message) for each in self.broken), *refused]
         return [
-            (file, line, message.removeprefix(f"{readable(file)}:{line}: ")) for file, line, message in found
+            (file, line, message.removeprefix(f"{readable(file)}:{line}: "))
+            for file, line, message in problems
         ]
 
     def redacted(self, redact: Redactor) -> DiscoveredScenarios:
@@ -108,8 +109,8 @@ def discover(
         broken += [problem] if problem else []
         empty += [] if defined or problem else [shown_path(path, root)]
     left_out = tuple(shown_path(folder, root) for folder in searched.left_out)
-    found = tuple(_with_unique_names(scenarios))
-    return DiscoveredScenarios(found, tuple(broken), frozenset(imports.files), tuple(empty), left_out)
+    unique = tuple(_with_unique_names(scenarios))
+    return DiscoveredScenarios(unique, tuple(broken), frozenset(imports.files), tuple(empty), left_out)
 
 
 def discover_file(
@@ -122,21 +123,21 @@ def discover_file(
         root: the project's root; None: the file's own folder.
     """
     defined, problem = _load(path, root or path.parent, imports)
-    found = _with_unique_names([*earlier, *defined])[len(earlier) :]
-    return DiscoveredScenarios(tuple(found), (problem,) if problem else (), frozenset(imports.files))
+    unique = _with_unique_names([*earlier, *defined])[len(earlier) :]
+    return DiscoveredScenarios(tuple(unique), (problem,) if problem else (), frozenset(imports.files))
 
 
 def _chosen_files(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
     """Return the files that the choices name, including named files that `include` does not match."""
     if not choices:
         return files
-    found = [file for file in files if any(choice.has(file) for choice in choices)]
+    chosen = [file for file in files if any(choice.has(file) for choice in choices)]
     others = {
         choice.path: None
         for choice in choices
-        if choice.path.is_file() and not any(choice.has(file) for file in found)
+        if choice.path.is_file() and not any(choice.has(file) for file in chosen)
     }
-    return sorted([*found, *others])
+    return sorted([*chosen, *others])
 
 
 def _load(path: Path, root: Path, imports: Imports) -> tuple[list[Scenario], BrokenFile | None]:
@@ -186,7 +187,7 @@ def _redacted(scenario: Scenario, redact: Redactor) -> Scenario:
 def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:
     """Return the scenarios in order; one whose name is taken is refused."""
     first: dict[str, Scenario] = {}
-    found = []
+    unique = []
     for scenario in scenarios:
         known = first.setdefault(scenario.name, scenario)
         if known is not scenario and not scenario.refused:
@@ -196,8 +197,8 @@ def _with_unique_names(scenarios: Iterable[Scenario]) -> list[Scenario]:
                 "Give one of them another name"
             )
             scenario = replace(scenario, refused=message)
-        found.append(scenario)
-    return found
+        unique.append(scenario)
+    return unique
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +256,8 @@ def separate_run_folder(
     A folder that a pattern of `include` names does not count.
     """
     used = config.resolve().parent if config else None
-    way = [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]
-    for part in way[1:]:
+    folders = [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]
+    for part in folders[1:]:
         has_one = any((root / part / name).is_file() for name in NAMES)
         named = any(pattern[: len(part.parts)] == part.parts for pattern in wanted)
         if has_one and not named and (root / part).resolve() != used:
@@ -326,12 +327,12 @@ def select_by_paths(scenarios: Sequence[Scenario], choices: Iterable[PathChoice]
 
 def select_by_path(scenarios: Sequence[Scenario], choice: PathChoice) -> list[Scenario]:
     """Return the scenarios that a choice selects."""
-    there = [scenario for scenario in scenarios if choice.has(Path(scenario.file))]
+    in_file = [scenario for scenario in scenarios if choice.has(Path(scenario.file))]
     if choice.name is not None:
-        return [scenario for scenario in there if scenario.name == choice.name]
+        return [scenario for scenario in in_file if scenario.name == choice.name]
     if choice.line is None:
-        return there
-    return _scenarios_at_line(there, choice.line)
+        return in_file
+    return _scenarios_at_line(in_file, choice.line)
 
 
 def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenario]:
@@ -347,9 +348,9 @@ def _scenarios_at_line(scenarios: Sequence[Scenario], line: int) -> list[Scenari
         spans = [_span(node) for node in nodes if line in _span(node)]
         # Try the narrowest span first, because a call may be an argument of another one.
         for span in sorted(spans, key=len):
-            found = [scenario for scenario in scenarios if scenario.line in span]
-            if found:
-                return found
+            at_line = [scenario for scenario in scenarios if scenario.line in span]
+            if at_line:
+                return at_line
     return []
 
 

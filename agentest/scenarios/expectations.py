@@ -117,14 +117,14 @@ def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
     if in_turn is not None and (isinstance(in_turn, bool) or not isinstance(in_turn, int)):
         found = brief(in_turn)
         raise ValueError(f"{key}.in_turn: expected a whole number, 0 for the first turn, found {found}")
-    made = tuple(
+    sayings = tuple(
         Saying(wanted=wanted, never=name == "never_says", in_turn=in_turn)
         for name in ("says", "never_says")
         for wanted in _parsed_sayings(options.get(name), f"{key}.{name}")
     )
-    if not made:
+    if not sayings:
         raise ValueError(f"{key}: is empty, so it would check nothing; write what the agent `says`")
-    return made
+    return sayings
 
 
 def check_turns(sayings: Iterable[Saying], most: int, why: str, key: str = "expect") -> None:
@@ -194,7 +194,7 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
     if isinstance(value, Expect):
         return value
     options = known_keys(value, names_of(Expect), key)
-    made = Expect(
+    expect = Expect(
         texts_of(options.get("contains", []), f"{key}.contains"),
         texts_of(options.get("not_contains", []), f"{key}.not_contains"),
         tuple(pattern_of(p, f"{key}.regex") for p in as_list(options.get("regex", []))),
@@ -210,9 +210,9 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
         _parsed_sayings(options.get("says"), f"{key}.says"),
         _parsed_sayings(options.get("never_says"), f"{key}.never_says"),
     )
-    if made == Expect():
+    if expect == Expect():
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    return made
+    return expect
 
 
 def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
@@ -223,10 +223,10 @@ def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
         raise ValueError(f"{key}: expected a dict from key to value, found {kind_of(value)}")
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    read = {name: replace_forms(each) for name, each in value.items()}
-    for name, each in read.items():
+    expected = {name: replace_forms(each) for name, each in value.items()}
+    for name, each in expected.items():
         check_expected(each, f"{key}.{name}")
-    return read
+    return expected
 
 
 def _parsed_remarks(value: Any, key: str) -> tuple[ExpectedRemark, ...]:
@@ -245,7 +245,7 @@ def _parsed_remark(value: Any, key: str) -> ExpectedRemark:
     if isinstance(value, ExpectedRemark):
         return value
     options = known_keys(value, names_of(ExpectedRemark), key)
-    made = ExpectedRemark(
+    remark = ExpectedRemark(
         options.get("author"),
         texts_of(options.get("contains", []), f"{key}.contains"),
         texts_of(options.get("not_contains", []), f"{key}.not_contains"),
@@ -258,7 +258,7 @@ def _parsed_remark(value: Any, key: str) -> ExpectedRemark:
             raise ValueError(f"{key}.{name}: expected a text or a matcher of texts, found {found}")
     if not any(given is not None and given != [] for given in options.values()):
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    return made
+    return remark
 
 
 def _parsed_schema(value: Any, key: str) -> Mapping[str, Any]:

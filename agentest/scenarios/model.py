@@ -201,7 +201,7 @@ def parse_session(value: Any, key: str = "session") -> Session | None:
         value = {"state": value.state, "app_name": value.app_name, "user_id": value.user_id} | (
             {"session_id": value.session_id} if value.session_id else {}
         )
-        value = {name: given for name, given in value.items() if given != ""}
+        value = {name: item for name, item in value.items() if item != ""}
     options = known_keys(value, _SESSION_KEYS, key)
     if not options:
         raise ValueError(f"{key}: is empty; write the `state` that the agent's session begins with")

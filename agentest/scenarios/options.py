@@ -188,8 +188,8 @@ def _flaw(function: FunctionType) -> str | None:
             return f"{called} in {at} is not awaited, so it never runs; write `await` in front (async def)"
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts:
             return f"the assertion in {at} always holds: it is a tuple; leave out the parentheses"
-    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    if not any(map(callable, given)) and not any(_may_fail(node, local, known) for node in nodes):
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if not any(map(callable, defaults)) and not any(_may_fail(node, local, known) for node in nodes):
         return "it can never fail; have it `assert`, or return False or the reason why it does not hold"
     return None
 

@@ -152,8 +152,8 @@ def _pattern_of_data(value: Mapping[Any, Any], key: str) -> re.Pattern[str]:
     if not isinstance(ignore_case, bool):
         raise ValueError(f"{key}.ignore_case: expected True or False, found {brief(ignore_case)}")
     plain = pattern_of(_regex_text(options.get("regex"), f"{key}.regex"), f"{key}.regex")
-    given = [*flags, *(["i"] if ignore_case else [])]
-    return re.compile(plain.pattern, sum(_FLAGS[letter] for letter in set(given)))
+    letters = [*flags, *(["i"] if ignore_case else [])]
+    return re.compile(plain.pattern, sum(_FLAGS[letter] for letter in set(letters)))
 
 
 def _regex_text(value: Any, key: str) -> str:
@@ -198,8 +198,8 @@ def matcher_from_data(value: Any) -> Any:
 
 def _replaced(value: Any, *, of_key: bool, only_words: bool, is_word: bool = True) -> Any:
     if isinstance(value, Mapping):
-        found = _value_of_form(value, of_key=of_key, only_words=only_words) if is_word else None
-        return _with_replaced_values(value, only_words=only_words) if found is None else found
+        parsed = _value_of_form(value, of_key=of_key, only_words=only_words) if is_word else None
+        return _with_replaced_values(value, only_words=only_words) if parsed is None else parsed
     if not isinstance(value, list | tuple):
         return value
     items = [_replaced(item, of_key=False, only_words=only_words) for item in value]

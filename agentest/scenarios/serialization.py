@@ -114,10 +114,10 @@ def _numeral(value: Any, key: str) -> Any:
 
 def _approx(value: Approx, key: str) -> dict[str, Any]:
     near = {name: getattr(value, name) for name in ("rel", "abs")}
-    given = {name: as_data(by, _joined_key(key, name)) for name, by in near.items() if by is not None}
+    tolerances = {name: as_data(by, _joined_key(key, name)) for name, by in near.items() if by is not None}
     inner = value.value  # only numbers, and lists and dicts of them
     data = _keys(inner, key) if isinstance(inner, Mapping) else as_data(inner, key)
-    return {"approx": data, **given}
+    return {"approx": data, **tolerances}
 
 
 def _instance(value: Instance, key: str) -> dict[str, Any]:
@@ -173,13 +173,13 @@ def _pair(value: CallOrder, key: str) -> list[Any]:
 
 
 def _trajectory(value: Trajectory, key: str) -> dict[str, Any]:
-    own: dict[str, Callable[[Any, str], Any]] = {
+    writers: dict[str, Callable[[Any, str], Any]] = {
         "reads": lambda names, at: [_name(name, at) for name in names],
         "max_calls_per_tool": lambda limits, _: dict(limits) if isinstance(limits, Mapping) else limits,
     }
     data = {
-        name: own.get(name, as_data)(given, _joined_key(key, name))
-        for name, given in _set_fields(value)
+        name: writers.get(name, as_data)(field_value, _joined_key(key, name))
+        for name, field_value in _set_fields(value)
         if name != "orders"
     }
     if value.expected is not None:
@@ -196,15 +196,18 @@ def _is_list_of_lists(pair: list[Any]) -> bool:
 
 
 def _expect(value: Expect, key: str) -> dict[str, Any]:
-    own: dict[str, Callable[[Any, str], Any]] = {
+    writers: dict[str, Callable[[Any, str], Any]] = {
         "session_state": _keys,
         "json_schema": lambda schemas, _: list(schemas),
     }
-    return {name: own.get(name, as_data)(given, _joined_key(key, name)) for name, given in _set_fields(value)}
+    return {
+        name: writers.get(name, as_data)(field_value, _joined_key(key, name))
+        for name, field_value in _set_fields(value)
+    }
 
 
 def _remark(value: ExpectedRemark, key: str) -> dict[str, Any]:
-    return {name: as_data(given, _joined_key(key, name)) for name, given in _set_fields(value)}
+    return {name: as_data(field_value, _joined_key(key, name)) for name, field_value in _set_fields(value)}
 
 
 def _saying(value: Saying, key: str) -> dict[str, Any]:
@@ -216,9 +219,9 @@ def _saying(value: Saying, key: str) -> dict[str, Any]:
 def _set_fields(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of fields that differ from their default."""
     for each in fields(value):
-        given = getattr(value, each.name)
-        if given is not each.default:
-            yield each.name, given
+        field_value = getattr(value, each.name)
+        if field_value is not each.default:
+            yield each.name, field_value
 
 
 _WRITERS: Mapping[Any, Callable[[Any, str], Any]] = {

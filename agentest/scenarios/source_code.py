@@ -64,13 +64,13 @@ class ExportableConversation(Protocol):
         """The expectations; None: the same calls."""
 
 
-def export_script(held: Sequence[ExportableConversation]) -> str:
+def export_script(conversations: Sequence[ExportableConversation]) -> str:
     """Return a module that defines a scripted scenario for every conversation.
 
     Its users send the same messages, its mocks return the same results call by call, and the agent must make
     the same calls. Tools that the agent ran itself have no mocks, because their calls would not reach them.
     """
-    scenarios = [_scenario(each) for each in held]
+    scenarios = [_scenario(each) for each in conversations]
     used = imports(scenarios, NAMES, "agentest")
     return "\n\n".join([_MODULE_DOCSTRING, used, *(split_source(each) for each in scenarios)]) + "\n"
 
@@ -144,13 +144,13 @@ def has_nameless_call(conversation: Conversation) -> bool:
 def _scenario(exportable: ExportableConversation) -> BracketedSource:
     conversation = exportable.conversation
     calls = conversation.tool_calls
-    asked = mockable_calls(calls)
+    mocked_calls = mockable_calls(calls)
     words = exportable.words or _same_calls(calls)
     items = [
         SourceItem(StringLiteral(exportable.exported_name)),
         SourceItem(bracketed("[", _turns(conversation, words), "]"), "turns="),
         *([SourceItem(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
-        *([SourceItem(mapping(list(mocks(asked))), "tools=")] if asked else []),
+        *([SourceItem(mapping(list(mocks(mocked_calls))), "tools=")] if mocked_calls else []),
         *(SourceItem(source, f"{key}=") for key, source in words.whole.items()),
         SourceItem(node(["exported"]), "tags="),
     ]
@@ -243,16 +243,16 @@ def trajectory(value: Trajectory, at: str = "") -> SourceNode:
 
 def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, SourceNode]]:
     # The name comes first for readability.
-    for one, given in sorted(_set_fields(value), key=lambda each: each[0].name != "name"):
-        place = f"{at}.{one.name}"
-        if one.name in ("expected", "forbidden"):
-            yield one.name, _list(step(each, f"{place}[{n}]") for n, each in enumerate(given))
-        elif one.name == "reads":
-            yield one.name, _list(map(tool, given))
-        elif one.name == "orders":
-            yield from _orders(given, at)
+    for option, option_value in sorted(_set_fields(value), key=lambda each: each[0].name != "name"):
+        place = f"{at}.{option.name}"
+        if option.name in ("expected", "forbidden"):
+            yield option.name, _list(step(each, f"{place}[{n}]") for n, each in enumerate(option_value))
+        elif option.name == "reads":
+            yield option.name, _list(map(tool, option_value))
+        elif option.name == "orders":
+            yield from _orders(option_value, at)
         else:
-            yield one.name, value_of(given, place)
+            yield option.name, value_of(option_value, place)
 
 
 def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, SourceNode]]:
@@ -298,9 +298,9 @@ def expected_call(value: ExpectedCall, at: str = "") -> SourceNode:
 
 
 def _call_items(value: ExpectedCall, at: str) -> Iterator[tuple[str, SourceNode]]:
-    for one, given in _set_fields(value):
-        place = f"{at}.{one.name}"
-        yield one.name, tool(given) if one.name == "name" else value_of(given, place)
+    for option, option_value in _set_fields(value):
+        place = f"{at}.{option.name}"
+        yield option.name, tool(option_value) if option.name == "name" else value_of(option_value, place)
 
 
 def _call_arguments(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[SourceItem]:
@@ -342,19 +342,29 @@ def _saying(value: Saying, at: str) -> SourceNode:
 
 def expect(value: Expect) -> SourceNode:
     """Return the source of a turn's `expect`."""
-    return mapping([(one.name, _checks(given, f".{one.name}")) for one, given in _set_fields(value)])
+    return mapping(
+        [
+            (option.name, _checks(option_value, f".{option.name}"))
+            for option, option_value in _set_fields(value)
+        ]
+    )
 
 
-def _checks(given: Any, at: str) -> SourceNode:
+def _checks(checks: Any, at: str) -> SourceNode:
     """Return the source of a key of `expect`: the only value of a tuple, or a list of several."""
-    if not isinstance(given, tuple):
-        return value_of(given, at)
-    nodes = [_remark(each, at) if isinstance(each, ExpectedRemark) else value_of(each, at) for each in given]
+    if not isinstance(checks, tuple):
+        return value_of(checks, at)
+    nodes = [_remark(each, at) if isinstance(each, ExpectedRemark) else value_of(each, at) for each in checks]
     return nodes[0] if len(nodes) == 1 and at != ".remarks" else _list(nodes)
 
 
 def _remark(value: ExpectedRemark, at: str) -> SourceNode:
-    return mapping([(one.name, _checks(given, f"{at}.{one.name}")) for one, given in _set_fields(value)])
+    return mapping(
+        [
+            (option.name, _checks(option_value, f"{at}.{option.name}"))
+            for option, option_value in _set_fields(value)
+        ]
+    )
 
 
 def value_of(value: Any, at: str = "") -> SourceNode:
@@ -386,10 +396,10 @@ def _matcher(value: Matcher, at: str) -> SourceNode:
     set_fields = list(_set_fields(value))
     if not set_fields:
         return word
-    (first, given), *more = set_fields
+    (first, first_value), *more = set_fields
     several = first.name in ("values", "types")
-    nodes = [_inner_source(each, at) for each in given] if several else [_inner_source(given, at)]
-    named = [SourceItem(_inner_source(each, at), f"{one.name}=") for one, each in more]
+    nodes = [_inner_source(each, at) for each in first_value] if several else [_inner_source(first_value, at)]
+    named = [SourceItem(_inner_source(each, at), f"{option.name}=") for option, each in more]
     return bracketed(f"{word}(", [*map(SourceItem, nodes), *named], ")")
 
 
@@ -427,10 +437,12 @@ def _list(nodes: Iterable[SourceNode]) -> SourceNode:
 
 def _set_fields(value: Any) -> Iterator[tuple[Field[Any], Any]]:
     """Yield the fields of a value that differ from their default."""
-    for one in (each for each in fields(value) if each.compare):
-        given = getattr(value, one.name)
-        if one.default is MISSING or (given is not one.default and given != one.default):
-            yield one, given
+    for each_field in (each for each in fields(value) if each.compare):
+        field_value = getattr(value, each_field.name)
+        if each_field.default is MISSING or (
+            field_value is not each_field.default and field_value != each_field.default
+        ):
+            yield each_field, field_value
 
 
 def _no_form(value: Any, at: str) -> NoSourceForm:

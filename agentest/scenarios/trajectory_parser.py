@@ -1,6 +1,7 @@
-"""Parse trajectories, expected calls and orders.
+"""Expected calls, orders and trajectories: the functions for scenario files, and the parser of data.
 
-Invalid values raise ValueError with a message that begins with the key.
+The functions are `call`, `exactly`, `any_of`, `before` and `never_after`. Invalid values raise ValueError.
+The parser's messages begin with the key.
 """
 
 from __future__ import annotations
@@ -87,6 +88,89 @@ _SHARED_SETTINGS = ("ignore_failed", "reads", "default_arg_match_mode")
 _WRITES_MODES = ("strict", "unordered")
 
 
+def call(
+    tool: ToolName,
+    args: Mapping[str, Any] | None = None,
+    /,
+    *,
+    where: Callable[[dict[str, Any]], Any] | None = None,
+    result: Any = ANYTHING,
+    first: bool = False,
+    last: bool = False,
+    nth: int | None = None,
+    **more: Any,
+) -> ExpectedCall:
+    """Expect a call of `tool` whose arguments include these; other arguments may have any value.
+
+    Args:
+        tool: its name, a glob (`"get_*"`), or a compiled pattern, which must match the whole name.
+        args: arguments that cannot be written as keywords, or that have the name of a parameter below; also
+            paths into arguments: `{"amount.value": 5}`.
+        where: a function that receives all arguments as a dict and decides.
+        result: the expected result of the tool; of a dict only the given keys, which may be paths.
+        first: True if it must be the first call of the tool, among those that count.
+        last: True if it must be the last of them.
+        nth: the required position among them, from 1; negative: counted from the last.
+
+    Raises:
+        ValueError: if one of these has an invalid value, which may have been meant as an argument.
+    """
+    all_args = args if args is not None else {}
+    if not isinstance(all_args, Mapping):
+        raise ValueError(f"call({brief(tool)}): expected a dict of arguments, found {brief(all_args)}")
+    if twice := [name for name in more if name in all_args]:
+        raise ValueError(f"call({brief(tool)}): `{twice[0]}` is given twice, in the dict and as a keyword")
+    name = checked_tool_name(tool, f"call({brief(tool)})")
+    for word, error in call_option_problems(where, first, last, nth):
+        raise ValueError(
+            f"call({tool!r}): {word}: {error}. An argument of the tool that is called `{word}` goes into a "
+            f"dict: call({tool!r}, {{{word!r}: …}})"
+        )
+    place = position_of(first, last, nth, f"call({brief(tool)})")
+    says_args = args is not None or bool(more)
+    all_args = {**all_args, **more}
+    return ExpectedCall(
+        name,
+        all_args,
+        where=where,
+        result=result,
+        nth=place,
+        mode_unsaid=says_args,
+        place_word=place_word(first, last),
+    )
+
+
+def exactly(expected: ExpectedCall) -> ExpectedCall:
+    """Expect a call with no arguments beyond the given ones. Raises ValueError for anything but a call."""
+    if not isinstance(expected, ExpectedCall):
+        raise ValueError(f"exactly: expected call(…), found {brief(expected)}")
+    return as_exact_call(expected)
+
+
+def any_of(*alternatives: Any) -> AnyOf:
+    """Expect one of several calls; or one of several lists of calls, which must be made completely.
+
+    Raises ValueError if there is no alternative, or one is not a call. For values, use `one_of`.
+    """
+    return parse_any_of(alternatives, "any_of(…)")
+
+
+def before(first: Any, then: Any) -> CallOrder:
+    """Require a call of `first` before each call of `then`; without a call of `then`, nothing is required.
+
+    Both are names, patterns, `call(…)` or `any_of(…)`. Raises ValueError.
+    """
+    return parse_order("before", (first, then), "before(…)")
+
+
+def never_after(first: Any, then: Any) -> CallOrder:
+    """Forbid calls of `first` after any call of `then`.
+
+    Both are names, patterns, `call(…)` or `any_of(…)`. Raises ValueError.
+    """
+    return parse_order("never_after", (first, then), "never_after(…)")
+
+
 def parse_name(value: Any, key: str) -> ToolName:
     """Parse a tool name: a text, a glob, a compiled pattern or, in data, `{regex: …}`."""
     if isinstance(value, Mapping) and word_in(value) == "regex":
@@ -122,10 +206,10 @@ def parse_call(value: Any, key: str) -> ExpectedCall:
 
 
 def _exact(value: Any, key: str) -> ExpectedCall:
-    made = parse_call(value, key)
-    if isinstance(value, Mapping) and not made.mode_unsaid and made.arg_match_mode != "exact":
-        raise ValueError(f"{key}.arg_match_mode: is {made.arg_match_mode!r}, which `exactly` is not")
-    return as_exact_call(made)
+    call = parse_call(value, key)
+    if isinstance(value, Mapping) and not call.mode_unsaid and call.arg_match_mode != "exact":
+        raise ValueError(f"{key}.arg_match_mode: is {call.arg_match_mode!r}, which `exactly` is not")
+    return as_exact_call(call)
 
 
 def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
@@ -136,7 +220,7 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
     if args is not None and not isinstance(args, Mapping):
         raise ValueError(f"{key}.args: expected a dict, found {type_text(args)}")
     mode = options.get("arg_match_mode")
-    made = ExpectedCall(
+    expected = ExpectedCall(
         name,
         args,
         _arg_match_mode("partial" if mode is None else mode, key),
@@ -146,17 +230,17 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         mode_unsaid=mode is None,
         place_word=place_word(options.get("first", False), options.get("last", False)),
     )
-    return _with_matchers(_checked(made, key))
+    return _with_matchers(_checked(expected, key))
 
 
 def _is_empty_text(value: Any) -> bool:
     return isinstance(value, str) and not value
 
 
-def _with_matchers(made: ExpectedCall) -> ExpectedCall:
+def _with_matchers(expected: ExpectedCall) -> ExpectedCall:
     """Replace matchers written as data in the arguments and result of a call."""
-    args = None if made.args is None else replace_forms(made.args, is_word=False)
-    return replace(made, args=args, result=replace_forms(made.result, of_key=False))
+    args = None if expected.args is None else replace_forms(expected.args, is_word=False)
+    return replace(expected, args=args, result=replace_forms(expected.result, of_key=False))
 
 
 def _place(options: Mapping[str, Any], key: str) -> int | None:
@@ -174,18 +258,18 @@ def _arg_match_mode(mode: Any, key: str) -> ArgMatchMode:
     return mode  # type: ignore[return-value]
 
 
-def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
+def _checked(expected: ExpectedCall, key: str) -> ExpectedCall:
     """Validate a call, which may have been constructed without `call(…)`."""
-    checked_tool_name(made.name, f"{key}.name")
-    _arg_match_mode(made.arg_match_mode, key)
-    for word, error in call_option_problems(made.where, False, False, made.nth):
+    checked_tool_name(expected.name, f"{key}.name")
+    _arg_match_mode(expected.arg_match_mode, key)
+    for word, error in call_option_problems(expected.where, False, False, expected.nth):
         raise ValueError(f"{key}.{word}: {error}")
-    for name, value in (made.args or {}).items():
+    for name, value in (expected.args or {}).items():
         if not isinstance(name, str):
             raise ValueError(f"{key}.args: expected the name of an argument, found {brief(name)}")
         check_expected(value, f"{key}.args.{name}", is_json=True)
-    check_expected(made.result, f"{key}.result", of_key=False, is_json=True)
-    return made
+    check_expected(expected.result, f"{key}.result", of_key=False, is_json=True)
+    return expected
 
 
 def parse_any_of(value: Any, key: str) -> AnyOf:
@@ -276,14 +360,14 @@ def parse_order(kind: OrderKind, value: Any, key: str) -> CallOrder:
 
 
 def _parsed_side(value: Any, key: str) -> Step:
-    made = parse_step(value, key)
-    if isinstance(made, AnyOf) and made.single is None:
+    step = parse_step(value, key)
+    if isinstance(step, AnyOf) and step.single is None:
         raise ValueError(f"{key}: an order is between calls; any_of(…) of lists has no place in it")
-    if any(each.nth is not None for each in calls_in([made])):
+    if any(each.nth is not None for each in calls_in([step])):
         raise ValueError(
             f"{key}: an order is about all such calls, so `first`, `last` and `nth` are not for it"
         )
-    return made
+    return step
 
 
 def _only_value(value: Mapping[Any, Any]) -> Any:
@@ -297,9 +381,9 @@ def parse_trajectories(value: Any, key: str = "trajectory") -> tuple[Trajectory,
         return _parsed_trajectories(value, key)
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    made = [_parsed_trajectories(each, f"{key}[{at}]") for at, each in enumerate(value)]
-    _check_names([each[0].name for each in made], key)
-    return tuple(trajectory for each in made for trajectory in each)
+    items = [_parsed_trajectories(each, f"{key}[{at}]") for at, each in enumerate(value)]
+    _check_names([each[0].name for each in items], key)
+    return tuple(trajectory for each in items for trajectory in each)
 
 
 def _check_names(names: Sequence[str], key: str) -> None:
@@ -341,17 +425,17 @@ def _with_writes(options: dict[str, Any], key: str) -> tuple[Trajectory, ...]:
     writes, rest = options.pop("expected_writes"), options
     if "expected" not in rest:
         return (_built_trajectory({**rest, "expected": writes}, key, "expected_writes"),)
-    made = _built_trajectory(rest, key)
+    trajectory = _built_trajectory(rest, key)
     shared = {name: given for name, given in rest.items() if name in _SHARED_SETTINGS}
     second = _built_trajectory({**shared, "expected": writes}, key, "expected_writes")
-    return made, replace(second, name=f"{made.name}: writes" if made.name else "writes")
+    return trajectory, replace(second, name=f"{trajectory.name}: writes" if trajectory.name else "writes")
 
 
 def _built_trajectory(options: Mapping[str, Any], key: str, calls_key: str = "expected") -> Trajectory:
     """Build a trajectory from checked options; `calls_key` is the key of its expected calls."""
     resolved = partial(_resolved, mode_of=_default_mode(options.get("default_arg_match_mode"), key))
     expected, orders = _expected(options, key, calls_key)
-    made = Trajectory(
+    trajectory = Trajectory(
         match_mode=_match_mode(options.get("match_mode"), key, writes=calls_key != "expected"),
         expected=None if expected is None else tuple(map(resolved, expected)),
         forbidden=tuple(map(resolved, _forbidden(options.get("forbidden", []), f"{key}.forbidden"))),
@@ -368,15 +452,15 @@ def _built_trajectory(options: Mapping[str, Any], key: str, calls_key: str = "ex
         writes=calls_key != "expected",
     )
     if calls_key != "expected":
-        check_writes(made, key)
-    check_trajectory(made, key, calls_key)
-    return made
+        check_writes(trajectory, key)
+    check_trajectory(trajectory, key, calls_key)
+    return trajectory
 
 
-def _match_mode(given: Any, key: str, *, writes: bool) -> MatchMode:
-    if given is None:
+def _match_mode(value: Any, key: str, *, writes: bool) -> MatchMode:
+    if value is None:
         return "unordered" if writes else "strict"
-    mode: Any = snake_case(given) if isinstance(given, str) else given
+    mode: Any = snake_case(value) if isinstance(value, str) else value
     if not isinstance(mode, str) or mode not in MATCH_MODES:
         raise ValueError(f"{key}.match_mode: found {brief(mode)}; {suggest_one_of(mode, MATCH_MODES)}")
     if writes and mode not in _WRITES_MODES:
@@ -395,17 +479,19 @@ def _expected(
     options: Mapping[str, Any], key: str, calls_key: str
 ) -> tuple[tuple[Step, ...] | None, tuple[CallOrder, ...]]:
     """Return the expected calls, and the orders among them or under separate keys."""
-    given = options.get("expected")
-    items = () if given is None else _list(given, f"{key}.{calls_key}")
-    found = [(at, each, order_in(each, f"{key}.{calls_key}[{at}]")) for at, each in enumerate(items)]
-    steps = tuple(parse_step(each, f"{key}.{calls_key}[{at}]") for at, each, order in found if not order)
+    expected = options.get("expected")
+    items = () if expected is None else _list(expected, f"{key}.{calls_key}")
+    with_orders = [(at, each, order_in(each, f"{key}.{calls_key}[{at}]")) for at, each in enumerate(items)]
+    steps = tuple(
+        parse_step(each, f"{key}.{calls_key}[{at}]") for at, each, order in with_orders if not order
+    )
     check_number_of_paths(steps, f"{key}.{calls_key}")
-    orders = [order for _, _, order in found if order]
+    orders = [order for _, _, order in with_orders if order]
     for kind in ORDERS:
         orders += parse_orders(kind, options.get(kind), f"{key}.{kind}")
     in_line = tuple(order for kind in ORDERS for order in orders if order.kind == kind)
     are_orders = bool(items) and not steps  # orders alone do not forbid other calls
-    return None if given is None or are_orders else steps, in_line
+    return None if expected is None or are_orders else steps, in_line
 
 
 def _list(calls: Any, key: str) -> Sequence[Any]:
@@ -435,7 +521,7 @@ def _count_per_tool(value: Any, key: str) -> int | dict[str, int] | None:
     for tool in value:
         if not isinstance(tool, str) or not tool:
             raise ValueError(f"{key}: expected names of tools, or globs like `get_*`, found {brief(tool)}")
-    return {tool: count_not_none(most, f"{key}.{tool}") for tool, most in value.items()}
+    return {tool: count_not_none(number, f"{key}.{tool}") for tool, number in value.items()}
 
 
 ModeOf = Callable[[ToolName], ArgMatchMode]

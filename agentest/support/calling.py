@@ -13,17 +13,34 @@ from functools import partial
 from threading import Event, Thread
 from time import perf_counter
 from types import coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import anyio
 from anyio.lowlevel import RunVar
 
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import call_in_thread, in_thread
 
+_T = TypeVar("_T")
 _LONG_STEP_S = 0.02
 _AT_ONCE = 8
 _LONG_CALL_S = 1.0
 _places: RunVar[asyncio.Semaphore | None] = RunVar("agentest_places", None)
+
+
+async def run_concurrently(functions: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
+    """Run all functions concurrently and return their results in order."""
+    if len(functions) <= 1:  # starting a task would cost more than the call
+        return [await function() for function in functions]
+    results: dict[int, _T] = {}
+
+    async def ask(n: int) -> None:
+        results[n] = await functions[n]()
+
+    async with anyio.create_task_group() as tasks:
+        for n in range(len(functions)):
+            tasks.start_soon(ask, n)
+    return [results[n] for n in range(len(functions))]
 
 
 def ends_the_run(error: BaseException) -> bool:

@@ -148,14 +148,14 @@ def check_user_file(path: Path, most: int | None = MOST_BYTES) -> None:
     _check(path.stat(), most)
 
 
-def _check(found: os.stat_result, most: int | None) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _check(status: os.stat_result, most: int | None) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    kind = next((kind for is_one, kind in _KINDS if is_one(found.st_mode)), None)
+    kind = next((kind for is_one, kind in _KINDS if is_one(status.st_mode)), None)
     if kind:
         raise OSError(errno.EINVAL, f"it is {kind}, not a file")
-    if most is not None and found.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes; at most {most:,} are read")
+    if most is not None and status.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes; at most {most:,} are read")
 
 
 def read_user_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:

@@ -285,8 +285,8 @@ def raised_at(error: BaseException, code: Any = None) -> str:
         code: a function or object whose definition is used if no frame is in the user's files.
     """
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [f"{Path(file).name}:{line}" for file, line in places if is_users_file(file)]
-    return own[-1] if own else defined_at(code)
+    users_frames = [f"{Path(file).name}:{line}" for file, line in places if is_users_file(file)]
+    return users_frames[-1] if users_frames else defined_at(code)
 
 
 def called_at() -> str:
@@ -301,7 +301,7 @@ def defined_at(code: Any) -> str:
     """Return file and line of a user function; "" for anything else."""
     while isinstance(code, partial):
         code = code.func
-    found = getattr(inspect.unwrap(code) if inspect.isroutine(code) else None, "__code__", None)
-    if found is None or not is_users_file(found.co_filename):
+    compiled = getattr(inspect.unwrap(code) if inspect.isroutine(code) else None, "__code__", None)
+    if compiled is None or not is_users_file(compiled.co_filename):
         return ""
-    return f"{Path(found.co_filename).name}:{found.co_firstlineno}"
+    return f"{Path(compiled.co_filename).name}:{compiled.co_firstlineno}"

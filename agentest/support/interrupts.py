@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from traceback import extract_stack
 from types import FrameType, ModuleType
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 
@@ -136,9 +135,11 @@ def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> C
     def guarded(*args: Any, **options: Any) -> Any:
         if os.getpid() != process or not (name in _EXIT_FUNCTIONS or _would_end_process(name, args)):
             return real(*args, **options)
-        caller = extract_stack(sys._getframe(1), limit=1)[0]
+        caller = sys._getframe(1)
         given = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
-        problem = f"{shown}({given}) at {caller.filename}:{caller.lineno} would have ended the run"
+        problem = (
+            f"{shown}({given}) at {caller.f_code.co_filename}:{caller.f_lineno} would have ended the run"
+        )
         _prevented.append(problem)
         raise ProcessExitError(f"{problem}; remove it")
 

@@ -38,10 +38,10 @@ class JsonPath:
         from jmespath.exceptions import JMESPathError
 
         try:
-            found = self._compiled.search(value)
+            result = self._compiled.search(value)
         except (JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
             return None
-        return None if found is False and self._is_condition else found
+        return None if result is False and self._is_condition else result
 
     def holds(self, value: Any) -> bool:
         """Return True if the found value is neither missing nor false, zero or empty."""

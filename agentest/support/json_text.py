@@ -21,9 +21,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
-
-
-_MAX_DEPTH = 100
+_MAX_TEXT_DEPTH = 100
 _MAX_VALUES = 1_000_000
 
 
@@ -150,9 +148,9 @@ def well_formed_value(value: Any) -> Any:
 def _is_well_formed(value: Any, depth: int) -> bool:
     if isinstance(value, str):
         return well_formed(value) is value
-    if depth >= _MAX_DEPTH or not isinstance(value, dict | list):
+    if depth >= _MAX_TEXT_DEPTH or not isinstance(value, dict | list):
         return True
-    if isinstance(value, dict) and not all(_is_well_formed(key, _MAX_DEPTH) for key in value):
+    if isinstance(value, dict) and not all(_is_well_formed(key, _MAX_TEXT_DEPTH) for key in value):
         return False
     return all(_is_well_formed(item, depth + 1) for item in _items(value))
 
@@ -160,11 +158,11 @@ def _is_well_formed(value: Any, depth: int) -> bool:
 def _well_formed(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return well_formed(value)
-    if depth >= _MAX_DEPTH or not isinstance(value, dict | list):
+    if depth >= _MAX_TEXT_DEPTH or not isinstance(value, dict | list):
         return value
     if isinstance(value, list):
         return [_well_formed(item, depth + 1) for item in value]
-    return {_well_formed(key, _MAX_DEPTH): _well_formed(item, depth + 1) for key, item in value.items()}
+    return {_well_formed(key, _MAX_TEXT_DEPTH): _well_formed(item, depth + 1) for key, item in value.items()}
 
 
 def _items(value: dict[Any, Any] | list[Any]) -> Iterable[Any]:

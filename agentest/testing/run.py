@@ -24,8 +24,8 @@ from agentest.domain.events import Event, Noted
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.verdict import run_status
 from agentest.models.caller import RetryPolicy
-from agentest.models.factory import Models, scripted
-from agentest.models.port import ChatModel, Ledger
+from agentest.models.factory import scripted
+from agentest.models.port import ChatModel, Ledger, Models
 from agentest.report.console.scenario import block
 from agentest.runner.plan import Options, make_plan
 from agentest.runner.prepare import MODEL_VARIABLE, Prepared, RunRequest, prepared_for

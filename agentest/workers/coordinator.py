@@ -474,7 +474,7 @@ class WorkerEngine:
             )
             stack.push_async_callback(crew.disconnect)
             await crew.assemble()
-            allowance = allowance_of(session, gates.budget, ledger, recordings)
+            allowance = allowance_of(session, gates, ledger, recordings)
             connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
             yield partial(crew.work, units_in_order(session, crew, connections, origin))
             await crew.close()

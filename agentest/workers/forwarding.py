@@ -26,7 +26,6 @@ from agentest.models.tape import (
     CassetteMode,
     CassettePage,
     Entries,
-    MeasuringLedger,
     RecordedRequest,
     RequestCounter,
     by_slot,
@@ -245,7 +244,7 @@ class UsageReported:
     replayed: bool = False
 
 
-class SendingLedger(MeasuringLedger):
+class SendingLedger(Ledger):
     """A worker's ledger, which also sends every entry to the run's process."""
 
     def __init__(self, send: Send) -> None:

@@ -192,7 +192,7 @@ class _ProxiedConversation:
     heard: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
-    addresses: Addresses = Addresses()  # noqa: RUF009 - it is frozen
+    addresses: Addresses = Addresses()
     traces: bool = False
     spans: asyncio.Future[TurnTraces] | None = None
     """The pending response for the spans of the last requested turn."""

@@ -66,9 +66,10 @@ def parrots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One line of the table and one module, as a further protocol would add them."""
     module = ModuleType("parrot_client")
     module.open_agent = open_agent  # type: ignore[attr-defined]
+    module.ParrotSettings = ParrotSettings  # type: ignore[attr-defined]
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "parrot_client", module)
-        line = AgentType(settings=ParrotSettings, client="parrot_client")
+        line = AgentType(settings="parrot_client:ParrotSettings", client="parrot_client")
         patched.setitem(AGENT_TYPES, "parrot", line)
         Config.model_rebuild(force=True)
         yield
@@ -116,5 +117,5 @@ def test_the_table_forgets_what_a_test_added() -> None:
 def test_each_line_is_whole(name: str) -> None:
     """The settings of a line have its type's name, and its module can open agents."""
     kind = AGENT_TYPES[name]
-    assert name in str(kind.settings.model_fields["type"].annotation)
+    assert name in str(kind.settings_class.model_fields["type"].annotation)
     assert callable(__import__(kind.client, fromlist=["open_agent"]).open_agent)

@@ -23,7 +23,6 @@ from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Que
 from agentest.models.tape import (
     CassetteError,
     CassetteMode,
-    MeasuringLedger,
     Recorder,
     Replay,
     cassette_path,
@@ -123,7 +122,7 @@ class Tape:
         finished: bool = True,
         closed: bool = True,
     ) -> list[ModelAnswer | str]:
-        cassettes, ledger = self.cassettes(CassetteMode.RECORD, models), MeasuringLedger()
+        cassettes, ledger = self.cassettes(CassetteMode.RECORD, models), Ledger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
         said = ask(Recorder(self.live, cassettes, ledger), questions)
         if closed:
@@ -152,7 +151,7 @@ class Tape:
         models: Mapping[str, str] | None = None,
         finished: bool = True,
     ) -> list[ModelAnswer | str]:
-        cassettes, ledger = self.cassettes(CassetteMode.FILL, models), MeasuringLedger()
+        cassettes, ledger = self.cassettes(CassetteMode.FILL, models), Ledger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
         recorder = Recorder(self.live, cassettes, ledger)
         said = ask(Replay(cassettes, ledger, name, self.live.parameters, recorder), questions)
@@ -227,7 +226,7 @@ def test_a_replay_is_the_run(tape: Tape) -> None:
 
 def test_an_unknown_price_stays_unknown(tape: Tape) -> None:
     """A replay knows no cost where the recording knew none."""
-    ledger, cassettes = MeasuringLedger(), tape.cassettes(CassetteMode.RECORD)
+    ledger, cassettes = Ledger(), tape.cassettes(CassetteMode.RECORD)
 
     class Unpriced(Live):
         async def answer(self, question: Question) -> ModelAnswer:
@@ -278,7 +277,7 @@ def test_the_order_of_arrival_does_not_matter(orders: tuple[list[Question], list
     written: list[dict[str, bytes]] = []
     for order in orders:
         with TemporaryDirectory() as folder:
-            tape, ledger = Tape(Path(folder)), MeasuringLedger()
+            tape, ledger = Tape(Path(folder)), Ledger()
             cassettes = tape.cassettes(CassetteMode.RECORD)
             said = ask(Recorder(Constant(ledger), cassettes, ledger), order)
             cassettes.close()
@@ -301,7 +300,7 @@ def test_questions_asked_at_once(tape: Tape) -> None:
                 raise ModelUnavailable(f"no {number}")
             return ModelAnswer(f"{number}")
 
-    cassettes, ledger = tape.cassettes(CassetteMode.RECORD), MeasuringLedger()
+    cassettes, ledger = tape.cassettes(CassetteMode.RECORD), Ledger()
     recorder = Recorder(Uneven(ledger), cassettes, ledger)
 
     async def at_once() -> None:
@@ -683,7 +682,7 @@ def test_a_killed_recording_loses_nothing(cut: int, garbage: bool) -> None:
 def test_filling_that_is_killed(tape: Tape) -> None:
     """Gaps filled by a run that was killed are filled."""
     tape.record([question()])
-    cassettes, ledger = tape.cassettes(CassetteMode.FILL), MeasuringLedger()
+    cassettes, ledger = tape.cassettes(CassetteMode.FILL), Ledger()
     live = Live(ledger, ["b"])
     replay = Replay(cassettes, ledger, live.name, live.parameters, Recorder(live, cassettes, ledger))
     ask(replay, [question(), question(turn=1)])

@@ -17,8 +17,8 @@ from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
 from agentest.judging.error_grouping import dedup_messages
 from agentest.judging.judge_input import JudgeBackground, conversation_context, turn_context
 from agentest.judging.questions import criterion_question, joint_messages, metric_question
+from agentest.judging.role_check import check_messages
 from agentest.models.port import Message
-from agentest.runner.conversation_run import check_messages
 from agentest.runner.tools import KnownTool, tool_lines
 from agentest.scenarios.model import Criterion, Scenario
 

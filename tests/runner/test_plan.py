@@ -15,8 +15,7 @@ from agentest import ConversationMetric, QuantitativeMetric
 from agentest.config.config import Config
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import ScenarioResult, Status
-from agentest.runner.plan import Options, Plan, Unit, make_plan, slugify
-from agentest.runner.thresholds import load_custom_metrics
+from agentest.runner.plan import Options, Plan, Unit, load_custom_metrics, make_plan, slugify
 from agentest.scenarios.discovery import BrokenFile, DiscoveredScenarios
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError

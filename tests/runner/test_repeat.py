@@ -28,8 +28,8 @@ from agentest.domain.results import ConversationResult, RunResult, ScenarioResul
 from agentest.domain.transcript import Blame
 from agentest.models.port import ChatRequest
 from agentest.report.phrases import decided
+from agentest.runner.schedule import Schedule, undecidable
 from agentest.runner.session import Stop
-from agentest.runner.thresholds import Schedule, undecidable
 from agentest.scenarios.model import Scenario
 from agentest.store.reader import read_results
 from agentest.store.run_results import run_of

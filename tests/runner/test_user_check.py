@@ -16,8 +16,8 @@ from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.events import Event, TurnFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.judging.role_check import Role, check_messages
 from agentest.models.port import ChatRequest
-from agentest.runner.conversation_run import Role, check_messages
 from agentest.scenarios.model import ConversationPlan, Scenario
 from agentest.support.errors import ModelUnavailable
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios

@@ -23,7 +23,7 @@ from agentest.config.file import LoadedConfig
 from agentest.domain.events import Event, Noted
 from agentest.domain.results import ScenarioResult, Status
 from agentest.models.admission import LocalGates
-from agentest.models.tape import MeasuringLedger
+from agentest.models.port import Ledger
 from agentest.runner.executor import units_in_order
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, RunRequest
@@ -310,7 +310,7 @@ class Lab:
         and `between` when they are ready and nothing is held yet."""
         problem: UsageError | None = None
         results: Mapping[str, ScenarioResult] = {}
-        ledger = MeasuringLedger()
+        ledger = Ledger()
         origin = Origin(make=_never)
         crew = WorkerPool(
             self, self.session, origin, RunCollectors(ledger, None), LeaseCoordinator(LocalGates(20))

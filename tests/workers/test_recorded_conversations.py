@@ -19,7 +19,7 @@ from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
 from agentest.models.cassette import Cassettes
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
-from agentest.models.tape import CassetteError, CassetteMode, MeasuringLedger, Recorder, Replay, Tape
+from agentest.models.tape import CassetteError, CassetteMode, Recorder, Replay, Tape
 from agentest.support.errors import ModelUnavailable
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import packed
@@ -62,7 +62,7 @@ class Run:
     folder: Path
     mode: CassetteMode
     failures: list[CassetteError] = field(default_factory=list)
-    ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
+    ledger: Ledger = field(default_factory=Ledger)
 
     def __post_init__(self) -> None:
         self.cassettes = Cassettes(
@@ -80,7 +80,7 @@ class Run:
     def worker(self) -> Worker:
         return Worker(self)
 
-    def answers(self, tape: Tape | None = None, ledger: MeasuringLedger | None = None) -> AnswerSource:
+    def answers(self, tape: Tape | None = None, ledger: Ledger | None = None) -> AnswerSource:
         tape, ledger = tape or self.cassettes, ledger or self.ledger
         recorder = Recorder(Live(ledger, asked=self.live.asked), tape, ledger)
         if self.mode is CassetteMode.RECORD:

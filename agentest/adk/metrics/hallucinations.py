@@ -25,7 +25,7 @@ from agentest.adk.metrics.turn_judge import (
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Turn
-from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.models.port import WITHOUT_DESCRIPTION
 
 _GROUNDED = ("supported", "not_applicable")
 _MAX_SHOWN_CHARS = 120

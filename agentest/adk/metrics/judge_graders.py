@@ -59,8 +59,7 @@ from agentest.judging.answers import BinaryAnswer, ScaleAnswer, no_bool
 from agentest.judging.grader import Grader, GraderResult
 from agentest.judging.judge_input import block, conversation_context
 from agentest.judging.questions import judge_messages
-from agentest.models.port import CallKey, Message, Model
-from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.support.templates import fill
 
 

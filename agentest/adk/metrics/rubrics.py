@@ -25,7 +25,7 @@ from agentest.adk.metrics.turn_judge import (
 from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, Turn
-from agentest.models.structured_output import WITHOUT_DESCRIPTION
+from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.support.errors import UsageError
 from agentest.support.text import shortened
 

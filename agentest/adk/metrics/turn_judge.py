@@ -21,9 +21,10 @@ from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unsc
 from agentest.domain.transcript import Conversation, Turn
 from agentest.judging.answers import BinaryAnswer
 from agentest.judging.grader import GraderResult
-from agentest.judging.judge import ask_model, run_concurrently
+from agentest.judging.judge import ask_model
 from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import AnswerProblem
+from agentest.support.calling import run_concurrently
 
 
 async def each_turn(

@@ -71,10 +71,10 @@ class A2aAgent(HttpAgent):
         for key in ("message", "configuration", "metadata"):
             if not isinstance(self.body.get(key, {}), Mapping):
                 raise ValueError(f"`body.{key}` is not an object; write the fields that it shall have")
-        if found := [name for name in _RESERVED if name in self.body.get("message", {})]:
+        if reserved := [name for name in _RESERVED if name in self.body.get("message", {})]:
             raise ValueError(
-                f"`body.message.{found[0]}` is what each message of the user has of its own; leave it out, "
-                "other fields (metadata, extensions, contextId) are sent with every message"
+                f"`body.message.{reserved[0]}` is what each message of the user has of its own; "
+                "leave it out, other fields (metadata, extensions, contextId) are sent with every message"
             )
         if "historyLength" in self.body.get("configuration", {}):
             raise ValueError(

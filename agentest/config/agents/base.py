@@ -141,15 +141,18 @@ class AnyAgent(AgentWithServers):
         """Check that `{port}` is in all places that need the port, or in none."""
         if self.server:
             self.server.check_own()
-        waiting = [key for key, url in self.urls.items() if address_awaits_port(url)]
-        awaited = self.server is not None and self.server.awaits_port
-        if waiting and not awaited:
-            told = "`server.command` and `server.ready` have none" if self.server else "there is no `server`"
+        keys_with_port = [key for key, url in self.urls.items() if address_awaits_port(url)]
+        server_awaits_port = self.server is not None and self.server.awaits_port
+        if keys_with_port and not server_awaits_port:
+            missing = (
+                "`server.command` and `server.ready` have none" if self.server else "there is no `server`"
+            )
             raise ValueError(
-                f"`{waiting[0]}` has {PORT}, a free port at which `server` starts the agent, and {told}: "
+                f"`{keys_with_port[0]}` has {PORT}, a free port at which `server` starts the agent, "
+                f"and {missing}: "
                 f"write the port, or {PORT} into `server.command` and `server.ready`, too"
             )
-        if awaited and not waiting:
+        if server_awaits_port and not keys_with_port:
             where = f"`{min(self.urls)}` leads elsewhere" if self.urls else "nobody could tell who calls it"
             raise ValueError(
                 f"`server` starts at {PORT}, a free port, and {where}: write {PORT} in place of the port of "
@@ -193,10 +196,12 @@ class AnyAgent(AgentWithServers):
         """Check that the agent learns the address of each mock server at a free port."""
         if self.tells_addresses:
             return self
-        told = Template([getattr(self, key) for key in type(self).model_fields if key != "server"]).names
+        placeholders = Template(
+            [getattr(self, key) for key in type(self).model_fields if key != "server"]
+        ).names
         for name in self.address_names:
             key = ADDRESSES[name]
-            if self.beside[key].port is None and name not in told:
+            if self.beside[key].port is None and name not in placeholders:
                 raise ValueError(
                     f"`{key}` without a port is at a free one, of which nobody tells the agent: write "
                     f"`{key}.port` and start the agent with that address, let `server` start it, or write "
@@ -237,8 +242,8 @@ class AnyAgent(AgentWithServers):
     @property
     def state_refusal(self) -> str | None:
         """How to pass a session's state to the agent, if that is not possible yet. None: it is possible."""
-        told = Template([getattr(self, key, None) for key in self.templated]).names
-        if any(name.partition(".")[0] in FAMILIES for name in told):
+        placeholders = Template([getattr(self, key, None) for key in self.templated]).names
+        if any(name.partition(".")[0] in FAMILIES for name in placeholders):
             return None
         if self.templated:
             keys = " or ".join(f"`{key}`" for key in self.templated)

@@ -61,5 +61,5 @@ def check_handler(value: Any) -> None:
     advice = advice_for_handler(value)
     if callable(value) and advice is None:
         return
-    found = f"a {type(value).__name__}" if advice else repr(value)
-    raise ValueError(f"found {found:.200}; {advice or f'expected {accepted_handlers()}'}")
+    shown_value = f"a {type(value).__name__}" if advice else repr(value)
+    raise ValueError(f"found {shown_value:.200}; {advice or f'expected {accepted_handlers()}'}")

@@ -231,8 +231,8 @@ def names_in(template: Any) -> frozenset[str]:
 
 def request_secrets(endpoint: str, params: Any, headers: dict[str, str], body: Any) -> list[str]:
     """Return the secrets of a request: credentials in its URL and headers, passwords in its body."""
-    found = [*url_secrets(endpoint), *header_secrets(headers), *_secrets_in(params), *_secrets_in(body)]
-    return [secret for secret in found if not _PLACEHOLDER.search(secret)]
+    secrets = [*url_secrets(endpoint), *header_secrets(headers), *_secrets_in(params), *_secrets_in(body)]
+    return [secret for secret in secrets if not _PLACEHOLDER.search(secret)]
 
 
 def _secrets_in(value: Any, name: str = "") -> Iterator[str]:

@@ -36,10 +36,10 @@ class AgentTool(Section):
             return value
         if not isinstance(value, Mapping):
             raise ValueError(f"is {value!r:.80}; write a tool's name, or {{name, description, parameters}}")
-        told = snake_keys(value, {*cls.model_fields, *_SCHEMA_KEYS, *_IGNORED_KEYS})
-        if "parameters" not in told and "input_schema" in told:
-            told["parameters"] = told.pop("input_schema")
-        return {key: item for key, item in told.items() if key not in _IGNORED_KEYS}
+        keys = snake_keys(value, {*cls.model_fields, *_SCHEMA_KEYS, *_IGNORED_KEYS})
+        if "parameters" not in keys and "input_schema" in keys:
+            keys["parameters"] = keys.pop("input_schema")
+        return {key: item for key, item in keys.items() if key not in _IGNORED_KEYS}
 
     @field_validator("parameters")
     @classmethod
@@ -54,8 +54,8 @@ def tools_shown(tools: Sequence[AgentTool] | None) -> str:
 
 
 def _shown(tool: AgentTool) -> str:
-    told = tool.model_dump(exclude_none=True)
-    return tool.name if told.keys() == {"name"} else encode_on_one_line(told)
+    declaration = tool.model_dump(exclude_none=True)
+    return tool.name if declaration.keys() == {"name"} else encode_on_one_line(declaration)
 
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -64,9 +64,11 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema")
 
 def system_text(messages: Any) -> str:
     """Return the text of the system messages, in order."""
-    found = messages if isinstance(messages, list) else ()
-    said = [each for each in found if isinstance(each, Mapping) and each.get("role") in _SYSTEM_ROLES]
-    return join_texts(text_of(each.get("content")) for each in said)
+    listed = messages if isinstance(messages, list) else ()
+    system_messages = [
+        each for each in listed if isinstance(each, Mapping) and each.get("role") in _SYSTEM_ROLES
+    ]
+    return join_texts(text_of(each.get("content")) for each in system_messages)
 
 
 def text_of(content: Any) -> str:
@@ -90,8 +92,8 @@ def join_texts(texts: Iterable[str]) -> str:
 def tools_in(body: Any) -> tuple[AgentTool, ...]:
     """Return the tools that a request declares in OpenAI's or Anthropic's form."""
     declared = body.get("tools") if isinstance(body, Mapping) else None
-    found = {tool.name: tool for tool in _tools(declared if isinstance(declared, list) else ())}
-    return tuple(found.values())
+    tools = {tool.name: tool for tool in _tools(declared if isinstance(declared, list) else ())}
+    return tuple(tools.values())
 
 
 def _tools(declared: Iterable[Any]) -> Iterator[AgentTool]:
@@ -99,19 +101,19 @@ def _tools(declared: Iterable[Any]) -> Iterator[AgentTool]:
         if not isinstance(each, Mapping):
             continue
         function = each.get("function")
-        told = function if isinstance(function, Mapping) else each
-        name = told.get("name") or told.get("type")  # provider tools may have only a type
+        declaration = function if isinstance(function, Mapping) else each
+        name = declaration.get("name") or declaration.get("type")  # provider tools may have only a type
         if isinstance(name, str) and name:
-            yield AgentTool(name=name, description=_text(told), parameters=_schema(told))
+            yield AgentTool(name=name, description=_text(declaration), parameters=_schema(declaration))
 
 
-def _text(told: Mapping[str, Any]) -> str | None:
-    description = told.get("description")
+def _text(declaration: Mapping[str, Any]) -> str | None:
+    description = declaration.get("description")
     return description if isinstance(description, str) else None
 
 
-def _schema(told: Mapping[str, Any]) -> dict[str, Any] | None:
-    schema = next((told[key] for key in _SCHEMAS if isinstance(told.get(key), Mapping)), None)
+def _schema(declaration: Mapping[str, Any]) -> dict[str, Any] | None:
+    schema = next((declaration[key] for key in _SCHEMAS if isinstance(declaration.get(key), Mapping)), None)
     if schema is None:
         return None
     try:

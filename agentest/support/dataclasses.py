@@ -1,0 +1,136 @@
+"""`dataclass` as in the standard library, except that a class is compiled when it is first used.
+
+The standard library compiles six methods of every class when its module is imported, which was half of what a
+run's own imports cost. Here, comparison and `repr` are shared functions, and `__init__` is compiled when the
+first instance is made. `fields`, `replace` and `is_dataclass` of the standard library work as usual.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import MISSING, FrozenInstanceError, fields
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(
+        cls: type | None = None,
+        /,
+        *,
+        frozen: bool = False,
+        eq: bool = True,
+        repr: bool = True,
+        **options: bool,
+    ) -> Any:
+        """Make a class a dataclass. Takes the options of the standard library, without `init` and `order`."""
+
+        def made(cls: type) -> type:
+            cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard library writes a signature
+            cls = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
+            methods = {"__init__": _FirstInit(cls, frozen)}
+            methods |= _frozen_methods(slots="__slots__" in cls.__dict__) if frozen else {}
+            methods |= {"__repr__": _repr_of(cls)} if repr else {}
+            methods |= _comparison(cls, frozen) if eq else {}
+            for name, method in methods.items():
+                if name not in cls.__dict__ or (name == "__hash__" and cls.__hash__ is None):
+                    setattr(cls, name, method)
+            return cls
+
+        return made if cls is None else made(cls)
+
+
+class _FirstInit:
+    """Stands for `__init__` until it is needed."""
+
+    def __init__(self, cls: type, frozen: bool) -> None:
+        self._cls = cls
+        self._frozen = frozen
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        init = _compiled_init(self._cls, self._frozen)
+        type.__setattr__(self._cls, "__init__", init)
+        return init if instance is None else init.__get__(instance, owner)
+
+
+def _compiled_init(cls: type, frozen: bool) -> Any:
+    names: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
+    positional, by_name, body = ["self"], list[str](), list[str]()
+    for field in fields(cls):
+        name, value, parameter = field.name, field.name, field.name
+        if field.default_factory is not MISSING:
+            names[f"_{name}_default"] = field.default_factory
+            made = f"_{name}_default()"
+            parameter, value = f"{name}=_MISSING", f"{made} if {name} is _MISSING else {name}"
+            value = value if field.init else made
+        elif field.default is not MISSING:
+            names[f"_{name}_default"] = field.default
+            parameter, value = f"{name}=_{name}_default", name if field.init else f"_{name}_default"
+        elif not field.init:
+            continue
+        if field.init:
+            (by_name if field.kw_only else positional).append(parameter)
+        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    parameters = ", ".join([*positional, *(["*", *by_name] if by_name else [])])
+    lines = "\n    ".join(body or ["pass"])
+    exec(f"def __init__({parameters}):\n    {lines}", names)
+    init = names["__init__"]
+    init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    return init
+
+
+def _comparison(cls: type, frozen: bool) -> dict[str, Any]:
+    key = _key([field.name for field in fields(cls) if field.compare])
+    hashed = _key([f.name for f in fields(cls) if (f.compare if f.hash is None else f.hash)])
+
+    def __eq__(self: Any, other: object) -> bool:
+        return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: Any) -> int:
+        return hash(hashed(self))
+
+    return {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
+
+
+def _key(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that returns these attributes of an object, always as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def _repr_of(cls: type) -> Callable[[Any], str]:
+    names = [field.name for field in fields(cls) if field.repr]
+
+    def __repr__(self: Any) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    return recursive_repr()(__repr__)
+
+
+def _frozen_methods(*, slots: bool) -> dict[str, Any]:
+    methods: dict[str, Any] = {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
+    return methods | ({"__getstate__": _get_state, "__setstate__": _set_state} if slots else {})
+
+
+def _refuse_assignment(_: Any, name: str, __: object) -> NoReturn:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_deletion(_: Any, name: str) -> NoReturn:
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _get_state(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in fields(self)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for field, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)

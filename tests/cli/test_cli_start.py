@@ -1,0 +1,82 @@
+"""What a command imports before it does its work: counted, not timed."""
+
+from __future__ import annotations
+
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+MOST_OF_OURS = 175
+"""Modules of Agentest in a run of one scripted scenario. Lower it when a run imports fewer."""
+UNUSED = (
+    "dotenv",
+    "google",
+    "jmespath",
+    "jsonschema",
+    "litellm",
+    "numpy",
+    "openai",
+    "opentelemetry",
+    "pytest",
+    "ray",
+    "watchfiles",
+)
+"""Libraries that a plain run does not use."""
+UNUSED_PARTS = (
+    *("adk", "agents.asgi", "agents.advice", "agents.python_agent", "authoring", "calibration", "history"),
+    *(
+        "config.agents.a2a",
+        "config.agents.adk",
+        "config.agents.custom",
+        "config.agents.http",
+        "mock_servers.mcp",
+    ),
+    *("judging.custom_metrics", "judging.error_grouping", "judging.judge", "judging.role_check"),
+    *("models.caller", "models.cassette", "models.factory", "models.litellm_adapter", "models.tape"),
+    *(
+        "mock_servers.mcp",
+        "mock_servers.registry",
+        "report.html",
+        "report.junit",
+        "runner.run_budget",
+        "runner.schedule",
+    ),
+    *("scenarios.contradictions", "scenarios.trajectory_parser", "support.statistics.sequential"),
+    *("testing", "tracing", "trajectory", "web", "workers"),
+)
+"""Parts of Agentest that a plain run does not use."""
+
+
+def imported(project: Project, *arguments: str) -> set[str]:
+    """Run a command and return the modules that it imported."""
+    done = project.agentest(*arguments, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert done.returncode == 0, done.stderr
+    lines = (line for line in done.stderr.splitlines() if line.startswith("import time:"))
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+def inside(modules: set[str], *packages: str) -> set[str]:
+    """Return the modules that are one of the packages or in one."""
+    return {m for m in modules if any(m == name or m.startswith(f"{name}.") for name in packages)}
+
+
+def test_a_plain_run_imports_what_it_uses(project: Project) -> None:
+    """One scripted scenario needs no judge, model or trajectory, and no protocol but its agent's."""
+    text = 'from agentest import scenario\n\nscenario("books", turns=["Book Friday at nine."])\n'
+    project.write("a.sim.py", text)
+    with ScriptedAgent(["Booked."]) as agent:
+        project.config(agent.endpoint)
+        modules = imported(project, "run")
+    assert inside(modules, "agentest.runner.run")
+    assert len(inside(modules, "agentest")) <= MOST_OF_OURS
+    assert inside(modules, *UNUSED) == set()
+    assert inside(modules, *(f"agentest.{part}" for part in UNUSED_PARTS)) == set()
+
+
+def test_help_imports_click_alone(project: Project) -> None:
+    """`--help` is fast because nothing else is imported: neither the configuration nor a library."""
+    modules = imported(project, "--help")
+    assert inside(modules, "click")
+    assert inside(modules, *UNUSED, "aiohttp", "anyio", "httpx", "pydantic", "rich", "yaml") == set()
+    ours = inside(modules, "agentest") - inside(modules, "agentest.cli", "agentest.support")
+    assert ours == {"agentest", "agentest.version"}
