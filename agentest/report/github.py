@@ -24,15 +24,7 @@ from agentest.domain.transcript import NO_TEXT
 from agentest.domain.verdict import run_status
 from agentest.report import github_selection as select
 from agentest.report.comparison import ComparedRun
-from agentest.report.github_annotations import (
-    annotation_lines,
-    distinct_tables,
-    repository_path,
-    short_reason_lines,
-    table_text,
-)
-from agentest.report.github_markdown import TABLE_HEAD, criterion_badness, criterion_row, inline, table_row
-from agentest.report.phrases import (
+from agentest.report.content import (
     BRACKETS,
     QuestionedVerdicts,
     cause_badness,
@@ -44,6 +36,14 @@ from agentest.report.phrases import (
     questioned_verdicts,
     run_rates,
 )
+from agentest.report.github_annotations import (
+    annotation_lines,
+    distinct_tables,
+    repository_path,
+    short_reason_lines,
+    table_text,
+)
+from agentest.report.markdown import TABLE_HEAD, criterion_badness, criterion_row, inline, table_row
 from agentest.report.transcripts import Story, Transcripts, byte_size
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed

@@ -11,8 +11,8 @@ from agentest.domain.results import Reason, RowStatus, RunResult, RunWarning, Sc
 from agentest.report import github_selection as select
 from agentest.report.alignments import AlignmentTable, ShownRow, plain_rows, without_sides
 from agentest.report.comparison import Regression
-from agentest.report.github_markdown import criterion_annotations, cut, inline, reason_lines, table_row
-from agentest.report.phrases import ended_early_text, questioned_verdicts
+from agentest.report.content import ended_early_text, questioned_verdicts
+from agentest.report.markdown import criterion_annotations, cut, inline, reason_lines, table_row
 from agentest.report.transcripts import Story, StoryTable, Transcripts, reason_title
 from agentest.support.terminal import clean_for_command
 from agentest.support.text import count

@@ -21,8 +21,8 @@ from agentest.domain.verdict import run_status
 from agentest.report import github_selection as select
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
-from agentest.report.github_markdown import cut
-from agentest.report.phrases import cause_badness, ended_early_text
+from agentest.report.content import cause_badness, ended_early_text
+from agentest.report.markdown import cut
 from agentest.report.transcripts import Transcripts, byte_size, scenario_key
 from agentest.support.files import report_writer
 from agentest.support.terminal import clean, clean_rows, without_colours

@@ -31,8 +31,8 @@ from agentest.report.alignments import (
 )
 from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
-from agentest.report.github_markdown import cut, story_lines
-from agentest.report.phrases import server_rows, state_rows
+from agentest.report.content import server_rows, state_rows
+from agentest.report.markdown import cut, story_lines
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
 

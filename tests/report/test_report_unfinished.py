@@ -27,8 +27,8 @@ from agentest.domain.results import (
     Verdict,
 )
 from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.content import ended_early_text, unfinished_text
 from agentest.report.github import GitHubReporter
-from agentest.report.phrases import ended_early_text, unfinished_text
 
 STOPPED = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted: after 0 of 3 conversations")
 BROKEN = Reason(Status.ERRORED, ReasonKind.MODEL, "the judge's model does not answer")

@@ -43,7 +43,7 @@ from agentest.report.console.transcript import (
     state_lines,
     transcript_lines,
 )
-from agentest.report.phrases import decided, interval_text, passed_text, unreached_goal
+from agentest.report.content import decided, interval_text, passed_text, unreached_goal
 from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, duration
 

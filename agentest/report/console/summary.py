@@ -27,7 +27,7 @@ from agentest.report.console.text import (
     Printer,
     line,
 )
-from agentest.report.phrases import (
+from agentest.report.content import (
     BRACKETS,
     cause_facts,
     detection_limits,

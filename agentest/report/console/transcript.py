@@ -53,7 +53,7 @@ from agentest.report.console.text import (
     line,
     rows_of,
 )
-from agentest.report.phrases import (
+from agentest.report.content import (
     criterion_counts,
     criterion_example,
     criterion_name,

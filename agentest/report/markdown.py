@@ -16,7 +16,7 @@ from agentest.domain.results import (
     Status,
 )
 from agentest.report import github_selection as select
-from agentest.report.phrases import criterion_counts, criterion_example, criterion_name, unreached_goal
+from agentest.report.content import criterion_counts, criterion_example, criterion_name, unreached_goal
 from agentest.support.terminal import clean
 from agentest.support.text import count
 
