@@ -62,9 +62,9 @@ class GitHubActionsReporter:
     """Writes annotations, and appends a Markdown summary to the step's summary.
 
     Args:
-        write: receives one annotation at a time, without a newline; None writes only the summary, to a new
-            file.
-        root: the working directory, which scenario files are relative to.
+        write: receives one annotation at a time, without a newline, and by default prints it; None writes
+            only the summary, to a new file.
+        root: the folder that scenario files are relative to, by default the working directory.
         summary_path: the file from `$GITHUB_STEP_SUMMARY`; None writes no summary.
         workspace: the folder from `$GITHUB_WORKSPACE`, for files outside any git checkout.
         files: the names of the run's other reports, for readers of the summary.
@@ -76,8 +76,8 @@ class GitHubActionsReporter:
 
     def __init__(
         self,
-        write: Callable[[str], None] | None,
-        root: Path,
+        write: Callable[[str], None] | None = print,
+        root: Path = Path(),
         summary_path: Path | None = None,
         workspace: Path | None = None,
         files: Sequence[str] = (),

@@ -207,6 +207,7 @@ class HtmlReporter:
     """Writes `report.html` when the run has ended.
 
     Args:
+        path: the file, whose folder is created if it does not exist.
         conversations: reads those of a scenario; `Journal.conversations` if results drop them.
         run_id: the id of a stored run.
         known: further facts about the run.

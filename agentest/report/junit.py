@@ -37,13 +37,14 @@ class JUnitReporter:
     """Writes the run as JUnit XML when it has ended.
 
     Args:
-        locate: returns the path of a file from the root of its repository.
+        path: the file, whose folder is created if it does not exist.
+        locate: returns the path of a scenario file from the root of its repository; by default unchanged.
     """
 
     name = "junit"
     repeats = True
 
-    def __init__(self, path: Path, locate: Callable[[str], str]) -> None:
+    def __init__(self, path: Path, locate: Callable[[str], str] = str) -> None:
         self._path = path
         self._locate = locate
         self._texts = CaseTexts()

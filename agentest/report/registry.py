@@ -158,13 +158,13 @@ def _workspace(setting: ReporterContext) -> Path | None:
 
 
 def _console(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.console.reporter import FileConsole, make_console_reporter
+    from agentest.report.console.reporter import ConsoleReporter, FileConsole, open_console
 
     if path:
         return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
-    return make_console_reporter(
-        setting.environ,
-        setting.verbose,
+    return ConsoleReporter(
+        open_console(setting.environ, sys.stdout),
+        verbose=setting.verbose,
         detailed=setting.detailed,
         next_step=setting.next_step,
         forecast=setting.forecast,
