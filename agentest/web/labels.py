@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,9 @@ from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
 from agentest.support.errors import UsageError
-from agentest.support.http.caller_guard import Handler
 from agentest.support.json_text import Json
-from agentest.web.guard import optional_text, read_json_body, reply_with_json
 from agentest.web.project import UI, ItemNotFound, WebProject, call_with_imports
+from agentest.web.routes import Answer, Refusal, Values, json_route, optional_text
 
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000
@@ -55,20 +54,17 @@ _NOTE_CHARS = 2000
 
 def add_labels(app: web.Application) -> None:
     """Add the routes."""
-    app.add_routes(routes())
-
-
-def routes() -> Iterable[web.RouteDef]:
-    """Return the routes."""
     requests = _LabelRequests()
-    return (
-        web.get("/api/labels", requests.answering(_list_questions)),
-        web.get("/api/labels/question", requests.answering(_question)),
-        web.post("/api/labels", requests.answering(_save)),
+    app.add_routes(
+        (
+            json_route("GET", "/api/labels", requests.answering(_list_questions)),
+            json_route("GET", "/api/labels/question", requests.answering(_question)),
+            json_route("POST", "/api/labels", requests.answering(_save)),
+        )
     )
 
 
-Answering = Callable[[LabellingSession, Mapping[str, Any]], Json]
+Answering = Callable[[LabellingSession, Values], Json]
 
 
 @dataclass(slots=True)
@@ -83,20 +79,17 @@ class _LabelRequests:
     last: tuple[Path, GatheredConversations] | None = None
     files: dict[Path, LabelsFile] = field(default_factory=dict)
 
-    def answering(self, answer: Answering) -> Handler:
-        """Return a handler that computes its response in a thread."""
+    def answering(self, answer: Answering) -> Answer:
+        """Return the answer of a route, which is computed in a thread."""
 
-        async def handle(request: web.Request) -> web.StreamResponse:
-            given = request.query if request.method == "GET" else await read_json_body(request)
+        async def answered(request: web.Request, values: Values) -> Json:
             async with self.turn:
-                gathered = await self._gathered(request.app, given, anew=answer is _list_questions)
-                return await asyncio.to_thread(self._answer, request.app[UI], answer, given, gathered)
+                gathered = await self._gathered(request.app, values, anew=answer is _list_questions)
+                return await asyncio.to_thread(self._answer, request.app[UI], answer, values, gathered)
 
-        return handle
+        return answered
 
-    async def _gathered(
-        self, app: web.Application, given: Mapping[str, Any], *, anew: bool
-    ) -> GatheredConversations:
+    async def _gathered(self, app: web.Application, given: Values, *, anew: bool) -> GatheredConversations:
         path = await asyncio.to_thread(_run, app[UI], _text(given, "run") or LATEST)
         if anew or self.last is None or self.last[0] != path:
             self.last = path, await call_with_imports(app, _gathered, app[UI], path)
@@ -106,18 +99,18 @@ class _LabelRequests:
         self,
         project: WebProject,
         answer: Answering,
-        given: Mapping[str, Any],
+        given: Values,
         gathered: GatheredConversations,
-    ) -> web.Response:
+    ) -> Json:
         file = _labels_file(project.root, _text(given, "file") or _FILE)
         labels = self.files.setdefault(file, LabelsFile(file))
         session = LabellingSession(gathered=gathered, file=labels, by=_text(given, "by").strip())
         try:
-            return reply_with_json(answer(session, given))
+            return answer(session, given)
         except AnswerConflict as error:
             now = session.opened(_question_of(given))
             message = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
-            return reply_with_json({"error": message, "times": now.times}, status=409)
+            raise Refusal(409, {"error": message, "times": now.times}) from error
         except LookupError:
             raise ItemNotFound("the run has no such question any more; load the page anew") from None
 
@@ -127,7 +120,7 @@ def _gathered(project: WebProject, path: Path) -> GatheredConversations:
     return gather_conversations(path, scenarios_of(request))
 
 
-def _text(given: Mapping[str, Any], key: str) -> str:
+def _text(given: Values, key: str) -> str:
     return optional_text(given, key) or ""
 
 
@@ -148,7 +141,7 @@ def _labels_file(root: Path, name: str) -> Path:
     return path
 
 
-def _list_questions(session: LabellingSession, given: Mapping[str, Any]) -> Json:
+def _list_questions(session: LabellingSession, given: Values) -> Json:
     """Return the open questions and the progress."""
     labels = session.labels()
     text = _text(given, "text")
@@ -188,25 +181,25 @@ def _value_text(label: Label | None) -> str | None:
     return None if label is None else shown_value(label.value)
 
 
-def _metrics(given: Mapping[str, Any]) -> tuple[str, ...]:
+def _metrics(given: Values) -> tuple[str, ...]:
     try:
         return metrics_named(name for name in _text(given, "metric").split(",") if name)
     except ValueError as error:
         raise UsageError(f"metric: {error}") from None
 
 
-def _limit(given: Mapping[str, Any]) -> int:
+def _limit(given: Values) -> int:
     text = _text(given, "most") or "20"
     if not text.isdecimal() or not 1 <= int(text[:9]) <= _ASKED_AT_ONCE:
         raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {text!r:.20}")
     return int(text)
 
 
-def _question(session: LabellingSession, given: Mapping[str, Any]) -> Json:
+def _question(session: LabellingSession, given: Values) -> Json:
     return _opened_json(session.opened(_question_of(given)))
 
 
-def _question_of(given: Mapping[str, Any]) -> LabelQuestion:
+def _question_of(given: Values) -> LabelQuestion:
     turn = given.get("turn")
     try:
         metric = known_metric(_text(given, "metric"))
@@ -226,7 +219,7 @@ def _is_number(text: Any) -> bool:
     return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10
 
 
-def _save(session: LabellingSession, given: Mapping[str, Any]) -> Json:
+def _save(session: LabellingSession, given: Values) -> Json:
     question = _question_of(given)
     try:
         value = parse_value(question.metric, given.get("value"))

@@ -14,8 +14,8 @@ from aiohttp import web
 from ui_server import Client, with_server
 
 from agentest.support.errors import UsageError
-from agentest.web.guard import open_event_stream, optional_text, required_text, send_event
 from agentest.web.project import IMPORTS, call_with_imports
+from agentest.web.routes import open_event_stream, optional_text, required_text, send_event
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from agentest.web.project import IMPORTS, call_with_imports
         ("POST", "/api/talks", 400),
         ("PUT", "/api/cases/case", 400),
         ("POST", "/api/labels", 400),
-        ("POST", "/api/talks/none/say", 404),
+        ("POST", "/api/talks/none/say", 400),
         ("GET", "/api/talks/none/events", 404),
         ("GET", "/api/jobs/none", 404),
     ],
