@@ -28,7 +28,6 @@ from agentest.support.text import count
 _SHOWN = 5
 _CELL, _GAP = 5, 3
 """Width of a cell such as `✓ 1/1`, and of the space between cells."""
-_ICONS = {**ICONS, None: "❔"}
 _LEVELS = "Unit, integration and scenario tests"
 _LEVEL_HEAD = ("task", "path", *(level.title() for level in CoverageLevel))
 _HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
@@ -266,7 +265,8 @@ def _icon(coverage: Coverage, scenarios: Sequence[PlacedScenario]) -> str:
         return "–"
     if not coverage.results:
         return str(len(scenarios))
-    return f"{_ICONS[worst(s.status for s in scenarios)]} {_passed(scenarios)}"
+    status = worst(s.status for s in scenarios)
+    return f"{ICONS[status] if status else '❔'} {_passed(scenarios)}"
 
 
 def _tools_markdown(coverage: Coverage) -> Iterator[str]:
