@@ -417,10 +417,10 @@ def unfinished_text(result: RunResult) -> str:
         parts.append(f"{untouched:,}{of} did not run")
         of = ""
     if begun:
-        held = sum(scenario.totals.conversations for scenario in begun)
+        finished = sum(scenario.totals.conversations for scenario in begun)
         planned = sum(max(scenario.planned, scenario.totals.conversations) for scenario in begun)
         its = "its" if len(begun) == 1 else "their"
-        parts.append(f"{len(begun):,}{of} ran in part ({held:,} of {its} {planned:,} conversations)")
+        parts.append(f"{len(begun):,}{of} ran in part ({finished:,} of {its} {planned:,} conversations)")
     return "; ".join(parts)
 
 
@@ -434,10 +434,10 @@ def ended_early_text(result: RunResult) -> str:
 
 def decided(result: ScenarioResult) -> str:
     """Describe when `repeat` decided the verdict, if it did; "" without `repeat`."""
-    repeat, held = result.repeat, result.totals.conversations
+    repeat, finished = result.repeat, result.totals.conversations
     if repeat is None or _ended(result):
         return ""
-    of = f"{held} of at most {repeat.max}"
+    of = f"{finished} of at most {repeat.max}"
     if result.decided_after is not None:
         return f"decided after {of}"
     if result.verdict.status is Status.ERRORED:
@@ -445,7 +445,7 @@ def decided(result: ScenarioResult) -> str:
     if result.verdict.passed and not result.thresholds:
         return f"none failed in {of}"
     return f"not decided after {of}" + (
-        ": the others could neither decide nor change it" if held < repeat.max else ""
+        ": the others could neither decide nor change it" if finished < repeat.max else ""
     )
 
 
@@ -585,14 +585,14 @@ def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:
 
 def _conversations_per_scenario(scenario: ScenarioResult) -> int:
     """Return the number of conversations that counts for detection; `repeat` may need few to decide."""
-    held = scenario.pass_rate.n if scenario.pass_rate else 0
-    return scenario.repeat.max if scenario.repeat else held
+    conversations = scenario.pass_rate.n if scenario.pass_rate else 0
+    return scenario.repeat.max if scenario.repeat else conversations
 
 
 def _detectable_text(size: int) -> str:
-    told = detectable_rate(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
-    can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(told * 100)}%"
-    missed = next((other for other in _LOWER_RATES if other > told), None)
+    rate = detectable_rate(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
+    can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(rate * 100)}%"
+    missed = next((other for other in _LOWER_RATES if other > rate), None)
     if missed is None:
         return can
     return f"{can}, not from {percent(missed)}: that takes {draws_needed(missed, _EXPECTED_RATE):,}"

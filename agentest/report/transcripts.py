@@ -180,14 +180,14 @@ def _message_text(who: str, text: str) -> str:
 
 
 def _capped(lines: Iterable[str]) -> str:
-    kept, left = [], _MAX_TRANSCRIPT_CHARS
+    shown, left = [], _MAX_TRANSCRIPT_CHARS
     for line in lines:
         left -= len(line) + 1
         if left < 0:
-            kept.append("… (the rest is left out)")
+            shown.append("… (the rest is left out)")
             break
-        kept.append(line)
-    return "\n".join(kept)
+        shown.append(line)
+    return "\n".join(shown)
 
 
 def _conversations_to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:

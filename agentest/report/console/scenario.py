@@ -282,9 +282,9 @@ def _ending(conversation: Conversation) -> str:
 
 def _threshold_trajectories(result: ConversationResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show mismatched trajectories that are not reasons; a transcript includes them already."""
-    for held, text in () if look.verbose else threshold_counted_lines(result):
+    for trajectory, text in () if look.verbose else threshold_counted_lines(result):
         yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
-        if table := alignment_of_trajectory(held, result.conversation):
+        if table := alignment_of_trajectory(trajectory, result.conversation):
             yield from alignment_lines(table, look, 10)
 
 
