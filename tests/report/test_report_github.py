@@ -41,6 +41,7 @@ from agentest.domain.events import RunFinished, ScenarioFinished
 from agentest.domain.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
 from agentest.domain.transcript import Blame
 from agentest.report import github
+from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.github import SUMMARY_LIMIT, GitHubActionsReporter
 from agentest.report.github_annotations import annotation, annotation_lines, repository_path
 from agentest.report.transcripts import Transcripts
@@ -510,3 +511,13 @@ def test_warnings() -> None:
         "::warning file=scenarios/booking.sim.py,line=7,title=fine%3A warning::find: `city` is missing"
     ]
     assert "### Warnings\n\n- fine: find: &#96;city&#96; is missing\n" in summary(result, 10_000)
+
+
+def test_reporters_need_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without arguments, annotations and the console's text are printed."""
+    for reporter in (GitHubActionsReporter(), ConsoleReporter(live=False)):
+        for event in events(run_result(failing())):
+            reporter.on_event(event)
+    printed = capsys.readouterr().out
+    assert printed.startswith("::error file=")
+    assert "\n1 failed (1 scenario, 1 conversation) in " in printed

@@ -121,3 +121,16 @@ def test_an_import_that_hangs_holds_up_nobody() -> None:
         assert asyncio.run(go()) == "NEXT"
     finally:
         hangs.set()
+
+
+def test_a_request_without_a_body_has_no_values(tmp_path: Path) -> None:
+    """A route that needs nothing answers; one that needs a value names it."""
+
+    async def work(client: Client) -> None:
+        headers = {"Authorization": f"Bearer {client.token}"}
+        status, text = await client.raw("POST", "/api/talks/none/end", headers=headers)
+        assert status == 404
+        status, text = await client.raw("POST", "/api/cases/copy", headers=headers)
+        assert (status, "`file` is missing" in text) == (400, True)
+
+    with_server(tmp_path, work)
