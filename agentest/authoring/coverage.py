@@ -79,7 +79,7 @@ def place_unit(unit: Unit, status: Status | None) -> PlacedScenario:
 def place_result_case(entry: StoredEntry, case: CaseId, status: Status | None) -> PlacedScenario:
     """Place a case that occurs only in results. Raises UsageError for a tag without a name."""
     scenario = entry.scenario
-    scripted = all(held.ended_by not in REASONS_TO_STOP for held in entry.conversations)
+    scripted = all(stored.ended_by not in REASONS_TO_STOP for stored in entry.conversations)
     level = _default_level(is_case=True, scripted=scripted)
     return _placed(scenario.name, f"{scenario.file}:{scenario.line}", scenario.tags, case, level, status)
 
@@ -259,15 +259,15 @@ def measure(
         skipped,
         _tools(units, _all_calls(counted)),
         tuple(results),
-        sum(len(entry.conversations) for held in counted for entry in held),
+        sum(len(entry.conversations) for run_entries in counted for entry in run_entries),
     )
 
 
 def _all_calls(counted: Sequence[Sequence[StoredEntry]]) -> list[ToolCall]:
     return [
         call
-        for held in counted
-        for entry in held
+        for run_entries in counted
+        for entry in run_entries
         for stored in entry.conversations
         for call in conversation_of(stored).tool_calls
     ]
@@ -285,8 +285,10 @@ def _latest_statuses(runs: Iterable[Sequence[StoredEntry]]) -> dict[Key, Status 
         runs: oldest first.
     """
     latest: dict[tuple[Key, str], Status | None] = {}
-    for held in runs:
-        latest |= _worst_of(((_key(entry), entry.scenario.agent), entry.scenario.status) for entry in held)
+    for run_entries in runs:
+        latest |= _worst_of(
+            ((_key(entry), entry.scenario.agent), entry.scenario.status) for entry in run_entries
+        )
     return _worst_of((key, status) for (key, _), status in latest.items())
 
 
@@ -303,7 +305,7 @@ def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status |
 def _placed_result_cases(
     runs: Iterable[Sequence[StoredEntry]], planned: Container[Key], statuses: Mapping[Key, Status | None]
 ) -> Iterator[PlacedScenario]:
-    last = {_key(entry): entry for held in runs for entry in held}
+    last = {_key(entry): entry for run_entries in runs for entry in run_entries}
     for key, entry in last.items():
         if entry.scenario.adk and key not in planned:
             yield place_result_case(entry, entry.scenario.adk.case, statuses[key])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -21,14 +21,13 @@ from agentest.authoring.coverage import (
 )
 from agentest.domain.results import Status
 from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, Printer, line
+from agentest.report.markdown import ICONS, literal, table_head, table_row
 from agentest.support.json_text import json_document
 from agentest.support.text import count
 
 _SHOWN = 5
 _CELL, _GAP = 5, 3
 """Width of a cell such as `✓ 1/1`, and of the space between cells."""
-_ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️", None: "❔"}
-_IN_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|`*[]\\~$\n\r"})
 _LEVELS = "Unit, integration and scenario tests"
 _LEVEL_HEAD = ("task", "path", *(level.title() for level in CoverageLevel))
 _HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
@@ -39,16 +38,28 @@ def print_text(coverage: Coverage, console: Console) -> None:
     printer = Printer(console)
     printer.write([line(0, ("Tasks × paths", "bold"), ("  from the tags task:… and path:…", "dim")), BLANK])
     for paths in _path_groups(coverage, console) if coverage.cells else ():
-        printer.write_table(_matrix(coverage, paths, printer))
+        rows = (
+            [task, *(_cell(coverage, coverage.cells[task, p], printer) for p in paths)]
+            for task in coverage.tasks
+        )
+        printer.write_table(_console_table(["task", *paths], rows, printer))
         printer.write([BLANK])
     printer.write([*_matrix_lines(coverage, printer), BLANK])
     if coverage.levels:
         printer.write([line(0, (_LEVELS, "bold"), ("  by tag, else by kind", "dim")), BLANK])
-        printer.write_table(_level_table(coverage, printer))
+        rows = (
+            [*cell, *(_cell(coverage, row[level], printer, "dim") for level in row)]
+            for cell, row in coverage.levels.items()
+        )
+        printer.write_table(_console_table(_LEVEL_HEAD, rows, printer))
         printer.write([BLANK, line(0, _levels_line(coverage)), BLANK])
     printer.write([line(0, *_tools_title(coverage)), BLANK])
     if coverage.results and coverage.tools:
-        printer.write_table(_tool_table(coverage.tools, printer))
+        printer.write_table(
+            _console_table(
+                ["tool", "called", "failed"], map(_tool_row, coverage.tools), printer, numbers=True
+            )
+        )
     printer.write(_tool_lines(coverage))
 
 
@@ -69,26 +80,16 @@ def _columns(paths: Iterable[str]) -> int:
     return sum(max(cell_len(path), _CELL) + _GAP for path in paths)
 
 
-def _matrix(coverage: Coverage, paths: Sequence[str], printer: Printer) -> Table:
+def _console_table(
+    head: Sequence[str], rows: Iterable[Iterable[Part]], printer: Printer, *, numbers: bool = False
+) -> Table:
+    """Return a table; with `numbers`, all columns but the first are aligned right."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in ("task", *paths):
-        table.add_column(printer.text([name]), overflow="fold")
-    cells = coverage.cells
-    for task in coverage.tasks:
-        row = [_cell(cells[task, path], printer, bool(coverage.results)) for path in paths]
-        table.add_row(printer.text([task]), *(printer.text([part]) for part in row))
-    return table
-
-
-def _level_table(coverage: Coverage, printer: Printer) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in _LEVEL_HEAD:
-        table.add_column(name, overflow="fold")
-    for cell, row in coverage.levels.items():
-        parts: list[Part] = [*cell]
-        for scenarios in row.values():
-            parts.append(_cell(scenarios, printer, bool(coverage.results)) if scenarios else ("–", "dim"))
-        table.add_row(*(printer.text([part]) for part in parts))
+    for number, name in enumerate(head):
+        justify: Literal["left", "right"] = "right" if numbers and number else "left"
+        table.add_column(printer.text([name]), overflow="fold", justify=justify)
+    for row in rows:
+        table.add_row(*(printer.text([part]) for part in row))
     return table
 
 
@@ -103,10 +104,12 @@ def _levels_line(coverage: Coverage) -> str:
     )
 
 
-def _cell(scenarios: Sequence[PlacedScenario], printer: Printer, with_results: bool) -> Part:
+def _cell(
+    coverage: Coverage, scenarios: Sequence[PlacedScenario], printer: Printer, gap_style: str = "red"
+) -> Part:
     if not scenarios:
-        return "–", "red"
-    if not with_results:
+        return "–", gap_style
+    if not coverage.results:
         return str(len(scenarios))
     status = worst(s.status for s in scenarios)
     mark = printer.glyphs.marks[status] if status else "?"
@@ -169,16 +172,9 @@ def _conversations(coverage: Coverage) -> str:
     return f"{count(coverage.conversations, 'conversation')} in {', '.join(coverage.results)}"
 
 
-def _tool_table(tools: Iterable[ToolUsage], printer: Printer) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("tool", overflow="fold")
-    table.add_column("called", justify="right")
-    table.add_column("failed", justify="right")
-    for tool in tools:
-        called: Part = f"{tool.called:,}" if tool.called else ("never", "red")
-        failed: Part = f"{tool.failed:,}" if tool.failed else ("–", "dim")
-        table.add_row(*(printer.text([part]) for part in (tool.name, called, failed)))
-    return table
+def _tool_row(tool: ToolUsage) -> tuple[Part, Part, Part]:
+    called: Part = f"{tool.called:,}" if tool.called else ("never", "red")
+    return tool.name, called, f"{tool.failed:,}" if tool.failed else ("–", "dim")
 
 
 def _tool_lines(coverage: Coverage) -> Iterator[ConsoleLine]:
@@ -203,12 +199,7 @@ def as_json(coverage: Coverage) -> str:
         "tasks": coverage.tasks,
         "paths": coverage.paths,
         "cells": [
-            {
-                "task": task,
-                "path": path,
-                "scenarios": _listed(scenarios),
-            }
-            for (task, path), scenarios in cells
+            {"task": task, "path": path, "scenarios": _listed(scenarios)} for (task, path), scenarios in cells
         ],
         "gaps": [{"task": task, "path": path} for (task, path), scenarios in cells if not scenarios],
         "levels": [
@@ -220,10 +211,7 @@ def as_json(coverage: Coverage) -> str:
         "tools": [{"name": t.name, "called": t.called, "failed": t.failed} for t in coverage.tools],
         "neverCalled": [t.name for t in coverage.tools if coverage.results and not t.called],
         "results": coverage.results,
-        "shares": {
-            "cells": _share_json(coverage.cells_share),
-            "tools": _share_json(coverage.tools_share),
-        },
+        "shares": {"cells": _share_json(coverage.cells_share), "tools": _share_json(coverage.tools_share)},
     }
     return json_document(json.loads(json.dumps(document)))
 
@@ -250,13 +238,10 @@ def _matrix_markdown(coverage: Coverage) -> Iterator[str]:
     yield f"**Tasks × paths**: {_share_text(share, 'cell')} with a scenario"
     yield ""
     cells = coverage.cells
-    yield from _table(
-        ["task", *coverage.paths],
-        (
-            [task, *(_icon(cells[task, path], bool(coverage.results)) for path in coverage.paths)]
-            for task in coverage.tasks
-        ),
+    rows = (
+        [task, *(_icon(coverage, cells[task, path]) for path in coverage.paths)] for task in coverage.tasks
     )
+    yield _markdown_table(["task", *coverage.paths], rows)
     if coverage.outside:
         yield f"\n{_outside_text(coverage)}."
     if coverage.skipped:
@@ -268,22 +253,20 @@ def _levels_markdown(coverage: Coverage) -> Iterator[str]:
         return
     yield f"**{_LEVELS}**"
     yield ""
-    yield from _table(
-        _LEVEL_HEAD,
-        (
-            [*cell, *(_icon(scenarios, bool(coverage.results)) for scenarios in row.values())]
-            for cell, row in coverage.levels.items()
-        ),
+    rows = (
+        [*cell, *(_icon(coverage, found) for found in row.values())] for cell, row in coverage.levels.items()
     )
+    yield _markdown_table(_LEVEL_HEAD, rows)
     yield ""
 
 
-def _icon(scenarios: Sequence[PlacedScenario], with_results: bool) -> str:
+def _icon(coverage: Coverage, scenarios: Sequence[PlacedScenario]) -> str:
     if not scenarios:
         return "–"
-    if not with_results:
+    if not coverage.results:
         return str(len(scenarios))
-    return f"{_ICONS[worst(s.status for s in scenarios)]} {_passed(scenarios)}"
+    status = worst(s.status for s in scenarios)
+    return f"{ICONS[status] if status else '❔'} {_passed(scenarios)}"
 
 
 def _tools_markdown(coverage: Coverage) -> Iterator[str]:
@@ -295,18 +278,13 @@ def _tools_markdown(coverage: Coverage) -> Iterator[str]:
     yield f"**Tools**: {_share_text(share, 'tool')} called"
     yield ""
     rows = ([t.name, str(t.called) if t.called else "never", str(t.failed or "–")] for t in coverage.tools)
-    yield from _table(["tool", "called", "failed"], rows)
+    yield _markdown_table(["tool", "called", "failed"], rows)
 
 
 def _share_text(share: CoveredShare, noun: str) -> str:
     return f"{share.covered} of {count(share.of, noun)} ({share.percent} %)"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield _row(head)
-    yield "|" + " --- |" * len(head)
-    yield from map(_row, rows)
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.translate(_IN_MARKDOWN) for cell in cells) + " |"
+def _markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    cells = [table_row(map(literal, row)) for row in rows]
+    return (table_head([*map(literal, head)]) + "".join(cells)).rstrip("\n")

@@ -32,7 +32,7 @@ Form = Literal["evalset", "scenario"]
 Expecting = Literal["calls", "scenario"]
 _ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",)}
 _SET_ID = "exported"
-_BESIDE = (
+_COMPARED_BY_CRITERIA = (
     "the cases hold the calls and replies that were, too: name in a test_config.json beside them which "
     "criteria compare with these"
 )
@@ -90,12 +90,11 @@ def _with_scenario_expectations(
     earlier: EarlierResults, selection: Selection, form: Form, root: Path
 ) -> Selection:
     """Replace the expectations of conversations with those of their scenario files."""
-
-    found = find(selection.held, root, earlier.started)
-    held, notes = with_expectations(selection.held, found, form)
-    if any(each.own for each in held):
-        notes.append(_BESIDE)
-    return Selection(held, (*selection.notes, *found.notes, *notes))
+    found = find(selection.conversations, root, earlier.started)
+    conversations, notes = with_expectations(selection.conversations, found, form)
+    if any(each.case_keys for each in conversations):
+        notes.append(_COMPARED_BY_CRITERIA)
+    return Selection(conversations, (*selection.notes, *found.notes, *notes))
 
 
 def write(exported: Exported, output: Path, *, force: bool) -> None:
@@ -117,17 +116,17 @@ def _evaluation_set(
     from agentest.authoring.export_selection import evaluation_set
 
     try:
-        made = evaluation_set(selection.held, _set_id(output), earlier.started)
+        made = evaluation_set(selection.conversations, _set_id(output), earlier.started)
         content = eval_set_json(made, camel_case=camel_case)
     except (ValueError, RecursionError) as error:
         raise _unwritable_error(earlier, error) from None
     notes = (*selection.notes, *_session_notes(selection), *[CAMEL_CASE] * camel_case)
-    return Exported(content, _count(len(selection.held), "case"), notes)
+    return Exported(content, count(len(selection.conversations), "case"), notes)
 
 
 def _session_notes(selection: Selection) -> Iterator[str]:
     """Yield a note about initial states that cannot be exported, because a session needs more data."""
-    for each in selection.held:
+    for each in selection.conversations:
         if each.conversation.initial_state:
             keys = ", ".join(each.conversation.initial_state)
             yield (
@@ -144,19 +143,19 @@ def _set_id(output: Path | None) -> str:
 def _script(earlier: EarlierResults, selection: Selection) -> Exported:
     from agentest.scenarios.source_code import export_script, has_nameless_call
 
-    held = tuple(each for each in selection.held if not has_nameless_call(each.conversation))
-    if not held:
+    exportable = tuple(each for each in selection.conversations if not has_nameless_call(each.conversation))
+    if not exportable:
         raise UsageError(f"{earlier.path}: the agent called tools without a name, which no mock can answer")
     notes = [
         f"left out {each.conversation.conversation_id}: the agent called a tool without a name"
-        for each in selection.held
-        if each not in held
+        for each in selection.conversations
+        if each not in exportable
     ]
     try:
-        content = export_script(held).encode()
+        content = export_script(exportable).encode()
     except (ValueError, RecursionError) as error:
         raise _unwritable_error(earlier, error) from None
-    return Exported(content, _count(len(held), "scenario"), (*selection.notes, *notes))
+    return Exported(content, count(len(exportable), "scenario"), (*selection.notes, *notes))
 
 
 def _unwritable_error(earlier: EarlierResults, error: Exception) -> UsageError:
@@ -165,10 +164,6 @@ def _unwritable_error(earlier: EarlierResults, error: Exception) -> UsageError:
         f"{earlier.path} holds a value that cannot be exported: {error}; leave its conversation out, "
         "with --scenario or --conversation"
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 _T = TypeVar("_T")
@@ -206,27 +201,27 @@ class ScenarioExpectations:
 class FoundExpectations:
     """Expectations by file and scenario name, and notes for the user."""
 
-    says: Mapping[tuple[str, str], ScenarioExpectations]
+    expected: Mapping[tuple[str, str], ScenarioExpectations]
     notes: tuple[str, ...]
 
 
-def find(held: Iterable[ExportedConversation], root: Path, started: float) -> FoundExpectations:
+def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> FoundExpectations:
     """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets.
 
     Args:
         root: the folder to which files in results are relative.
         started: start of the run, in seconds since 1970.
     """
-    wanted = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in held)
+    sources = dict.fromkeys((each.file, each.scenario, each.eval_id) for each in conversations)
     files = _RunFiles(root, started)
-    says: dict[tuple[str, str], ScenarioExpectations] = {}
+    expected: dict[tuple[str, str], ScenarioExpectations] = {}
     notes: list[str] = []
-    for file, name, eval_id in wanted:
+    for file, name, eval_id in sources:
         try:
-            says[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
+            expected[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
         except UsageError as error:
             notes.append(f"{name}: {error}; the same calls are expected in place of what it says")
-    return FoundExpectations(says, (*notes, *files.notes))
+    return FoundExpectations(expected, (*notes, *files.notes))
 
 
 class _RunFiles:
@@ -250,7 +245,7 @@ class _RunFiles:
             if scenario.name == name and scenario.refused:
                 raise UsageError(f"the scenario cannot be loaded: {scenario.refused}")
             if scenario.name == name:
-                return _says_of_scenario(scenario)
+                return _of_scenario(scenario)
         raise UsageError(f"{file} has no scenario of that name any more")
 
     def case(self, file: str, eval_id: str) -> ScenarioExpectations:
@@ -259,7 +254,7 @@ class _RunFiles:
             self._cases[file] = {case.eval_id: case.agentest for case in cases}
         if eval_id not in self._cases[file]:
             raise UsageError(f"{file} has no case {eval_id!r} any more")
-        return _says_of_case(self._cases[file][eval_id] or AgentestKeys())
+        return _of_case(self._cases[file][eval_id] or AgentestKeys())
 
     def _path(self, file: str) -> Path:
         path = self._root / file
@@ -270,7 +265,7 @@ class _RunFiles:
         return path
 
 
-def _says_of_scenario(scenario: Scenario) -> ScenarioExpectations:
+def _of_scenario(scenario: Scenario) -> ScenarioExpectations:
     reasons = {"final_state": _UNCHANGING, "check": _UNCHANGING}
     return ScenarioExpectations(
         trajectory=scenario.trajectory,
@@ -288,15 +283,15 @@ def _says_of_scenario(scenario: Scenario) -> ScenarioExpectations:
     )
 
 
-def _says_of_case(own: AgentestKeys) -> ScenarioExpectations:
-    said = own.expectations
-    unchanging = {"final_state": _UNCHANGING} if said.final_state else {}
+def _of_case(keys: AgentestKeys) -> ScenarioExpectations:
+    expected = keys.expectations
+    unchanging = {"final_state": _UNCHANGING} if expected.final_state else {}
     return ScenarioExpectations(
-        trajectory=said.trajectory,
-        expect=said.expect,
-        thresholds=_trajectory_thresholds(said.thresholds),
-        date=said.date,
-        left_out={**unchanging, **_other_thresholds(said.thresholds)},
+        trajectory=expected.trajectory,
+        expect=expected.expect,
+        thresholds=_trajectory_thresholds(expected.thresholds),
+        date=expected.date,
+        left_out={**unchanging, **_other_thresholds(expected.thresholds)},
     )
 
 
@@ -312,10 +307,10 @@ def _other_thresholds(thresholds: Mapping[str, float]) -> dict[str, str]:
 class ExpectationWriter:
     """Collects what is written of a scenario. Values that cannot be written are left out, with a note."""
 
-    def __init__(self, name: str, says: ScenarioExpectations) -> None:
+    def __init__(self, name: str, expected: ScenarioExpectations) -> None:
         self.name = name
-        self.says = says
-        self.notes = [f"{name}: {key} is left out: {why}" for key, why in says.left_out.items()]
+        self.expected = expected
+        self.notes = [f"{name}: {key} is left out: {why}" for key, why in expected.left_out.items()]
 
     def note(self, text: str) -> None:
         self.notes.append(f"{self.name}: {text}")
@@ -335,76 +330,78 @@ class ExpectationWriter:
 
 
 def with_expectations(
-    held: Sequence[ExportedConversation], found: FoundExpectations, form: Literal["evalset", "scenario"]
+    conversations: Sequence[ExportedConversation],
+    found: FoundExpectations,
+    form: Literal["evalset", "scenario"],
 ) -> tuple[tuple[ExportedConversation, ...], list[str]]:
     """Return the conversations with their expectations, as far as they can be written, and notes."""
     notes: list[str] = []
-    told = []
-    for each in held:
-        says = found.says.get((each.file, each.scenario))
-        if says is None:
-            told.append(each)
+    completed: list[ExportedConversation] = []
+    for each in conversations:
+        expected = found.expected.get((each.file, each.scenario))
+        if expected is None:
+            completed.append(each)
             continue
-        writing = ExpectationWriter(each.scenario, _limited_to_turns(says, len(each.conversation.turns)))
+        writer = ExpectationWriter(each.scenario, _limited_to_turns(expected, len(each.conversation.turns)))
         if form == "scenario":
-            each = replace(each, words=as_source(writing))
+            each = replace(each, words=as_source(writer))
         else:
-            each = replace(each, own=as_keys(writing))
-        if each.words is None and each.own is None:
-            writing.note("says nothing that can be written: the same calls are expected")
-        told.append(each)
-        notes += [note for note in writing.notes if note not in notes]
-    return tuple(told), notes
+            each = replace(each, case_keys=as_keys(writer))
+        if each.words is None and each.case_keys is None:
+            writer.note("says nothing that can be written: the same calls are expected")
+        completed.append(each)
+        notes += [note for note in writer.notes if note not in notes]
+    return tuple(completed), notes
 
 
-def _limited_to_turns(says: ScenarioExpectations, turns: int) -> ScenarioExpectations:
+def _limited_to_turns(expected: ScenarioExpectations, turns: int) -> ScenarioExpectations:
     """Limit the expectations to the conversation's number of turns: a simulated one may have had others."""
-    kept = tuple(one for one in says.expect if one.in_turn is None or -turns <= one.in_turn < turns)
-    if len(kept) == len(says.expect):
-        return says
+    fitting = tuple(one for one in expected.expect if one.in_turn is None or -turns <= one.in_turn < turns)
+    if len(fitting) == len(expected.expect):
+        return expected
     why = f"the conversation had {count(turns, 'turn')}"
-    return replace(says, expect=kept, left_out={**says.left_out, "expect in a later turn": why})
+    return replace(expected, expect=fitting, left_out={**expected.left_out, "expect in a later turn": why})
 
 
-def as_source(writing: ExpectationWriter) -> ExportedExpectations | None:
+def as_source(writer: ExpectationWriter) -> ExportedExpectations | None:
     """Return a scenario's expectations as source code; None if nothing can be written."""
-    says = writing.says
+    expected = writer.expected
     turns = tuple(
-        dict(_sources(each.trajectory, each.expect, writing, f"turns[{n}]."))
-        for n, each in enumerate(says.turns)
+        dict(_sources(each.trajectory, each.expect, writer, f"turns[{n}]."))
+        for n, each in enumerate(expected.turns)
     )
-    whole = dict(_sources(says.trajectory, None, writing, ""))
-    if kept := writing.parts("expect", says.expect, lambda one: source_code.sayings([one])):
-        whole["expect"] = source_code.sayings(kept)
-    if says.final_session_state is not None:
-        state = writing.part("final_session_state", says.final_session_state, source_code.value_of)
+    whole = dict(_sources(expected.trajectory, None, writer, ""))
+    if sayings := writer.parts("expect", expected.expect, lambda one: source_code.sayings([one])):
+        whole["expect"] = source_code.sayings(sayings)
+    if expected.final_session_state is not None:
+        state = writer.part("final_session_state", expected.final_session_state, source_code.value_of)
         whole |= {} if state is None else {"final_session_state": state}
     if not (whole or any(turns)):
         return None
-    if says.thresholds:
-        whole["thresholds"] = source_code.value_of(says.thresholds)
-    if says.date:
-        whole["date"] = source_code.value_of(says.date)
+    if expected.thresholds:
+        whole["thresholds"] = source_code.value_of(expected.thresholds)
+    if expected.date:
+        whole["date"] = source_code.value_of(expected.date)
     return ExportedExpectations(whole=whole, turns=turns)
 
 
-def as_keys(writing: ExpectationWriter) -> AgentestKeys | None:
+def as_keys(writer: ExpectationWriter) -> AgentestKeys | None:
     """Return a scenario's expectations as a case's key `agentest`; None if nothing can be written."""
-    says = writing.says
-    for n, turn in enumerate(says.turns):
+    expected = writer.expected
+    for n, turn in enumerate(expected.turns):
         if turn.trajectory or turn.expect:
-            writing.note(f"what turns[{n}] must hold is left out: a case has no place for it")
-    if says.final_session_state:
-        writing.note("final_session_state is left out: a case has a key of its own for it")
-    trajectory = [as_data(one) for one in writing.parts("trajectory", says.trajectory, as_data)]
-    expect = [as_data(one) for one in writing.parts("expect", says.expect, as_data)]
+            writer.note(f"what turns[{n}] must hold is left out: a case has no place for it")
+    if expected.final_session_state:
+        writer.note("final_session_state is left out: a case has a key of its own for it")
+    trajectory = [as_data(one) for one in writer.parts("trajectory", expected.trajectory, as_data)]
+    expect = [as_data(one) for one in writer.parts("expect", expected.expect, as_data)]
     if not (trajectory or expect):
         return None
     return AgentestKeys(
         trajectory=_single_or_list(trajectory),
         expect=_single_or_list(expect),
-        thresholds=dict(says.thresholds) or None,
-        date=says.date,
+        thresholds=dict(expected.thresholds) or None,
+        date=expected.date,
     )
 
 
@@ -414,12 +411,9 @@ def _single_or_list(values: Sequence[Any]) -> Any:
 
 
 def _sources(
-    trajectory: Sequence[Trajectory], expect: Expect | None, writing: ExpectationWriter, at: str
+    trajectory: Sequence[Trajectory], expect: Expect | None, writer: ExpectationWriter, at: str
 ) -> Iterator[tuple[str, Any]]:
-    if kept := writing.parts(f"{at}trajectory", trajectory, source_code.trajectory):
-        yield "trajectory", source_code.trajectories(kept)
-    if (
-        expect is not None
-        and (written := writing.part(f"{at}expect", expect, source_code.expect)) is not None
-    ):
+    if parts := writer.parts(f"{at}trajectory", trajectory, source_code.trajectory):
+        yield "trajectory", source_code.trajectories(parts)
+    if expect is not None and (written := writer.part(f"{at}expect", expect, source_code.expect)) is not None:
         yield "expect", written

@@ -42,7 +42,7 @@ class ExportedConversation:
     """For a case of an evaluation set."""
     words: ExportedExpectations | None = None
     """The expectations, if they differ from the same calls."""
-    own: AgentestKeys | None = None
+    case_keys: AgentestKeys | None = None
     """The expectations for a case of an evaluation set."""
 
     @property
@@ -57,21 +57,21 @@ class EarlierResults:
     path: Path
     started: float
     """Start in seconds since 1970; 0 if unknown."""
-    held: tuple[ExportedConversation, ...]
+    conversations: tuple[ExportedConversation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The conversations to export, and notes for the user."""
 
-    held: tuple[ExportedConversation, ...]
+    conversations: tuple[ExportedConversation, ...]
     notes: tuple[str, ...]
 
 
 def read_earlier(path: Path) -> EarlierResults:
     """Read the conversations of a results.json. Raises UsageError."""
     run = read_results(path)
-    held = tuple(
+    conversations = tuple(
         ExportedConversation(
             entry.scenario.name,
             entry.scenario.agent,
@@ -84,7 +84,7 @@ def read_earlier(path: Path) -> EarlierResults:
         for entry in entries(run)
         for stored in entry.conversations
     )
-    return EarlierResults(path, _seconds_since_epoch(run.head.started_at), held)
+    return EarlierResults(path, _seconds_since_epoch(run.head.started_at), conversations)
 
 
 def _seconds_since_epoch(time: str) -> float:
@@ -104,18 +104,18 @@ def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]
 
     Raises UsageError for a filter without a match, and if nothing is left.
     """
-    if not earlier.held:
+    if not earlier.conversations:
         raise UsageError(f"{earlier.path} holds no conversation; run the scenarios first: agentest run")
     _check_filters(earlier, scenarios, ids)
     chosen = [
-        held
-        for held in earlier.held
-        if (not scenarios or matches_name(held.scenario, scenarios))
-        and (not ids or held.conversation.conversation_id in ids)
+        each
+        for each in earlier.conversations
+        if (not scenarios or matches_name(each.scenario, scenarios))
+        and (not ids or each.conversation.conversation_id in ids)
     ]
     if not chosen:
         raise UsageError(f"{earlier.path} holds no conversation that fits both --scenario and --conversation")
-    finished = [held for held in chosen if missing(held.conversation) is None]
+    finished = [each for each in chosen if missing(each.conversation) is None]
     if not finished:
         raise UsageError(
             f"{earlier.path}: no conversation is left to export\n"
@@ -127,15 +127,15 @@ def select(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]
 
 def _criteria_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
     """Yield a note for each scenario with criteria, because exported scenarios run without a model."""
-    for name, criteria in {held.scenario: held.criteria for held in finished if held.criteria}.items():
+    for name, criteria in {each.scenario: each.criteria for each in finished if each.criteria}.items():
         yield f"{name}: its {count(criteria, 'criterion', 'criteria')} and any expected outcome are left out"
 
 
 def _user_call_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
     """Yield a note for each scenario whose user had tools, because a script calls none."""
     calls: Counter[str] = Counter()
-    for held in finished:
-        calls[held.scenario] += len(held.conversation.user_calls)
+    for each in finished:
+        calls[each.scenario] += len(each.conversation.user_calls)
     for name, made in calls.items():
         if made:
             what = f"{count(made, 'call')} of the simulated user's own tools"
@@ -143,14 +143,14 @@ def _user_call_notes(finished: Sequence[ExportedConversation]) -> Iterator[str]:
 
 
 def _check_filters(earlier: EarlierResults, scenarios: Sequence[str], ids: Sequence[str]) -> None:
-    names = {held.scenario for held in earlier.held}
+    names = {each.scenario for each in earlier.conversations}
     for text in scenarios:
         if not any(matches_name(name, (text,)) for name in names):
             raise UsageError(
                 f"--scenario: {earlier.path} holds no conversation of a scenario with {text!r} in its name; "
                 f"{did_you_mean(text, names)}"
             )
-    known = {held.conversation.conversation_id for held in earlier.held}
+    known = {each.conversation.conversation_id for each in earlier.conversations}
     for wanted in ids:
         if wanted not in known:
             raise UsageError(
@@ -161,15 +161,15 @@ def _check_filters(earlier: EarlierResults, scenarios: Sequence[str], ids: Seque
 
 def _left_out_notes(chosen: Sequence[ExportedConversation], limit: int) -> list[str]:
     notes = [
-        f"left out {held.conversation.conversation_id}, {why}"
-        for held in chosen
-        if (why := missing(held.conversation))
+        f"left out {each.conversation.conversation_id}, {why}"
+        for each in chosen
+        if (why := missing(each.conversation))
     ]
     return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
 
 
 def _not_passed_notes(finished: Sequence[ExportedConversation]) -> list[str]:
-    ids = [held.conversation.conversation_id for held in finished if not held.passed]
+    ids = [each.conversation.conversation_id for each in finished if not each.passed]
     if not ids:
         return []
     more = f" and {len(ids) - _MAX_SHOWN} more" if len(ids) > _MAX_SHOWN else ""
@@ -183,16 +183,20 @@ def _not_passed_notes(finished: Sequence[ExportedConversation]) -> list[str]:
 _INVOCATION: TypeAdapter[Invocation] = TypeAdapter(Invocation)
 
 
-def evaluation_set(held: Sequence[ExportedConversation], eval_set_id: str, created: float) -> EvalSet:
+def evaluation_set(
+    conversations: Sequence[ExportedConversation], eval_set_id: str, created: float
+) -> EvalSet:
     """Convert each conversation to a case with its id, and each turn to an invocation.
 
     Cases have no `session_input`, because the results do not show how the agent stores its sessions.
     """
-    return EvalSet(eval_set_id, tuple(_case(each, created) for each in held), creation_timestamp=created)
+    return EvalSet(
+        eval_set_id, tuple(_case(each, created) for each in conversations), creation_timestamp=created
+    )
 
 
-def _case(held: ExportedConversation, created: float) -> EvalCase:
-    conversation = held.conversation
+def _case(exported: ExportedConversation, created: float) -> EvalCase:
+    conversation = exported.conversation
     invocations = [
         turn_invocation(turn, f"{conversation.conversation_id}-{turn.turn_index}")
         for turn in conversation.turns
@@ -201,7 +205,7 @@ def _case(held: ExportedConversation, created: float) -> EvalCase:
         conversation.conversation_id,
         tuple(_invocation(each, created) for each in invocations),
         creation_timestamp=created,
-        agentest=held.own,
+        agentest=exported.case_keys,
     )
 
 

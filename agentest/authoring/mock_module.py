@@ -129,14 +129,14 @@ class _Writer:
     def _docstring(self) -> Iterator[str]:
         about = shortened(self._tool.description, _DOC_CHARS)
         others = "any call has its answer" if self._tool.same is not None else "any other is an error"
-        told = f"Recorded: {count(self._tool.calls, 'call')}; {others}."
+        recorded = f"Recorded: {count(self._tool.calls, 'call')}; {others}."
         indent = " " * _BODY
         if not about:
-            yield f'{indent}"""{told}"""'
+            yield f'{indent}"""{recorded}"""'
             return
         yield f'{indent}"""{_in_docstring(about)}'
         yield ""
-        yield indent + told
+        yield indent + recorded
         yield f'{indent}"""'
 
     def _body(self, known: Sequence[MockParameter] | None) -> Iterator[str]:
@@ -408,8 +408,8 @@ class _AnswerFiles:
         self.kept: dict[str, str] = {}
 
     def keep(self, tool: str, text: str) -> str:
-        for name, kept in self.kept.items():
-            if kept == text:
+        for name, stored in self.kept.items():
+            if stored == text:
                 return name
         base = re.sub(r"[^A-Za-z0-9_-]+", "_", tool)[:60].strip("_") or "tool"
         name = f"{self._folder}/{base}_{len(self.kept) + 1}.json"

@@ -116,8 +116,8 @@ def _declared_types(schema: Mapping[str, Any]) -> list[str]:
         if isinstance(schema.get(key), list):
             found = [t for each in schema[key] if isinstance(each, Mapping) for t in _declared_types(each)]
             return found or ["Any"]
-    told = schema.get("type")
-    names = told if isinstance(told, list) else [told]
+    declared = schema.get("type")
+    names = declared if isinstance(declared, list) else [declared]
     if names == ["array"]:
         return [_array(schema.get("items"))]
     return [_IN_PYTHON.get(name, "Any") if isinstance(name, str) else "Any" for name in names]

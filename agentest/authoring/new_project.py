@@ -77,31 +77,31 @@ class InitResult:
     """True if the agent at the endpoint was recognized."""
 
 
-def begin(wish: InitRequest) -> InitResult:
+def begin(request: InitRequest) -> InitResult:
     """Write the missing files. Raises UsageError before anything is written, or as its message says."""
-    if wish.demo and wish.endpoint:
+    if request.demo and request.endpoint:
         raise UsageError("--demo and --endpoint exclude each other: the demo brings an agent of its own")
-    folder = wish.folder.absolute()
+    folder = request.folder.absolute()
     there = next((folder / name for name in NAMES if (folder / name).exists()), None)
-    if wish.demo:
+    if request.demo:
         _check_demo(there)
-    agent = detect_agent(wish.endpoint) if wish.endpoint else None
+    agent = detect_agent(request.endpoint) if request.endpoint else None
     make_folder(folder)
-    files = (*_project(wish, folder, there, agent), ignore(folder), *_ci(wish.ci, folder))
+    files = (*_project(request, folder, there, agent), ignore(folder), *_ci(request.ci, folder))
     return InitResult(
         files=files,
-        notes=tuple(_notes(wish, there, agent, files)),
-        step=_next_step(wish, there, agent),
+        notes=tuple(_notes(request, there, agent, files)),
+        step=_next_step(request, there, agent),
         is_known=agent is None or agent.is_known,
     )
 
 
-def _next_step(wish: InitRequest, there: Path | None, agent: DetectedAgent | None) -> NextStep:
+def _next_step(request: InitRequest, there: Path | None, agent: DetectedAgent | None) -> NextStep:
     if agent:
         return NextStep.RUN if agent.is_complete and not there else NextStep.WRITE
-    if there and not wish.demo:
+    if there and not request.demo:
         return NextStep.LOOK
-    return NextStep.RUN if wish.demo else NextStep.WRITE
+    return NextStep.RUN if request.demo else NextStep.WRITE
 
 
 def _check_demo(there: Path | None) -> None:
@@ -114,19 +114,19 @@ def _check_demo(there: Path | None) -> None:
 
 
 def _project(
-    wish: InitRequest, folder: Path, there: Path | None, agent: DetectedAgent | None
+    request: InitRequest, folder: Path, there: Path | None, agent: DetectedAgent | None
 ) -> Iterator[WrittenFile]:
     if there:
         yield WrittenFile(path=there, deed=FileAction.STAYS, about="it was there")
     else:
-        yield write_new(folder / CONFIG, _config(wish, folder, agent), _about_config(wish, agent))
-    if wish.demo:
+        yield write_new(folder / CONFIG, _config(request, folder, agent), _about_config(request, agent))
+    if request.demo:
         yield write_new(folder / DEMO_AGENT, template(DEMO_AGENT), "a small agent, to try things on")
     scenario = next(iter(_scenarios(folder)), None)
     if scenario and scenario != folder / FIRST:
         yield WrittenFile(path=scenario, deed=FileAction.STAYS, about="there are scenarios")
     else:
-        text = template("demo.sim.txt" if wish.demo else "first.sim.txt")
+        text = template("demo.sim.txt" if request.demo else "first.sim.txt")
         yield write_new(folder / FIRST, text, "what users do, and what must happen")
 
 
@@ -138,14 +138,14 @@ def _scenarios(folder: Path) -> tuple[Path, ...]:
     return search(folder, include, exclude).files
 
 
-def _config(wish: InitRequest, folder: Path, agent: DetectedAgent | None) -> str:
-    if wish.demo:
+def _config(request: InitRequest, folder: Path, agent: DetectedAgent | None) -> str:
+    if request.demo:
         return demo_config(port_for(folder))
     return found_config(agent.settings, agent.remarks) if agent else placeholder_config()
 
 
-def _about_config(wish: InitRequest, agent: DetectedAgent | None) -> str:
-    if wish.demo:
+def _about_config(request: InitRequest, agent: DetectedAgent | None) -> str:
+    if request.demo:
         return "the agent, and how it is started"
     return f"type: {agent.settings['type']}" if agent else "write your agent's address into it"
 
@@ -176,7 +176,7 @@ def _repository_root(folder: Path) -> Path:
 
 
 def _notes(
-    wish: InitRequest, there: Path | None, agent: DetectedAgent | None, files: tuple[WrittenFile, ...]
+    request: InitRequest, there: Path | None, agent: DetectedAgent | None, files: tuple[WrittenFile, ...]
 ) -> Iterator[str]:
     from agentest.agents.response_features import settings_line
 
@@ -188,7 +188,7 @@ def _notes(
         (f for f in files if f.path.parent.name == ".gitlab" and f.deed is FileAction.WROTE), None
     )
     if included:
-        path = path_from(_repository_root(wish.folder.absolute()), included.path)
+        path = path_from(_repository_root(request.folder.absolute()), included.path)
         yield f"There is a .gitlab-ci.yml already: write in it\n  include:\n    - local: {path}"
 
 

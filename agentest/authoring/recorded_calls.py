@@ -95,21 +95,21 @@ def gather_tools(
         declared: declarations of tools, by name.
         statuses: for each conversation, the HTTP status of each call that has one.
     """
-    held = [tuple(calls) for calls in conversations]
-    known = _statuses_by_call(held, statuses)
-    usable = [tuple(call for call in calls if _why_unusable(call) is None) for calls in held]
+    calls_by_conversation = [tuple(calls) for calls in conversations]
+    known = _statuses_by_call(calls_by_conversation, statuses)
+    usable = [tuple(call for call in calls if _why_unusable(call) is None) for calls in calls_by_conversation]
     names = sorted({call.name for calls in usable for call in calls})
     made = [_tool(name, usable, redact, (declared or {}).get(name, _UNKNOWN), known) for name in names]
     tools = tuple(tool for tool, _ in made)
-    notes = (*_left_out_notes(held), *(note for _, of_tool in made for note in of_tool))
+    notes = (*_left_out_notes(calls_by_conversation), *(note for _, of_tool in made for note in of_tool))
     return RecordedTools(tools=tools, notes=notes)
 
 
 def _statuses_by_call(
-    held: Sequence[Sequence[ToolCall]], statuses: Iterable[Sequence[int | None]]
+    calls_by_conversation: Sequence[Sequence[ToolCall]], statuses: Iterable[Sequence[int | None]]
 ) -> dict[int, int]:
     """Map the identity of each call to its status, because two equal calls can have different ones."""
-    pairs = zip(held, statuses, strict=False)
+    pairs = zip(calls_by_conversation, statuses, strict=False)
     return {
         id(c): s for calls, call_statuses in pairs for c, s in zip(calls, call_statuses, strict=False) if s
     }
@@ -134,9 +134,9 @@ def _why_unusable(call: ToolCall) -> str | None:
     return None
 
 
-def _left_out_notes(held: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
+def _left_out_notes(conversations: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
     reasons: dict[tuple[str, str], int] = {}
-    for call in (call for calls in held for call in calls):
+    for call in (call for calls in conversations for call in calls):
         if why := _why_unusable(call):
             reasons[call.name, why] = reasons.get((call.name, why), 0) + 1
     for (name, why), number in reasons.items():
@@ -145,12 +145,12 @@ def _left_out_notes(held: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
 
 def _tool(
     name: str,
-    held: Sequence[Sequence[ToolCall]],
+    conversations: Sequence[Sequence[ToolCall]],
     redact: Callable[[str], str],
     declared: ToolDeclaration,
     statuses: Mapping[int, int],
 ) -> tuple[RecordedTool, tuple[str, ...]]:
-    calls = [[call for call in each if call.name == name] for each in held]
+    calls = [[call for call in each if call.name == name] for each in conversations]
     every = [call for each in calls for call in each]
     clean = [_without_secrets(call.args, redact) for call in every if call.args is not None]
     hidden = frozenset(key for args, hid in clean for key in hid)
@@ -210,7 +210,7 @@ def _is_only_reported(call: ToolCall) -> bool:
 
 
 def _group_cases(
-    held: Sequence[Sequence[tuple[ToolCall, RecordedToolAnswer]]],
+    conversations: Sequence[Sequence[tuple[ToolCall, RecordedToolAnswer]]],
     redact: Callable[[str], str],
     hidden: frozenset[str],
     *,
@@ -218,7 +218,7 @@ def _group_cases(
 ) -> tuple[tuple[RecordedCase, ...], int]:
     """Return the cases in the order of their first calls, and the number of contradictory ones."""
     known: dict[str, tuple[Mapping[str, Any] | None, list[list[RecordedToolAnswer]]]] = {}
-    for calls in held:
+    for calls in conversations:
         mine: dict[str, list[RecordedToolAnswer]] = {}
         for call, answer in calls:
             args = _comparable(call.args, redact, hidden) if has_arguments else None
@@ -256,10 +256,10 @@ def _merge_answers(
 
 def _without_repeated_end(answers: Sequence[RecordedToolAnswer]) -> list[RecordedToolAnswer]:
     """Remove repetitions at the end, because a sequence repeats its last answer."""
-    kept = list(answers)
-    while len(kept) > 1 and kept[-1].form == kept[-2].form:
-        del kept[-1]
-    return kept
+    needed = list(answers)
+    while len(needed) > 1 and needed[-1].form == needed[-2].form:
+        del needed[-1]
+    return needed
 
 
 def _is_start_of(longest: Sequence[RecordedToolAnswer], answers: Sequence[RecordedToolAnswer]) -> bool:

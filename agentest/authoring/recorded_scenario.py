@@ -38,11 +38,11 @@ def scenario_of(
         tools: the recorded tools; other calls are not expected.
         stem: module of the mocks, without `.py`; None if mocks do not reach the agent's tools.
     """
-    said = [redact(turn.user_message) for turn in turns]
+    messages = [redact(turn.user_message) for turn in turns]
     expected = list(_expected(turns, {tool.name: tool for tool in tools}, redact))
     items = [
-        SourceItem(StringLiteral(shortened(said[0], _NAME_CHARS))),
-        SourceItem(node(said), "turns="),
+        SourceItem(StringLiteral(shortened(messages[0], _NAME_CHARS))),
+        SourceItem(node(messages), "turns="),
         *([SourceItem("tools", "tools=")] if stem else []),
         *([SourceItem(_trajectory(expected), "trajectory=")] if expected else []),
     ]
@@ -82,18 +82,18 @@ def _expected(
 
 def _call(call: ToolCall, known: Sequence[str], redact: Callable[[str], str]) -> tuple[SourceNode, str]:
     args = call.args if isinstance(call.args, Mapping) else {}
-    kept = {
+    arguments = {
         key: value
         for key, value in args.items()
         if is_parameter(key) and _is_known(value, known) and redacted_json({key: value}, redact)[key] == value
     }
-    made = [SourceItem(node(value), f"{key}=") for key, value in kept.items()]
+    made = [SourceItem(node(value), f"{key}=") for key, value in arguments.items()]
     node_of = (
         bracketed("call(", [SourceItem(StringLiteral(call.name)), *made], ")")
         if made
         else StringLiteral(call.name)
     )
-    return node_of, f"{call.name} {call_key(kept)}"
+    return node_of, f"{call.name} {call_key(arguments)}"
 
 
 def _is_known(value: Any, texts: Sequence[str]) -> bool:

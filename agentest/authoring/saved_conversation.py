@@ -97,7 +97,7 @@ class PreparedFile:
 
 def prepare_file(
     talk: ConversationToSave,
-    wish: SaveRequest,
+    request: SaveRequest,
     root: Path,
     config: Config | None,
     taken: Mapping[str, str] = NOTHING,
@@ -110,14 +110,16 @@ def prepare_file(
     """
     if not talk.conversation.turns:
         raise UsageError("there is no turn to save yet: the agent has not replied to anything")
-    if not wish.name.strip():
-        raise UsageError("give it a name" if wish.kind != "case" else "give the case an id")
-    if wish.kind == "case" or config is None:
-        planned = _case(talk, wish, root)
+    if not request.name.strip():
+        raise UsageError("give it a name" if request.kind != "case" else "give the case an id")
+    if request.kind == "case" or config is None:
+        planned = _case(talk, request, root)
         return replace(planned, notes=(*talk.notes, *planned.notes))
-    if place := taken.get(wish.name.strip()):
-        raise UsageError(f"there is a scenario {wish.name.strip()!r} already ({place}): choose another name")
-    return _scenario(talk, wish, root, config)
+    if place := taken.get(request.name.strip()):
+        raise UsageError(
+            f"there is a scenario {request.name.strip()!r} already ({place}): choose another name"
+        )
+    return _scenario(talk, request, root, config)
 
 
 def write(planned: PreparedFile, version: str | None) -> None:
@@ -132,20 +134,22 @@ def write(planned: PreparedFile, version: str | None) -> None:
         raise ChangedOnDisk(f"{error}: look at it again, and save then", error.found) from None
 
 
-def _scenario(talk: ConversationToSave, wish: SaveRequest, root: Path, config: Config) -> PreparedFile:
-    path = _target_file(wish.path, root, (_SCENARIO_SUFFIX,), config.output_dir)
+def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config: Config) -> PreparedFile:
+    path = _target_file(request.path, root, (_SCENARIO_SUFFIX,), config.output_dir)
     parts = path.relative_to(root.resolve()).parts
     if not matches_any(parts, patterns(config.include)) or matches_any(parts, patterns(config.exclude)):
         raise UsageError(
-            f"{wish.path}: agentest run would not find it there; `include` of the configuration is "
+            f"{request.path}: agentest run would not find it there; `include` of the configuration is "
             f"{', '.join(config.include)}"
         )
     if path.exists():
-        raise UsageError(f"{wish.path} is there already, and is not overwritten: choose another name")
+        raise UsageError(f"{request.path} is there already, and is not overwritten: choose another name")
     if has_nameless_call(talk.conversation):
         raise UsageError("the agent called a tool without a name, which no mock can answer")
-    held = _with_initial_state(talk, wish.name.strip())
-    source = export_script([held]) if wish.kind == "script" else starting_point(held, talk.scenario)
+    exported = _with_initial_state(talk, request.name.strip())
+    source = (
+        export_script([exported]) if request.kind == "script" else starting_point(exported, talk.scenario)
+    )
     return PreparedFile(
         path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_mock_notes(talk))
     )
@@ -178,14 +182,14 @@ def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
         yield f"{count(len(failed), 'answer')} with a status of HTTP that says failure lost that status"
 
 
-def _case(talk: ConversationToSave, wish: SaveRequest, root: Path) -> PreparedFile:
-    path = _target_file(wish.path, root, SUFFIXES, None)
-    conversation = replace(talk.conversation, conversation_id=wish.name.strip())
-    held = ExportedConversation(talk.scenario.name, talk.agent, conversation, passed=True)
+def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> PreparedFile:
+    path = _target_file(request.path, root, SUFFIXES, None)
+    conversation = replace(talk.conversation, conversation_id=request.name.strip())
+    exported = ExportedConversation(talk.scenario.name, talk.agent, conversation, passed=True)
     try:
-        made = evaluation_set([held], set_name(path), talk.began)
+        made = evaluation_set([exported], set_name(path), talk.began)
         made = replace(made, eval_cases=(_with_session(made.eval_cases[0], talk),))
-        return _added_to_set(path, wish, made) if path.exists() else _new_set(path, made)
+        return _added_to_set(path, request, made) if path.exists() else _new_set(path, made)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the conversation holds a value that cannot be written: {error}") from None
 
@@ -195,11 +199,11 @@ def _new_set(path: Path, made: EvalSet) -> PreparedFile:
     return PreparedFile(path=path, content=written, shown=written.decode(), notes=())
 
 
-def _added_to_set(path: Path, wish: SaveRequest, made: EvalSet) -> PreparedFile:
+def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:
     """Add the case to the existing set, in the set's format. Raises UsageError."""
-    there = open_set(set_files.read(path, wish.path))
-    if any(case.eval_id == wish.name.strip() for case in there.cases):
-        raise UsageError(f"{wish.path} has a case {wish.name.strip()!r} already: choose another id")
+    there = open_set(set_files.read(path, request.path))
+    if any(case.eval_id == request.name.strip() for case in there.cases):
+        raise UsageError(f"{request.path} has a case {request.name.strip()!r} already: choose another id")
     key = "evalCases" if there.camel else "eval_cases"
     case = json.loads(eval_set_json(made, camel_case=there.camel))[key][0]
     new = there.content.with_text(there.with_added(case))
@@ -242,23 +246,23 @@ _SHOWN_CHARS = 80
 GOAL = "TODO: what the user wants, and when they have it."
 
 
-def starting_point(held: ExportedConversation, scenario: Scenario) -> str:
+def starting_point(exported: ExportedConversation, scenario: Scenario) -> str:
     """Return the source of a `*.sim.py` with one scenario with a simulated user.
 
     Its tools answer as they were observed. Its user has the goal and knowledge of the original scenario.
     """
-    calls = held.conversation.tool_calls
-    asked = mockable_calls(calls)
+    calls = exported.conversation.tool_calls
+    mockable = mockable_calls(calls)
     names = list(dict.fromkeys(call.name for call in calls))
     expected = bracketed("[", [SourceItem(StringLiteral(name)) for name in names], "]")
     state = scenario.session.state if scenario.session else None
     items = [
-        SourceItem(StringLiteral(held.exported_name)),
+        SourceItem(StringLiteral(exported.exported_name)),
         *([SourceItem(StringLiteral(scenario.profile), "profile=")] if scenario.profile else []),
         SourceItem(StringLiteral(scenario.goal or GOAL), "goal="),
         *([SourceItem(node(list(scenario.knowledge)), "knowledge=")] if scenario.knowledge else []),
         *([SourceItem(node({"state": dict(state)}), "session=")] if state else []),
-        *([SourceItem(mapping(list(mocks(asked))), "tools=")] if asked else []),
+        *([SourceItem(mapping(list(mocks(mockable))), "tools=")] if mockable else []),
         *(
             [
                 SourceItem(
@@ -274,13 +278,14 @@ def starting_point(held: ExportedConversation, scenario: Scenario) -> str:
     made = BracketedSource("scenario(", tuple(items), ")")
     used = imports([made], NAMES, "agentest")
     return (
-        "\n\n".join([_ABOUT, used, "\n".join([*_open_decisions(held, scenario), split_source(made)])]) + "\n"
+        "\n\n".join([_ABOUT, used, "\n".join([*_open_decisions(exported, scenario), split_source(made)])])
+        + "\n"
     )
 
 
-def _open_decisions(held: ExportedConversation, scenario: Scenario) -> Iterator[str]:
+def _open_decisions(exported: ExportedConversation, scenario: Scenario) -> Iterator[str]:
     """Yield the decisions that are left to the person, one comment line each."""
-    turns = held.conversation.turns
+    turns = exported.conversation.turns
     if turns:
         yield f"# The user began with: {literal(shortened(turns[0].user_message, _SHOWN_CHARS))}"
     yield from (
@@ -290,9 +295,9 @@ def _open_decisions(held: ExportedConversation, scenario: Scenario) -> Iterator[
         [] if scenario.profile else ["# TODO: say who the user is, with profile=…, where that matters."]
     )
     yield from [] if scenario.knowledge else ["# TODO: list what the user knows, with knowledge=[…]."]
-    if mockable_calls(held.conversation.tool_calls):
+    if mockable_calls(exported.conversation.tool_calls):
         yield "# TODO: tools answer as in that one conversation; another one may call them otherwise."
-    if held.conversation.tool_calls:
+    if exported.conversation.tool_calls:
         yield "# TODO: keep in `expected` what has to be called every time, and say what may never be."
 
 
@@ -307,10 +312,10 @@ def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: 
         began: start of the run, in seconds since 1970.
     """
     stored = CODECS.read(StoredConversation, conversation)
-    held = usable(stored)
-    if why := missing(held):
+    read = usable(stored)
+    if why := missing(read):
         raise UsageError(f"this is a conversation {why}: it cannot be saved")
-    state = held.initial_state
+    state = read.initial_state
     about = Scenario(
         name=scenario["name"],
         file=scenario["file"],
@@ -320,4 +325,4 @@ def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: 
         session=Session(state=dict(state)) if state else None,
     )
     notes = () if stored.passed else (DID_NOT_PASS,)
-    return ConversationToSave(conversation=held, scenario=about, agent=agent, began=began, notes=notes)
+    return ConversationToSave(conversation=read, scenario=about, agent=agent, began=began, notes=notes)

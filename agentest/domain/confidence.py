@@ -133,11 +133,11 @@ KEPT_SLOWEST = 5
 
 def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
     """Sum up conversations in numbers that remain after the conversations themselves are dropped."""
-    held = [result.conversation for result in conversations]
-    turns = [turn for conversation in held for turn in conversation.turns]
-    started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in held if c.unfinished)]
+    talks = [result.conversation for result in conversations]
+    turns = [turn for conversation in talks for turn in conversation.turns]
+    started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in talks if c.unfinished)]
     return Totals(
-        conversations=len(held),
+        conversations=len(talks),
         passed=sum(map(conversation_passed, conversations)),
         turns=len(started),
         tool_calls=sum(len(turn.tool_calls) for turn in started),
@@ -148,7 +148,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         time=sum((result.time for result in conversations), TimeSpent()),
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
         told_turns=sum(turn.tells_calls for turn in turns),
-        keeps_calls_back=any(c.keeps_calls_back for c in held),
+        keeps_calls_back=any(c.keeps_calls_back for c in talks),
         held_without_calls=any(map(_matched_without_calls, conversations)),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),

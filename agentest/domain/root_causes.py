@@ -475,9 +475,9 @@ def _judged_places(groups: Iterable[tuple[ScenarioResult, ErrorGroup]]) -> Itera
     by_scenario: dict[tuple[str, str], list[ErrorGroup]] = {}
     for scenario, group in groups:
         by_scenario.setdefault((scenario.name, scenario.agent), []).append(group)
-    for (name, agent), held in by_scenario.items():
-        ids = dict.fromkeys(_conversation_of(id) for group in held for id in group.occurrences)
-        turns = {each.conversation_id: each.turn_index for group in held for each in group.examples}
+    for (name, agent), of_scenario in by_scenario.items():
+        ids = dict.fromkeys(_conversation_of(id) for group in of_scenario for id in group.occurrences)
+        turns = {each.conversation_id: each.turn_index for group in of_scenario for each in group.examples}
         first = next(iter(turns), next(iter(ids), None))
         yield CausePlace(
             scenario=name,

@@ -85,9 +85,11 @@ def alignment_of_reason(reason: Reason, result: ConversationResult) -> Alignment
     return alignment_of_trajectory(found, result.conversation) if found else None
 
 
-def alignment_of_trajectory(held: LocatedTrajectory, conversation: Conversation) -> AlignmentTable | None:
+def alignment_of_trajectory(
+    trajectory: LocatedTrajectory, conversation: Conversation
+) -> AlignmentTable | None:
     """Return the alignment of one trajectory of a conversation."""
-    return alignment_table(held.result, calls_of(conversation, held.turn_index))
+    return alignment_table(trajectory.result, calls_of(conversation, trajectory.turn_index))
 
 
 def calls_of(conversation: Conversation, turn_index: int | None) -> Sequence[ToolCall]:
@@ -102,17 +104,17 @@ def calls_of(conversation: Conversation, turn_index: int | None) -> Sequence[Too
 
 def threshold_counted_lines(result: ConversationResult) -> Iterator[tuple[LocatedTrajectory, str]]:
     """Yield the mismatched trajectories that only a threshold counts, each with a line that says so."""
-    for held in threshold_counted_trajectories(result):
-        summary = held.result.summary.split("\n", 1)[0]
-        yield held, f"{held.subject}: {summary} (counted by the threshold)"
+    for trajectory in threshold_counted_trajectories(result):
+        summary = trajectory.result.summary.split("\n", 1)[0]
+        yield trajectory, f"{trajectory.subject}: {summary} (counted by the threshold)"
 
 
 def without_sides(reason: Reason) -> str:
     """Return the message of a reason without the part that a table of its trajectory shows."""
     if reason.trajectory is None:
         return reason.message
-    held = LocatedTrajectory(turn_index=reason.turn_index, result=reason.trajectory)
-    return f"{held.subject}: {held.result.summary}"
+    trajectory = LocatedTrajectory(turn_index=reason.turn_index, result=reason.trajectory)
+    return f"{trajectory.subject}: {trajectory.result.summary}"
 
 
 def plain_rows(table: AlignmentTable) -> Iterator[str]:
@@ -124,11 +126,11 @@ def plain_rows(table: AlignmentTable) -> Iterator[str]:
         yield table.more
 
 
-def _is_about(reason: Reason, held: LocatedTrajectory) -> bool:
+def _is_about(reason: Reason, trajectory: LocatedTrajectory) -> bool:
     mine = reason.trajectory
-    if mine is None or reason.turn_index != held.turn_index:
+    if mine is None or reason.turn_index != trajectory.turn_index:
         return False
-    return (mine.name, mine.summary) == (held.result.name, held.result.summary)
+    return (mine.name, mine.summary) == (trajectory.result.name, trajectory.result.summary)
 
 
 def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> ShownRow:

@@ -21,12 +21,13 @@ from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
-from agentest.web.guard import RequestGuard, reply_with_json
+from agentest.web.guard import RequestGuard
 from agentest.web.jobs import ON_WAIT, add_jobs, add_live
 from agentest.web.labels import add_labels
 from agentest.web.listener import ListeningSockets
 from agentest.web.project import IMPORTS, UI, ItemNotFound, WebProject
-from agentest.web.runs import add_runs, add_saved
+from agentest.web.routes import Refusal, reply_with_json
+from agentest.web.runs import add_runs
 from agentest.web.talk import add_talks
 
 _THREADS = 32
@@ -42,7 +43,6 @@ _MAX_BODY_BYTES = 60_000_000
 
 PARTS: tuple[Callable[[web.Application], None], ...] = (
     add_runs,
-    add_saved,
     add_jobs,
     add_live,
     add_talks,
@@ -80,9 +80,9 @@ def make_app(
         guard: checks every request.
         connections: tracks open connections.
     """
-    noted = (connections or ConnectionLimit()).middleware()
+    tracked = (connections or ConnectionLimit()).middleware()
     app = web.Application(
-        middlewares=[guard.middleware(), noted, errors_as_json], client_max_size=_MAX_BODY_BYTES
+        middlewares=[guard.middleware(), tracked, errors_as_json], client_max_size=_MAX_BODY_BYTES
     )
     app[UI] = project
     app[IMPORTS] = asyncio.Lock()
@@ -98,6 +98,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     """Turn errors of handlers into JSON responses that the page can show."""
     try:
         return await handler(request)
+    except Refusal as refusal:
+        return reply_with_json(refusal.body, refusal.status)
     except tuple(_STATUS) as error:
         status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
         return reply_with_json({"error": str(error)}, status)
@@ -111,10 +113,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return reply_with_json({"error": f"an unexpected error: {what}"}, 500)
 
 
-def _page_of(coat: PageVariant, guard: RequestGuard) -> Handler:
+def _page_of(variant: PageVariant, guard: RequestGuard) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         del request
-        shown = page(coat, "agentest")
+        shown = page(variant, "agentest")
         response = web.Response(text=page_text(shown), content_type="text/html")
         response.headers["Content-Security-Policy"] = f"{shown.policy}; frame-ancestors 'none'"
         name, value = guard.cookie
@@ -143,26 +145,26 @@ async def serve_at_port(
 
 @asynccontextmanager
 async def serve_on_sockets(
-    project: WebProject, door: ListeningSockets, on_wait: Callable[[int], None]
+    project: WebProject, listener: ListeningSockets, on_wait: Callable[[int], None]
 ) -> AsyncIterator[RunningServer]:
     """Run the server on open sockets until the block ends.
 
     Args:
         project: the project to show.
-        door: the listening sockets and the guard.
+        listener: the listening sockets and the guard.
         on_wait: receives the number of runs that the shutdown waits for.
     """
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="agentest ui"))
     connections = ConnectionLimit()
-    app = make_app(project, door.guard, connections)
+    app = make_app(project, listener.guard, connections)
     app[ON_WAIT] = on_wait
     runner = web.AppRunner(
         app, access_log=None, logger=_silent_logger(), shutdown_timeout=_END_S, auto_decompress=False
     )
     await runner.setup()
     try:
-        async with connections.accepted(runner, door.sockets):
-            yield RunningServer(address=door.address(project))
+        async with connections.accepted(runner, listener.sockets):
+            yield RunningServer(address=listener.address(project))
     finally:
         await runner.cleanup()

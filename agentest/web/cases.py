@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 from aiohttp import web
 from pydantic.alias_generators import to_camel
@@ -27,130 +24,48 @@ from agentest.adk.set_text import SetFile, open_set
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.text import snake_case
-from agentest.web.guard import optional_text, read_json_body, reply_with_json, required_text
 from agentest.web.project import UI
-
-_T = TypeVar("_T")
-_Answer = Callable[[web.Request], Awaitable[Json]]
+from agentest.web.routes import Refusal, Values, json_route, optional_text, required_text
 
 
 def add_cases(app: web.Application) -> None:
     """Add the routes."""
-    app.add_routes(routes())
-
-
-def routes() -> Iterable[web.RouteDef]:
-    """Return the routes."""
-    return (
-        web.get("/api/cases", _route(_list)),
-        web.get("/api/cases/case", _route(_case)),
-        web.put("/api/cases/case", _route(_save)),
-        web.post("/api/cases/case", _route(_add)),
-        web.delete("/api/cases/case", _route(_remove)),
-        web.post("/api/cases/copy", _route(_copy)),
-        web.post("/api/cases/check", _route(_check)),
-        web.post("/api/cases/set", _route(_create)),
-        web.get("/api/cases/text", _route(_text)),
-        web.put("/api/cases/text", _route(_save_text)),
+    app.add_routes(
+        (
+            _route("GET", "/api/cases", _list),
+            _route("GET", "/api/cases/case", _case),
+            _route("PUT", "/api/cases/case", _save),
+            _route("POST", "/api/cases/case", _add),
+            _route("DELETE", "/api/cases/case", _remove),
+            _route("POST", "/api/cases/copy", _copy),
+            _route("POST", "/api/cases/check", _check),
+            _route("POST", "/api/cases/set", _create),
+            _route("GET", "/api/cases/text", _text),
+            _route("PUT", "/api/cases/text", _save_text),
+        )
     )
 
 
-def _route(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handled(request: web.Request) -> web.Response:
+def _route(method: str, path: str, answer: Callable[[EvalSetEditor, Values], Json]) -> web.RouteDef:
+    def answered(request: web.Request, values: Values) -> Json:
         try:
-            return reply_with_json(await answer(request))
+            return answer(_editor(request), values)
         except ChangedOnDisk as error:
-            return reply_with_json(await _in_thread(_conflict_json, error), status=409)
+            raise Refusal(409, _conflict_json(error)) from error
         except EditRejected as error:
-            refusal = {"error": str(error), "problems": _problems(error.troubles)}
-            return reply_with_json(refusal, status=422)
+            raise Refusal(422, {"error": str(error), "problems": _problems(error.troubles)}) from error
 
-    return handled
+    return json_route(method, path, answered)
 
 
-async def _list(request: web.Request) -> Json:
-    found = await _in_thread(listing, _editor(request).project)
+def _list(editor: EvalSetEditor, values: Values) -> Json:
+    del values
+    found = listing(editor.project)
     return {"notes": found.notes, "sets": [_set_json(each) for each in found.sets]}
 
 
-async def _case(request: web.Request) -> Json:
-    name, eval_id = _query_text(request, "file"), _query_text(request, "id")
-    return await _in_thread(_open_case, _editor(request), name, eval_id)
-
-
-async def _save(request: web.Request) -> Json:
-    body = await read_json_body(request)
-    save = partial(_editor(request).save, required_text(body, "file"), required_text(body, "version"))
-    return _done_json(await _in_thread(save, required_text(body, "id"), _draft(body)))
-
-
-async def _add(request: web.Request) -> Json:
-    body = await read_json_body(request)
-    place = body.get("place")
-    if place is not None and type(place) is not int:
-        raise UsageError("`place` must be a whole number")
-    add = partial(_editor(request).add, required_text(body, "file"), required_text(body, "version"))
-    return _done_json(await _in_thread(add, _draft(body), place))
-
-
-async def _copy(request: web.Request) -> Json:
-    body = await read_json_body(request)
-    editor, name, eval_id = _editor(request), required_text(body, "file"), required_text(body, "id")
-    version = required_text(body, "version")
-
-    def copied() -> EditedSet:
-        return editor.copy(name, version, eval_id, free_id(editor.open(name), eval_id))
-
-    return _done_json(await _in_thread(copied))
-
-
-async def _remove(request: web.Request) -> Json:
-    body = await read_json_body(request)
-    remove = partial(_editor(request).remove, required_text(body, "file"), required_text(body, "version"))
-    removed = await _in_thread(remove, required_text(body, "id"))
-    return {"version": removed.file.content.version, "text": removed.text, "place": removed.place}
-
-
-async def _check(request: web.Request) -> Json:
-    """Validate an unsaved case. `id` is null for a new case."""
-    body = await read_json_body(request)
-    eval_id = optional_text(body, "id")
-    check = partial(_editor(request).check, required_text(body, "file"))
-    return {"notes": _problems((await _in_thread(check, eval_id, _draft(body))).notes)}
-
-
-async def _create(request: web.Request) -> Json:
-    body = await read_json_body(request)
-    create = partial(_editor(request).create, required_text(body, "file"), _draft(body))
-    return _done_json(await _in_thread(create, time.time()))
-
-
-async def _text(request: web.Request) -> Json:
-    """Return a file as text. A file that does not exist yet is empty and has no version."""
-    return await _in_thread(_file_text, _editor(request), _query_text(request, "file"))
-
-
-async def _save_text(request: web.Request) -> Json:
-    body = await read_json_body(request)
-    version = optional_text(body, "version")
-    save = partial(_editor(request).save_text, required_text(body, "file"), version)
-    return _text_json(await _in_thread(save, required_text(body, "text")))
-
-
-def _editor(request: web.Request) -> EvalSetEditor:
-    project = request.app[UI]
-    root, outputs = project.root.resolve(), project.output_dir.resolve()
-    inside = outputs.relative_to(root) if outputs.is_relative_to(root) else Path(".agentest")
-    return EvalSetEditor(EvalSetProject(root, inside))
-
-
-def _file_text(editor: EvalSetEditor, name: str) -> Json:
-    if not editor.project.file(name).exists():
-        return {"file": name, "version": None, "text": ""}
-    return _text_json(editor.read(name))
-
-
-def _open_case(editor: EvalSetEditor, name: str, eval_id: str) -> Json:
+def _case(editor: EvalSetEditor, values: Values) -> Json:
+    name, eval_id = required_text(values, "file"), required_text(values, "id")
     try:
         file = editor.open(name)
     except UsageError as error:
@@ -163,8 +78,64 @@ def _open_case(editor: EvalSetEditor, name: str, eval_id: str) -> Json:
     return {**_case_json(file, place, notes), "readable": readable}
 
 
-def _done_json(done: EditedSet) -> Json:
-    return _case_json(done.file, done.place, done.notes)
+def _save(editor: EvalSetEditor, values: Values) -> Json:
+    return _edited_json(editor.save(*_place(values), required_text(values, "id"), _draft(values)))
+
+
+def _add(editor: EvalSetEditor, values: Values) -> Json:
+    number = values.get("place")
+    if number is not None and type(number) is not int:
+        raise UsageError("`place` must be a whole number")
+    return _edited_json(editor.add(*_place(values), _draft(values), number))
+
+
+def _copy(editor: EvalSetEditor, values: Values) -> Json:
+    (name, version), eval_id = _place(values), required_text(values, "id")
+    return _edited_json(editor.copy(name, version, eval_id, free_id(editor.open(name), eval_id)))
+
+
+def _remove(editor: EvalSetEditor, values: Values) -> Json:
+    removed = editor.remove(*_place(values), required_text(values, "id"))
+    return {"version": removed.file.content.version, "text": removed.text, "place": removed.place}
+
+
+def _check(editor: EvalSetEditor, values: Values) -> Json:
+    """Validate an unsaved case. `id` is null for a new case."""
+    eval_id = optional_text(values, "id")
+    return {"notes": _problems(editor.check(required_text(values, "file"), eval_id, _draft(values)).notes)}
+
+
+def _create(editor: EvalSetEditor, values: Values) -> Json:
+    return _edited_json(editor.create(required_text(values, "file"), _draft(values), time.time()))
+
+
+def _text(editor: EvalSetEditor, values: Values) -> Json:
+    """Return a file as text. A file that does not exist yet is empty and has no version."""
+    name = required_text(values, "file")
+    if not editor.project.file(name).exists():
+        return {"file": name, "version": None, "text": ""}
+    return _text_json(editor.read(name))
+
+
+def _save_text(editor: EvalSetEditor, values: Values) -> Json:
+    name, version = required_text(values, "file"), optional_text(values, "version")
+    return _text_json(editor.save_text(name, version, required_text(values, "text")))
+
+
+def _place(values: Values) -> tuple[str, str]:
+    """Return the file to edit, and the version of it that the user saw."""
+    return required_text(values, "file"), required_text(values, "version")
+
+
+def _editor(request: web.Request) -> EvalSetEditor:
+    project = request.app[UI]
+    root, outputs = project.root.resolve(), project.output_dir.resolve()
+    inside = outputs.relative_to(root) if outputs.is_relative_to(root) else Path(".agentest")
+    return EvalSetEditor(EvalSetProject(root, inside))
+
+
+def _edited_json(edited: EditedSet) -> Json:
+    return _case_json(edited.file, edited.place, edited.notes)
 
 
 def _set_json(found: ListedEvalSet) -> Json:
@@ -228,21 +199,10 @@ def _page_keys(trouble: EditProblem) -> list[str | int] | None:
     return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in trouble.keys]
 
 
-def _draft(body: Json) -> CaseDraft:
+def _draft(values: Values) -> CaseDraft:
     """Read the case of a request: a value under `case`, or JSON text under `text`."""
-    if isinstance(body.get("text"), str):
-        return CaseDraft(text=body["text"])
-    if "case" not in body:
+    if isinstance(values.get("text"), str):
+        return CaseDraft(text=values["text"])
+    if "case" not in values:
         raise UsageError("the request has neither `case` nor `text`")
-    return CaseDraft(value=body["case"])
-
-
-def _query_text(request: web.Request, key: str) -> str:
-    if key not in request.query:
-        raise UsageError(f"`{key}` is missing in the address")
-    return request.query[key]
-
-
-async def _in_thread(work: Callable[..., _T], *arguments: Any) -> _T:
-    """Run file access in a thread, so that the server keeps answering other requests."""
-    return await asyncio.to_thread(work, *arguments)
+    return CaseDraft(value=values["case"])

@@ -39,7 +39,7 @@ class JobCommand:
         return [self.command, *more, *self.options, "--", *self.about]
 
 
-def wanted(given: Json, project: WebProject, runs: WebRuns) -> JobCommand:
+def requested_command(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     """Return the requested command. Raises UsageError that names the invalid key."""
     kind = given.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:

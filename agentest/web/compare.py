@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,8 +18,8 @@ from agentest.store.run_results import run_of
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
-from agentest.web.guard import reply_from_thread
 from agentest.web.project import UI, WebProject
+from agentest.web.routes import Values, json_route
 from agentest.web.run_index import CHOSEN
 
 _COMMIT_CHARS = 7
@@ -27,17 +27,12 @@ _COMMIT_CHARS = 7
 
 def add_comparisons(app: web.Application) -> None:
     """Add the routes."""
-    app.add_routes(routes())
+    app.add_routes([json_route("GET", "/api/compare", _compare)])
 
 
-def routes() -> Iterable[web.RouteDef]:
-    """Return the routes."""
-    return (web.get("/api/compare", _compare),)
-
-
-async def _compare(request: web.Request) -> web.Response:
-    query = {key: request.query.get(key, "") for key in ("of", "base", "new")}
-    return await reply_from_thread(lambda: comparison_response(request.app[UI], **query))
+def _compare(request: web.Request, values: Values) -> Json:
+    sides = {key: values.get(key, "") for key in ("of", "base", "new")}
+    return comparison_response(request.app[UI], **sides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +49,7 @@ class _ComparableRun:
         try:
             found = self.file.stat()
         except OSError:
-            raise UsageError(f"the run {self.id} is not kept any more: choose another") from None
+            raise UsageError(f"the run {self.id} is no longer stored: choose another") from None
         return self.file, self.id, (found.st_mtime_ns, found.st_size)
 
     @property
@@ -105,7 +100,7 @@ def comparison_response(project: WebProject, *, of: str, base: str, new: str) ->
 
 
 def _compared(runs: Sequence[_ComparableRun], of: str, base: str, new: str) -> Json:
-    selected = _run_named(runs, of or (new if any(run.id == new for run in runs) else LATEST))
+    selected = _find_run(runs, of or (new if any(run.id == new for run in runs) else LATEST))
     agents = selected.measured.agents
     if not (base or new) and len(agents) > 1:
         base, new = agents[:2]
@@ -119,7 +114,7 @@ def _compared(runs: Sequence[_ComparableRun], of: str, base: str, new: str) -> J
         if between is ComparedSubjects.AGENTS:
             sides = [_Side(*selected.stamp, name) for name in (base, new)]
         else:
-            sides = [_Side(*_run_named(runs, name).stamp) for name in (base, new)]
+            sides = [_Side(*_find_run(runs, name).stamp) for name in (base, new)]
         comparison = _comparison(sides[0], sides[1], between)
     except UsageError as error:
         return {**shown, "between": str(between), "problem": str(error)}
@@ -151,30 +146,30 @@ def _first_other(names: Sequence[str], name: str) -> str:
     return next((each for each in names if each != name), "")
 
 
-def _run_named(runs: Sequence[_ComparableRun], name: str) -> _ComparableRun:
+def _find_run(runs: Sequence[_ComparableRun], name: str) -> _ComparableRun:
     if not runs:
-        raise UsageError("no run is kept yet: start one, here or with agentest run")
+        raise UsageError("no run is stored yet: start one, here or with agentest run")
     if name == LATEST:
         return runs[0]
     for run in runs:
         if run.id == name:
             return run
     if not name:
-        raise UsageError("one run is kept, and two are compared: run again")
-    raise UsageError(f"{name[:80]!r} is neither a kept run nor an agent of this one: choose another")
+        raise UsageError("only one run is stored, and a comparison needs two: run again")
+    raise UsageError(f"{name[:80]!r} is neither a stored run nor an agent of this one: choose another")
 
 
 def _runs(project: WebProject) -> list[_ComparableRun]:
     """Return the readable runs, latest first."""
-    kept = [
+    stored = [
         _ComparableRun(id=run.id, file=run.file, record=run.record)
         for run in reversed(list_stored_runs(project.output_dir))
         if run.file
     ]
     path = project.chosen
-    if path and all(run.file.parent.resolve() != path.parent.resolve() for run in kept):
-        return [*kept, _ComparableRun(id=CHOSEN, file=path, record=read_record(path.parent))]
-    return kept
+    if path and all(run.file.parent.resolve() != path.parent.resolve() for run in stored):
+        return [*stored, _ComparableRun(id=CHOSEN, file=path, record=read_record(path.parent))]
+    return stored
 
 
 def _choices(runs: Sequence[_ComparableRun], agents: Sequence[str]) -> Json:

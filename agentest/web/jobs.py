@@ -10,7 +10,7 @@ import secrets
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,9 +24,9 @@ from agentest.store.runs.folder import JOB_VARIABLE, list_stored_runs
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.json_text import Json
 from agentest.support.process_groups import Reaper, signal_group
-from agentest.web.commands import JobCommand, wanted
-from agentest.web.guard import open_event_stream, read_json_body, reply_with_json, send_event
+from agentest.web.commands import JobCommand, requested_command
 from agentest.web.project import UI, ItemNotFound
+from agentest.web.routes import Values, json_route, open_event_stream, send_event
 from agentest.web.runs import RUNS
 
 MOST_AT_ONCE = 2
@@ -279,7 +279,7 @@ class Jobs:
                 return
         signal_group(process.pid, signal.SIGKILL)
 
-    async def said(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
+    async def output_of(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
         """Run a short command; return its exit status and output. Raises UsageError if it hangs."""
         process = await self._process(words, {}, program)
         output = JobOutput()
@@ -321,7 +321,16 @@ def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
     """Add the routes, and stop the jobs when the server shuts down."""
     project = app[UI]
     app[JOBS] = jobs or Jobs(project.root, project.config, project.output_dir)
-    app.add_routes(routes())
+    app.add_routes(
+        (
+            json_route("GET", "/api/jobs", _list),
+            json_route("POST", "/api/jobs", _start, status=201),
+            json_route("GET", "/api/jobs/{job}", _one),
+            json_route("POST", "/api/jobs/{job}/stop", _stop),
+            json_route("POST", "/api/estimate", _estimate),
+            json_route("GET", "/api/scenarios", _scenarios),
+        )
+    )
     app.on_shutdown.append(_close)
 
 
@@ -331,20 +340,9 @@ async def _close(app: web.Application) -> None:
     await app[JOBS].close()
 
 
-def routes() -> Iterable[web.RouteDef]:
-    """Return the routes."""
-    return (
-        web.get("/api/jobs", _list),
-        web.post("/api/jobs", _start),
-        web.get("/api/jobs/{job}", _one),
-        web.post("/api/jobs/{job}/stop", _stop),
-        web.post("/api/estimate", _estimate),
-        web.get("/api/scenarios", _scenarios),
-    )
-
-
-async def _list(request: web.Request) -> web.Response:
-    return reply_with_json({"jobs": request.app[JOBS].listed(), "mostAtOnce": MOST_AT_ONCE})
+async def _list(request: web.Request, values: Values) -> Json:
+    del values
+    return {"jobs": request.app[JOBS].listed(), "mostAtOnce": MOST_AT_ONCE}
 
 
 def _job(request: web.Request) -> Job:
@@ -354,35 +352,37 @@ def _job(request: web.Request) -> Job:
     return job
 
 
-async def _one(request: web.Request) -> web.Response:
-    return reply_with_json(_job(request).whole())
+async def _one(request: web.Request, values: Values) -> Json:
+    del values
+    return _job(request).whole()
 
 
-async def _stop(request: web.Request) -> web.Response:
+async def _stop(request: web.Request, values: Values) -> Json:
+    del values
     job = _job(request)
     request.app[JOBS].stop(job)
-    return reply_with_json(job.shown())
+    return job.shown()
 
 
-async def _wanted(request: web.Request) -> JobCommand:
-    return await asyncio.to_thread(wanted, await read_json_body(request), request.app[UI], request.app[RUNS])
+async def _requested_command(request: web.Request, values: Values) -> JobCommand:
+    return await asyncio.to_thread(requested_command, values, request.app[UI], request.app[RUNS])
 
 
-async def _start(request: web.Request) -> web.Response:
-    job = request.app[JOBS].start(await _wanted(request))
-    return reply_with_json(job.shown(), status=201)
+async def _start(request: web.Request, values: Values) -> Json:
+    return request.app[JOBS].start(await _requested_command(request, values)).shown()
 
 
-async def _estimate(request: web.Request) -> web.Response:
+async def _estimate(request: web.Request, values: Values) -> Json:
     """Return the expected duration and cost of a run, as printed by `--dry-run`."""
-    job_command, project = await _wanted(request), request.app[UI]
+    command, project = await _requested_command(request, values), request.app[UI]
     config = [f"--config={project.config}"] if project.config else []
-    status, text = await request.app[JOBS].said(job_command.words("--dry-run", *config))
-    return reply_with_json({"text": text, "exitStatus": status})
+    status, text = await request.app[JOBS].output_of(command.words("--dry-run", *config))
+    return {"text": text, "exitStatus": status}
 
 
-async def _scenarios(request: web.Request) -> web.Response:
-    return reply_with_json(await list_runnable(request.app))
+async def _scenarios(request: web.Request, values: Values) -> Json:
+    del values
+    return await list_runnable(request.app)
 
 
 async def list_runnable(app: web.Application) -> Json:
@@ -391,11 +391,11 @@ async def list_runnable(app: web.Application) -> Json:
     with TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         config = [str(project.config)] if project.config else []
-        status, said = await app[JOBS].said([str(out), str(project.root), *config], LISTING)
+        status, output = await app[JOBS].output_of([str(out), str(project.root), *config], LISTING)
         try:
             found: Json = json.loads(await asyncio.to_thread(out.read_bytes))
         except (OSError, ValueError):
-            why = f"importing the scenario files ended the process (exit status {status})\n{said[-4000:]}"
+            why = f"importing the scenario files ended the process (exit status {status})\n{output[-4000:]}"
             found = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
             found["error"] = why.strip()
     return found
@@ -430,17 +430,13 @@ STREAMS: web.AppKey[EventStreams] = web.AppKey("streams", EventStreams)
 def add_live(app: web.Application, streams: EventStreams | None = None) -> None:
     """Add the routes, and end the streams when the server shuts down."""
     app[STREAMS] = streams or EventStreams()
-    app.add_routes(live_routes())
+    app.router.add_get("/api/events", _all)
+    app.router.add_get("/api/runs/{run}/events", _run)
     app.on_shutdown.append(_end)
 
 
 async def _end(app: web.Application) -> None:
     app[STREAMS].ending.set()
-
-
-def live_routes() -> Iterable[web.RouteDef]:
-    """Return the routes."""
-    return (web.get("/api/events", _all), web.get("/api/runs/{run}/events", _run))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

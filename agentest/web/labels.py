@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,12 @@ from agentest.calibration.labelling_session import (
     QuestionView,
     answer_choices,
     has_several_values,
+    known_facts,
+    open_questions,
+    short_question,
     shortcuts,
+    shown_turns,
+    whole_question,
 )
 from agentest.calibration.labels import (
     Label,
@@ -34,16 +38,14 @@ from agentest.calibration.labels import (
     parse_value,
     shown_value,
 )
-from agentest.calibration.terminal_labelling import asked, known, shown_turns, whole
 from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
 from agentest.support.errors import UsageError
-from agentest.support.http.caller_guard import Handler
 from agentest.support.json_text import Json
-from agentest.web.guard import optional_text, read_json_body, reply_with_json
 from agentest.web.project import UI, ItemNotFound, WebProject, call_with_imports
+from agentest.web.routes import Answer, Refusal, Values, json_route, optional_text
 
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000
@@ -52,20 +54,17 @@ _NOTE_CHARS = 2000
 
 def add_labels(app: web.Application) -> None:
     """Add the routes."""
-    app.add_routes(routes())
-
-
-def routes() -> Iterable[web.RouteDef]:
-    """Return the routes."""
     requests = _LabelRequests()
-    return (
-        web.get("/api/labels", requests.answering(_list_questions)),
-        web.get("/api/labels/question", requests.answering(_question)),
-        web.post("/api/labels", requests.answering(_save)),
+    app.add_routes(
+        (
+            json_route("GET", "/api/labels", requests.answering(_list_questions)),
+            json_route("GET", "/api/labels/question", requests.answering(_question)),
+            json_route("POST", "/api/labels", requests.answering(_save)),
+        )
     )
 
 
-Answering = Callable[[LabellingSession, Mapping[str, Any]], Json]
+Answering = Callable[[LabellingSession, Values], Json]
 
 
 @dataclass(slots=True)
@@ -80,20 +79,17 @@ class _LabelRequests:
     last: tuple[Path, GatheredConversations] | None = None
     files: dict[Path, LabelsFile] = field(default_factory=dict)
 
-    def answering(self, answer: Answering) -> Handler:
-        """Return a handler that computes its response in a thread."""
+    def answering(self, answer: Answering) -> Answer:
+        """Return the answer of a route, which is computed in a thread."""
 
-        async def handle(request: web.Request) -> web.StreamResponse:
-            given = request.query if request.method == "GET" else await read_json_body(request)
+        async def answered(request: web.Request, values: Values) -> Json:
             async with self.turn:
-                gathered = await self._gathered(request.app, given, anew=answer is _list_questions)
-                return await asyncio.to_thread(self._answer, request.app[UI], answer, given, gathered)
+                gathered = await self._gathered(request.app, values, anew=answer is _list_questions)
+                return await asyncio.to_thread(self._answer, request.app[UI], answer, values, gathered)
 
-        return handle
+        return answered
 
-    async def _gathered(
-        self, app: web.Application, given: Mapping[str, Any], *, anew: bool
-    ) -> GatheredConversations:
+    async def _gathered(self, app: web.Application, given: Values, *, anew: bool) -> GatheredConversations:
         path = await asyncio.to_thread(_run, app[UI], _text(given, "run") or LATEST)
         if anew or self.last is None or self.last[0] != path:
             self.last = path, await call_with_imports(app, _gathered, app[UI], path)
@@ -103,18 +99,18 @@ class _LabelRequests:
         self,
         project: WebProject,
         answer: Answering,
-        given: Mapping[str, Any],
+        given: Values,
         gathered: GatheredConversations,
-    ) -> web.Response:
+    ) -> Json:
         file = _labels_file(project.root, _text(given, "file") or _FILE)
-        kept = self.files.setdefault(file, LabelsFile(file))
-        desk = LabellingSession(gathered=gathered, file=kept, by=_text(given, "by").strip())
+        labels = self.files.setdefault(file, LabelsFile(file))
+        session = LabellingSession(gathered=gathered, file=labels, by=_text(given, "by").strip())
         try:
-            return reply_with_json(answer(desk, given))
+            return answer(session, given)
         except AnswerConflict as error:
-            now = desk.opened(_question_of(given))
+            now = session.opened(_question_of(given))
             message = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
-            return reply_with_json({"error": message, "times": now.times}, status=409)
+            raise Refusal(409, {"error": message, "times": now.times}) from error
         except LookupError:
             raise ItemNotFound("the run has no such question any more; load the page anew") from None
 
@@ -124,7 +120,7 @@ def _gathered(project: WebProject, path: Path) -> GatheredConversations:
     return gather_conversations(path, scenarios_of(request))
 
 
-def _text(given: Mapping[str, Any], key: str) -> str:
+def _text(given: Values, key: str) -> str:
     return optional_text(given, key) or ""
 
 
@@ -145,26 +141,25 @@ def _labels_file(root: Path, name: str) -> Path:
     return path
 
 
-def _list_questions(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
+def _list_questions(session: LabellingSession, given: Values) -> Json:
     """Return the open questions and the progress."""
-    labels = desk.labels()
+    labels = session.labels()
     text = _text(given, "text")
-    questions = desk.questions(_metrics(given), (text,) if text else ())
-    mine = desk.answered(labels)
+    questions = open_questions(session.conversations((text,) if text else ()), _metrics(given), ())
+    mine = session.answered(labels)
     chosen = questions[: _limit(given)]
-    same, of = desk.agreement(chosen, labels)
+    same, of = session.agreement(chosen, labels)
     return {
-        "file": desk.file.path.name,
+        "file": session.file.path.name,
         "people": sorted({label.by for label in labels.labels if label.by}),
         "metrics": list(metrics_named(())),
-        "notes": desk.gathered.notes,
+        "notes": session.gathered.notes,
         "total": len(questions),
         "agreement": {"same": same, "of": of},
         "questions": [
             {
                 "key": _key(each),
-                "name": (each.criterion or each.metric)
-                + ("" if each.turn is None else f", turn {each.turn}"),
+                "name": _name(each),
                 "answer": _value_text(mine.get(each)),
             }
             for each in chosen
@@ -186,25 +181,25 @@ def _value_text(label: Label | None) -> str | None:
     return None if label is None else shown_value(label.value)
 
 
-def _metrics(given: Mapping[str, Any]) -> tuple[str, ...]:
+def _metrics(given: Values) -> tuple[str, ...]:
     try:
         return metrics_named(name for name in _text(given, "metric").split(",") if name)
     except ValueError as error:
         raise UsageError(f"metric: {error}") from None
 
 
-def _limit(given: Mapping[str, Any]) -> int:
+def _limit(given: Values) -> int:
     text = _text(given, "most") or "20"
     if not text.isdecimal() or not 1 <= int(text[:9]) <= _ASKED_AT_ONCE:
         raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {text!r:.20}")
     return int(text)
 
 
-def _question(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
-    return _opened_json(desk.opened(_question_of(given)))
+def _question(session: LabellingSession, given: Values) -> Json:
+    return _opened_json(session.opened(_question_of(given)))
 
 
-def _question_of(given: Mapping[str, Any]) -> LabelQuestion:
+def _question_of(given: Values) -> LabelQuestion:
     turn = given.get("turn")
     try:
         metric = known_metric(_text(given, "metric"))
@@ -224,7 +219,7 @@ def _is_number(text: Any) -> bool:
     return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10
 
 
-def _save(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
+def _save(session: LabellingSession, given: Values) -> Json:
     question = _question_of(given)
     try:
         value = parse_value(question.metric, given.get("value"))
@@ -233,14 +228,8 @@ def _save(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
     times = given.get("times")
     if isinstance(times, bool) or not isinstance(times, int):
         raise UsageError("`times` must be a number: how often this was answered when it was shown")
-    label = Label(
-        question=question,
-        value=value,
-        by=desk.by,
-        at=datetime.now().astimezone().isoformat(timespec="seconds"),
-        note=_text(given, "note").strip()[:_NOTE_CHARS],
-    )
-    return _opened_json(desk.keep(label, times))
+    label = session.label(question, value, _text(given, "note").strip()[:_NOTE_CHARS])
+    return _opened_json(session.save(label, times))
 
 
 def _opened_json(opened: QuestionView) -> Json:
@@ -249,12 +238,12 @@ def _opened_json(opened: QuestionView) -> Json:
     return {
         "key": _key(question),
         "scenario": conversation.scenario,
-        "asked": asked(question),
-        "whole": whole(question),
+        "asked": short_question(question),
+        "whole": whole_question(question),
         "choices": [asdict(each) for each in choices],
         **asdict(shortcuts(choices)),
         "several": has_several_values(question.metric),
-        "known": [list(row) for row in known(conversation.background)],
+        "known": [list(row) for row in known_facts(conversation.background)],
         "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
         "times": opened.times,
         "mine": _label_json(opened.mine),
@@ -271,7 +260,7 @@ def _label_json(label: Label | None) -> Json | None:
 def _judge_json(judge: JudgeComparison | None) -> Json | None:
     if judge is None:
         return None
-    answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.said}
+    answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.text}
     if isinstance(answer, Unscored):
         return side | {"value": None, "reason": answer.error}
     return side | {"value": shown_value(answer.value), "reason": answer.reason}

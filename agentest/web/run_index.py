@@ -46,17 +46,17 @@ class RequestedRun:
     Attributes:
         id: name of the run.
         file: file to read; None if nothing has been written yet.
-        kept: folder of the stored run; None if the file is not in one.
+        stored: folder of the stored run; None if the file is not in one.
     """
 
     id: str
     file: Path | None
-    kept: StoredRunFolder | None
+    stored: StoredRunFolder | None
 
     @property
     def folder(self) -> Path | None:
         """Folder of the run's other files."""
-        return self.kept.path if self.kept else self.file.parent if self.file else None
+        return self.stored.path if self.stored else self.file.parent if self.file else None
 
 
 class WebRuns:
@@ -82,8 +82,8 @@ class WebRuns:
         if path is None:
             return None
         folder = path.parent
-        kept = is_run_id(folder.name) and folder.parent.resolve() == self._folder.resolve()
-        return folder.name if kept else CHOSEN
+        is_stored = is_run_id(folder.name) and folder.parent.resolve() == self._folder.resolve()
+        return folder.name if is_stored else CHOSEN
 
     @property
     def _folder(self) -> Path:
@@ -92,28 +92,28 @@ class WebRuns:
     def find(self, name: str) -> RequestedRun:
         """Find a run by id, `latest` or `chosen`. Raises Missing with a message for the page."""
         if name == CHOSEN and self._project.chosen:
-            return RequestedRun(id=CHOSEN, file=_journal_or(self._project.chosen), kept=None)
+            return RequestedRun(id=CHOSEN, file=_journal_or(self._project.chosen), stored=None)
         if name == LATEST:
             name = self._latest()
         if not is_run_id(name):
-            raise ItemNotFound(f"{name[:80]!r} is no run: expected the id of a kept run, or {LATEST}")
+            raise ItemNotFound(f"{name[:80]!r} is not a run: expected the id of a stored run, or {LATEST}")
         run = StoredRunFolder(self._folder / name)
         if not run.path.is_dir():
             raise ItemNotFound(
-                f"the run {name} is not kept any more: `keep_runs` of the configuration says how many are"
+                f"the run {name} is no longer stored: `keep_runs` in the configuration sets how many runs are"
             )
         if run.path.is_symlink() and run.path.resolve().parent != self._folder.resolve():
             raise ItemNotFound(
                 f"{run.path} is a link to elsewhere: agentest ui {run.path.resolve()} shows it"
             )
-        return RequestedRun(id=name, file=_journal_or(run.file) if run.file else None, kept=run)
+        return RequestedRun(id=name, file=_journal_or(run.file) if run.file else None, stored=run)
 
     def _latest(self) -> str:
         check_readable(self._project.output_dir)
         for run in reversed(list_stored_runs(self._project.output_dir)):
             if run.file or self._record(run):
                 return run.id
-        raise ItemNotFound(f"no run is kept in {self._folder} yet: start one, here or with agentest run")
+        raise ItemNotFound(f"no run is stored in {self._folder} yet: start one, here or with agentest run")
 
     def _record(self, run: StoredRunFolder) -> RunRecord | None:
         """Return the content of run.json; cached after the run has ended."""
@@ -136,7 +136,7 @@ class WebRuns:
         try:
             index.refresh()
         except ReaderClosed:
-            raise UsageError("the run is not read any more: ask again") from None
+            raise UsageError("the server closed the run: request it again") from None
         except UsageError:
             index.close()
             with self._lock:
@@ -146,8 +146,8 @@ class WebRuns:
 
     def state(self, found: RequestedRun) -> str:
         """Return how the run ended, or that it is in progress."""
-        if found.kept:
-            return found.kept.state_of(self._record(found.kept))
+        if found.stored:
+            return found.stored.state_of(self._record(found.stored))
         return ""
 
     def mark(self, name: str) -> tuple[str, bool]:
@@ -200,7 +200,7 @@ class WebRuns:
     def _progress(self, run: StoredRunFolder) -> Json:
         try:
             index = self.index(
-                RequestedRun(id=run.id, file=_journal_or(run.file) if run.file else None, kept=run)
+                RequestedRun(id=run.id, file=_journal_or(run.file) if run.file else None, stored=run)
             )
         except UsageError:
             return {}
@@ -212,7 +212,7 @@ class WebRuns:
         mark, _ = self.mark(name)  # computed before reading, so that later changes count as new
         index = self.index(found)
         state = self.state(found)
-        record = self._record(found.kept) if found.kept else None
+        record = self._record(found.stored) if found.stored else None
         run = _run_json(found.id, state, record) | {"mark": mark}
         earlier = trend(self._project.output_dir, record, record_of=self._record) if record else []
         if index is None:
@@ -224,10 +224,10 @@ class WebRuns:
             run.setdefault("startedAt", index.run.started_at if index.run else None)
             if run["state"] == "killed":
                 run["stopped"] = KILLED
-            whole = [_scenario_json(kept, live=state == UNDER_WAY) for kept in index.scenarios.values()]
+            whole = [_scenario_json(indexed, live=state == UNDER_WAY) for indexed in index.scenarios.values()]
             rows = [
-                scenario_row(each, list(kept.rows.values()))
-                for each, kept in zip(whole, index.scenarios.values(), strict=True)
+                scenario_row(each, list(indexed.rows.values()))
+                for each, indexed in zip(whole, index.scenarios.values(), strict=True)
             ]
             return overview(
                 run=run, head=index.head, scenarios=rows, root_causes=_root_causes(index), trend=earlier
@@ -239,12 +239,12 @@ class WebRuns:
         """Return one scenario with an agent, including its form in results.json. Raises UsageError."""
         found = self.find(name)
         index = self.index(found)
-        kept = index.scenarios.get((scenario, agent)) if index else None
-        if index is None or kept is None:
+        indexed = index.scenarios.get((scenario, agent)) if index else None
+        if index is None or indexed is None:
             raise ItemNotFound(
                 f"the run {found.id} has no scenario {scenario[:200]!r} with the agent {agent[:80]!r}"
             )
-        return found, index, kept, _scenario_json(kept, live=self.state(found) == UNDER_WAY)
+        return found, index, indexed, _scenario_json(indexed, live=self.state(found) == UNDER_WAY)
 
     def conversation(self, name: str, scenario: str, agent: str, id: str) -> tuple[RequestedRun, Json]:
         """Return one conversation in the form of results.json. Raises UsageError."""
@@ -270,8 +270,8 @@ class WebRuns:
         """Return the failed and errored scenarios of a run in the form of results.json. Raises UsageError."""
         found = self.find(name)
         index = self.index(found)
-        whole = [_scenario_json(kept, live=False) for kept in index.scenarios.values()] if index else []
-        record = self._record(found.kept) if found.kept else None
+        whole = [_scenario_json(indexed, live=False) for indexed in index.scenarios.values()] if index else []
+        record = self._record(found.stored) if found.stored else None
         return record, [each for each in whole if each["status"] in ("failed", "errored")]
 
 
@@ -326,11 +326,11 @@ def _state_of_file(index: RunIndex) -> str:
     return "passed" if counts["passed"] else "failed" if counts["failedScenarios"] else "errored"
 
 
-def _scenario_json(kept: IndexedScenario, *, live: bool) -> Json:
+def _scenario_json(indexed: IndexedScenario, *, live: bool) -> Json:
     """Return a scenario in the form of results.json; an unfinished one is running or lost."""
-    if kept.scenario is not None:
-        return kept.scenario
-    lost = kept.lost()
+    if indexed.scenario is not None:
+        return indexed.scenario
+    lost = indexed.lost()
     return {**lost, "status": RUNNING, "failures": [], "reasons": []} if live else lost
 
 
@@ -339,7 +339,7 @@ def _root_causes(index: RunIndex) -> list[Json]:
     if index.head is not None and "rootCauses" in index.head:
         stored: list[Json] = index.head["rootCauses"]
         return stored
-    finished = [kept.scenario for kept in index.scenarios.values() if kept.scenario is not None]
+    finished = [indexed.scenario for indexed in index.scenarios.values() if indexed.scenario is not None]
     troubled = [each for each in finished if each["errors"] or each["status"] != "passed"]
     scenarios = (CODECS.read(StoredScenario, each) for each in troubled)
     causes = root_causes_of([scenario_of(StoredEntry(scenario=each)) for each in scenarios])

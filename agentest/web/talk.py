@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from time import time
 from typing import Any, TypeVar
@@ -40,16 +40,10 @@ from agentest.runner.prepare import RunRequest
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
-from agentest.support.json_text import NotJson, json_text
+from agentest.support.json_text import Json, NotJson, json_text
 from agentest.support.redaction import without_secrets
-from agentest.web.guard import (
-    open_event_stream,
-    optional_text,
-    read_json_body,
-    reply_with_json,
-    send_event,
-)
 from agentest.web.project import UI, ItemNotFound, call_with_imports
+from agentest.web.routes import Values, json_route, open_event_stream, optional_text, send_event
 from agentest.web.runs import save_conversation
 
 Event = Mapping[str, Any]
@@ -331,25 +325,22 @@ _HEARTBEAT_S = 10.0
 """Seconds between heartbeats on an event stream, which detect closed connections."""
 
 
-def routes() -> Iterable[web.RouteDef]:
-    """Return the routes."""
-    at = "/api/talks/{talk}"
-    return (
-        web.get("/api/talks", _choices),
-        web.post("/api/talks", _begin),
-        web.get(f"{at}/events", _events),
-        web.post(f"{at}/say", _say),
-        web.post(f"{at}/answer", _answer),
-        web.post(f"{at}/hold", _hold),
-        web.post(f"{at}/end", _end),
-        web.post(f"{at}/save", _save),
-    )
-
-
 def add_talks(app: web.Application, talks: Talks | None = None) -> None:
     """Add the routes, and end the talks when the server shuts down."""
     app[TALKS] = talks or Talks()
-    app.add_routes(routes())
+    at = "/api/talks/{talk}"
+    app.add_routes(
+        (
+            json_route("GET", "/api/talks", _choices),
+            json_route("POST", "/api/talks", _begin, status=201),
+            web.get(f"{at}/events", _events),
+            json_route("POST", f"{at}/say", _say),
+            json_route("POST", f"{at}/answer", _answer),
+            json_route("POST", f"{at}/hold", _hold),
+            json_route("POST", f"{at}/end", _end),
+            json_route("POST", f"{at}/save", _save),
+        )
+    )
     app.on_shutdown.append(_close)
 
 
@@ -362,9 +353,10 @@ def _project_request(request: web.Request) -> RunRequest:
     return RunRequest(project.root, project.config)
 
 
-async def _choices(request: web.Request) -> web.Response:
+async def _choices(request: web.Request, values: Values) -> Json:
+    del values
     found = await call_with_imports(request.app, choices, _project_request(request))
-    return reply_with_json({**_choices_json(found, request), "talks": _talks_json(request.app[TALKS])})
+    return {**_choices_json(found, request), "talks": _talks_json(request.app[TALKS])}
 
 
 def _choices_json(found: TalkChoices, request: web.Request) -> dict[str, Any]:
@@ -396,16 +388,14 @@ def _talks_json(talks: Talks) -> list[dict[str, Any]]:
     ]
 
 
-async def _begin(request: web.Request) -> web.Response:
-    body = await read_json_body(request)
+async def _begin(request: web.Request, body: Values) -> Json:
     choice = TalkChoice(
         file=optional_text(body, "file"),
         scenario=optional_text(body, "scenario"),
         agent=optional_text(body, "agent") or None,
     )
     chosen = await call_with_imports(request.app, prepare_talk, _project_request(request), choice)
-    talk = request.app[TALKS].begin(chosen)
-    return reply_with_json({"id": talk.id}, status=201)
+    return {"id": request.app[TALKS].begin(chosen).id}
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
@@ -419,42 +409,43 @@ async def _events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _say(request: web.Request) -> web.Response:
-    talk, body = _talk(request), await read_json_body(request)
+async def _say(request: web.Request, body: Values) -> Json:
+    talk = _talk(request)
     text = (optional_text(body, "text") or "").strip()
     if not text:
         raise UsageError("write a message first")
     talk.visitor.say(text)
-    return _ok()
+    return {}
 
 
-async def _answer(request: web.Request) -> web.Response:
-    talk, body = _talk(request), await read_json_body(request)
+async def _answer(request: web.Request, body: Values) -> Json:
+    talk = _talk(request)
     number = body.get("call")
     if not isinstance(number, int):
         raise UsageError("`call`: expected the number of a call")
     talk.desk.give(number, _given_result(body))
-    return _ok()
+    return {}
 
 
-async def _hold(request: web.Request) -> web.Response:
-    talk, body = _talk(request), await read_json_body(request)
+async def _hold(request: web.Request, body: Values) -> Json:
+    talk = _talk(request)
     talk.hold(calls=body.get("tools") is True)
-    return _ok()
+    return {}
 
 
-async def _end(request: web.Request) -> web.Response:
+async def _end(request: web.Request, body: Values) -> Json:
+    del body
     _talk(request).end()
-    return _ok()
+    return {}
 
 
-async def _save(request: web.Request) -> web.Response:
+async def _save(request: web.Request, body: Values) -> Json:
     talk = _talk(request)
     unit = talk.chosen.unit
     saved_talk = ConversationToSave(
         conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began
     )
-    return await save_conversation(request, saved_talk)
+    return await save_conversation(request, body, saved_talk)
 
 
 def _talk(request: web.Request) -> PageTalk:
@@ -466,7 +457,7 @@ def _talk(request: web.Request) -> PageTalk:
         ) from None
 
 
-def _given_result(body: dict[str, Any]) -> ManualAnswer | None:
+def _given_result(body: Values) -> ManualAnswer | None:
     """Return the person's result for a tool call; None for the mock's. Raises UsageError for invalid JSON."""
     error, text = optional_text(body, "error"), optional_text(body, "resultText")
     if error is not None:
@@ -479,7 +470,3 @@ def _given_result(body: dict[str, Any]) -> ManualAnswer | None:
         return ManualAnswer(result=from_json(text, allow_inf_nan=False))
     except ValueError as problem:
         raise UsageError(f"the answer is not JSON: {problem}. A text stands in quotes") from None
-
-
-def _ok() -> web.Response:
-    return reply_with_json({})

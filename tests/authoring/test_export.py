@@ -407,7 +407,7 @@ def test_filters(tmp_path: Path) -> None:
     earlier = read_earlier(results(tmp_path, result))
 
     def ids(*arguments: Any) -> list[str]:
-        return [each.conversation.conversation_id for each in select(earlier, *arguments).held]
+        return [each.conversation.conversation_id for each in select(earlier, *arguments).conversations]
 
     assert ids((), ()) == ["late-1", "refund-1"]
     assert ids(("LATE",), ()) == ["late-1"]

@@ -150,9 +150,9 @@ def test_cases_keep_what_they_say(tmp_path: Path) -> None:
     gone = replace(held, scenario="shop/d", eval_id="d")
     found = find([held, gone], tmp_path, 0)
     (one, other), notes = with_expectations([held, gone], found, "evalset")
-    assert one.own is not None
-    assert one.own.trajectory["expected"] == own["trajectory"]["expected"]
-    assert other.own is None
+    assert one.case_keys is not None
+    assert one.case_keys.trajectory["expected"] == own["trajectory"]["expected"]
+    assert other.case_keys is None
     assert notes == []
     (note,) = found.notes
     assert note.startswith("shop/d: shop.test.json has no case 'd' any more; the same calls are expected")

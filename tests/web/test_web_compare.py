@@ -106,9 +106,9 @@ def test_an_address_need_not_name_both_sides(
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        pytest.param({"base": "../../secret", "new": "x"}, "neither a kept run nor an agent", id="no-run"),
+        pytest.param({"base": "../../secret", "new": "x"}, "neither a stored run nor an agent", id="no-run"),
         pytest.param({"base": "A", "new": "A"}, "both are the same", id="same"),
-        pytest.param({"of": "B", "base": "booking", "new": "A"}, "neither a kept run", id="mixed"),
+        pytest.param({"of": "B", "base": "booking", "new": "A"}, "neither a stored run", id="mixed"),
     ],
 )
 def test_what_cannot_be_compared_says_why(
@@ -126,7 +126,7 @@ def test_without_runs_there_is_a_next_step(tmp_path: Path) -> None:
     """An empty folder is no error of the server; one run is not enough."""
     assert "start one" in asked((tmp_path, []))["problem"]
     ids = page_at.keep_runs(tmp_path, [before()])
-    assert "two are compared" in asked((tmp_path, ids))["problem"]
+    assert "a comparison needs two" in asked((tmp_path, ids))["problem"]
 
 
 def test_the_route_is_guarded_and_answers(kept: tuple[Path, list[str]]) -> None:

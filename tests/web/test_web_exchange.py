@@ -14,8 +14,8 @@ from aiohttp import web
 from ui_server import Client, with_server
 
 from agentest.support.errors import UsageError
-from agentest.web.guard import open_event_stream, optional_text, required_text, send_event
 from agentest.web.project import IMPORTS, call_with_imports
+from agentest.web.routes import open_event_stream, optional_text, required_text, send_event
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from agentest.web.project import IMPORTS, call_with_imports
         ("POST", "/api/talks", 400),
         ("PUT", "/api/cases/case", 400),
         ("POST", "/api/labels", 400),
-        ("POST", "/api/talks/none/say", 404),
+        ("POST", "/api/talks/none/say", 400),
         ("GET", "/api/talks/none/events", 404),
         ("GET", "/api/jobs/none", 404),
     ],
@@ -121,3 +121,16 @@ def test_an_import_that_hangs_holds_up_nobody() -> None:
         assert asyncio.run(go()) == "NEXT"
     finally:
         hangs.set()
+
+
+def test_a_request_without_a_body_has_no_values(tmp_path: Path) -> None:
+    """A route that needs nothing answers; one that needs a value names it."""
+
+    async def work(client: Client) -> None:
+        headers = {"Authorization": f"Bearer {client.token}"}
+        status, text = await client.raw("POST", "/api/talks/none/end", headers=headers)
+        assert status == 404
+        status, text = await client.raw("POST", "/api/cases/copy", headers=headers)
+        assert (status, "`file` is missing" in text) == (400, True)
+
+    with_server(tmp_path, work)

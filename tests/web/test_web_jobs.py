@@ -18,7 +18,7 @@ from ui_server import Client, with_server
 
 from agentest.store.runs.folder import list_stored_runs
 from agentest.support.errors import UsageError
-from agentest.web.commands import JobCommand, wanted
+from agentest.web.commands import JobCommand, requested_command
 from agentest.web.jobs import Job, JobOutput, Jobs, JobState
 from agentest.web.project import WebProject
 from agentest.web.run_index import WebRuns
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def words(folder: Path, **given: Any) -> list[str]:
     project = WebProject(root=folder, config=None, output_dir=folder / ".agentest")
-    return wanted(given, project, WebRuns(project)).words()
+    return requested_command(given, project, WebRuns(project)).words()
 
 
 def test_what_is_wanted_becomes_words(folder: Path) -> None:
@@ -75,7 +75,7 @@ def test_what_is_wanted_becomes_words(folder: Path) -> None:
         ({"kind": "eval", "file": "s.evalset.json", "cases": ["a,b"]}, "run its file"),
         ({"kind": "eval"}, "`file` must name"),
         ({"kind": "rerun"}, "`run` must be"),
-        ({"kind": "rerun", "run": "../x"}, "is no run"),
+        ({"kind": "rerun", "run": "../x"}, "is not a run"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

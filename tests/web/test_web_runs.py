@@ -167,10 +167,10 @@ def test_what_is_no_run_is_not_found(tmp_path: Path) -> None:
 
     async def work(client: Client) -> None:
         for name, words in {
-            "..%2f..%2felse": "is no run",
-            "nothing": "is no run",
-            "latest": "no run is kept",
-            "20250101-000000-000-abcd": "not kept any more",
+            "..%2f..%2felse": "is not a run",
+            "nothing": "is not a run",
+            "latest": "no run is stored",
+            "20250101-000000-000-abcd": "no longer stored",
             linked.name: "a link to elsewhere",
         }.items():
             for path in ("", "/events", "/scenario", "/search?text=a"):

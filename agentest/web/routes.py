@@ -1,0 +1,101 @@
+"""JSON routes: one way to read a request, to answer it and to refuse it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutinefunction
+from typing import Any
+
+from aiohttp import web
+from pydantic_core import from_json
+
+from agentest.support.errors import UsageError
+from agentest.support.json_text import Json, encoded
+from agentest.web.guard import HEADERS
+
+_STILL_HERE = b": still here\n\n"
+Values = Mapping[str, Any]
+"""The values of a request: its query, or the JSON object in its body."""
+Answer = Callable[[web.Request, Values], Json | Awaitable[Json]]
+
+
+class Refusal(Exception):
+    """A JSON response with an error status."""
+
+    def __init__(self, status: int, body: Json) -> None:
+        super().__init__(status, body)
+        self.status = status
+        self.body = body
+
+
+def json_route(method: str, path: str, answer: Answer, status: int = 200) -> web.RouteDef:
+    """Return a route that answers with JSON.
+
+    Errors become JSON in one place, `app.errors_as_json`.
+
+    Args:
+        answer: makes the answer from a request and its values. A plain function is called in a thread, so
+            that it can read files.
+        status: the HTTP status of the answer.
+    """
+
+    async def handle(request: web.Request) -> web.Response:
+        values = await read_values(request)
+        if iscoroutinefunction(answer):
+            return reply_with_json(await answer(request, values), status)
+        body = await asyncio.to_thread(lambda: encoded(answer(request, values)))
+        return web.Response(body=body, status=status, content_type="application/json")
+
+    return web.route(method, path, handle)
+
+
+async def read_values(request: web.Request) -> Values:
+    """Return the query of a GET request; else the JSON object in the body. Raises UsageError.
+
+    `guard` has checked the content type.
+    """
+    if request.method in ("GET", "HEAD"):
+        return request.query
+    if not request.body_exists:
+        return {}
+    try:
+        body = from_json(await request.read(), allow_inf_nan=False)
+    except ValueError as error:
+        raise UsageError(f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise UsageError("the body must be a JSON object")
+    return body
+
+
+def optional_text(given: Mapping[str, Any], key: str) -> str | None:
+    """Return the text under a key; None if it is missing or null. Raises UsageError for other types."""
+    value = given.get(key)
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"`{key}` must be a text, found {value!r:.80}")
+    return value
+
+
+def required_text(given: Mapping[str, Any], key: str) -> str:
+    """Return the text under a key. Raises UsageError if it is missing or not a text."""
+    value = optional_text(given, key)
+    if value is None:
+        raise UsageError(f"`{key}` is missing: a text is expected")
+    return value
+
+
+def reply_with_json(value: object, status: int = 200) -> web.Response:
+    """Return a JSON response with a value that can contain any characters."""
+    return web.Response(body=encoded(value), status=status, content_type="application/json")
+
+
+async def open_event_stream(request: web.Request) -> web.StreamResponse:
+    """Start a response of server-sent events. Raises ConnectionError if the page closed the connection."""
+    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    return response
+
+
+async def send_event(response: web.StreamResponse, event: Mapping[str, Any] | None) -> None:
+    """Send an event; None sends a heartbeat. Raises ConnectionError if the page closed the connection."""
+    await response.write(_STILL_HERE if event is None else b"data: " + encoded(event) + b"\n\n")
