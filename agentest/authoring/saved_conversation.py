@@ -42,7 +42,6 @@ from agentest.scenarios.source_code import (
 )
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
-from agentest.store.shapes import StoredConversation
 from agentest.support.errors import UsageError
 from agentest.support.files import matches_any, name_problem, patterns, readable
 from agentest.support.json_text import Json
@@ -306,8 +305,7 @@ def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: 
         scenario, conversation: as in results.json.
         began: start of the run, in seconds since 1970.
     """
-    stored = CODECS.read(StoredConversation, conversation)
-    held = usable(stored)
+    held = usable(CODECS.read(Conversation, conversation))
     if why := missing(held):
         raise UsageError(f"this is a conversation {why}: it cannot be saved")
     state = held.initial_state
@@ -319,5 +317,5 @@ def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: 
         goal=scenario.get("goal", ""),
         session=Session(state=dict(state)) if state else None,
     )
-    notes = () if stored.passed else (DID_NOT_PASS,)
+    notes = () if conversation["passed"] else (DID_NOT_PASS,)
     return ConversationToSave(conversation=held, scenario=about, agent=agent, began=began, notes=notes)

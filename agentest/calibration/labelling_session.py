@@ -26,6 +26,7 @@ from agentest.calibration.labels import (
 from agentest.calibration.terminal_labelling import open_questions
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL, NO_FAILURE
 from agentest.domain.results import (
+    ConversationResult,
     CriterionOutcome,
     CriterionResult,
     GoalOutcome,
@@ -35,7 +36,6 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.scenarios.discovery import matches_name
-from agentest.store.shapes import StoredConversation
 from agentest.support.errors import UsageError
 
 NOT_ASKED = "The judge was not asked this in that run."
@@ -56,7 +56,7 @@ class JudgeComparison:
     said: str
 
 
-def beside(label: Label, stored: StoredConversation | None) -> JudgeComparison:
+def beside(label: Label, stored: ConversationResult | None) -> JudgeComparison:
     """Compare the run's judgment with a person's label; None if the conversation is not from a run."""
     answer = judged(label.question, stored) if stored else Unscored(NOT_ASKED)
     if isinstance(answer, Unscored):
@@ -76,7 +76,7 @@ def _agreement_text(pair: Pair) -> str:
     return "You nearly agree: both see a fault, or both see none, but not the very same."
 
 
-def judged(question: LabelQuestion, stored: StoredConversation) -> JudgeOutcome:
+def judged(question: LabelQuestion, stored: ConversationResult) -> JudgeOutcome:
     """Return the run's judgment of a question."""
     if question.metric == CRITERIA:
         found = next((each for each in stored.criteria if each.text == question.criterion), None)
@@ -102,13 +102,10 @@ def _answer_of_score(metric: str, found: MetricResult | None) -> JudgeOutcome:
             return found
 
 
-def _result(question: LabelQuestion, stored: StoredConversation) -> MetricResult | None:
-    evaluation = stored.evaluation
-    if question.metric == GOAL:
-        return evaluation.goal_completion
-    if question.turn is None:
-        return evaluation.conversation_metrics.get(question.metric)
-    for turn in evaluation.turn_evaluations:
+def _result(question: LabelQuestion, stored: ConversationResult) -> MetricResult | None:
+    if question.metric == GOAL or question.turn is None:
+        return stored.metrics.get(question.metric)
+    for turn in stored.turns:
         if turn.turn_index == question.turn:
             return turn.metrics.get(question.metric)
     return None
