@@ -55,7 +55,7 @@ from agentest.domain.transcript import (
 )
 from agentest.domain.verdict import conversation_passed, metric_verdicts, with_severe_failures
 from agentest.store.adk_results import case_json, invocations_json
-from agentest.store.dataclass_codec import Codecs, Layout
+from agentest.store.dataclass_codec import Codecs, Layout, read_number
 from agentest.store.shapes import (
     Counts,
     RunHead,
@@ -201,7 +201,7 @@ def _messages(reasons: Sequence[Reason]) -> list[str]:
 def _with_scenario_keys(result: ScenarioResult, data: Mapping[str, Any]) -> ScenarioResult:
     scenario = replace(
         result,
-        pass_hat_k={int(k): value for k, value in data.get("passHatK", {}).items()},
+        pass_hat_k={int(k): read_number(value) for k, value in data.get("passHatK", {}).items()},
         flaky=bool(data.get("flaky")),
         decided_after=data.get("decidedAfter"),
         metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=result.case is not None),
@@ -319,7 +319,7 @@ CODECS = Codecs(
             ),
             required=(
                 *("tags", "duration_ms", "averages", "thresholds", "skipped_metrics"),
-                *("errors", "warnings", "usage"),
+                *("errors", "usage"),
             ),
             flat=("verdict", "case"),
             only_if_set=(

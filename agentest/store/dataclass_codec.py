@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import Enum, IntEnum, StrEnum
+from functools import partial
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -99,13 +100,13 @@ class Codecs:
         return self.of(cls).key(name)
 
     def form(self, hint: Any) -> _Form:
-        """Return the form of a type's values. Encoders never receive None."""
+        """Return the form of a type's values."""
         if hint in _JSON_TYPES:
             return _Form()
         if hint is Any:
             return _Form(plain)
         if hint is float:
-            return _Form(_written_number, _read_number)
+            return _Form(_written_number, read_number)
         if get_origin(hint) in (Union, UnionType):
             return self._union(get_args(hint))
         if get_origin(hint):
@@ -118,24 +119,21 @@ class Codecs:
     def _container(self, hint: Any) -> _Form:
         if get_origin(hint) is tuple:
             write, read = self.form(get_args(hint)[0])
-            return _Form(
-                list if write is None else lambda values: [None if v is None else write(v) for v in values],
-                tuple if read is None else lambda values: tuple([read(value) for value in values]),
-            )
+            return _Form(_each_item(list, write), _each_item(tuple, read))
         if get_origin(hint) is Mapping:
-            return _Form(*map(_each_value, self.form(get_args(hint)[1])))
+            write, read = self.form(get_args(hint)[1])
+            return _Form(_each_value(write), _each_value(read))
         raise TypeError(f"{hint} has no form in a file")
 
     def _union(self, hints: tuple[Any, ...]) -> _Form:
         others = [hint for hint in hints if hint is not NoneType]
         form = self._any_of(others) if len(others) > 1 else self.form(others[0])
-        return _Form(form.write, _unless_none(form.read)) if NoneType in hints else form
+        return _Form(_unless_none(form.write), _unless_none(form.read)) if NoneType in hints else form
 
     def _any_of(self, hints: list[Any]) -> _Form:
         if all(map(is_dataclass, hints)):
-            codecs = [self.of(hint) for hint in hints]
-            return _Form(self.write, lambda data: next(c for c in codecs if c.is_in(data)).read(data))
-        return _Form(plain, _read_number) if float in hints else _Form()
+            return _Form(self.write, partial(_read_any_of, [self.of(hint) for hint in hints]))
+        return _Form(plain, _read_number_or_text) if float in hints else _Form()
 
 
 class Codec(Generic[T]):
@@ -151,7 +149,8 @@ class Codec(Generic[T]):
         self._readers: list[tuple[str, str, Convert]] = []
         self._flat: list[tuple[str, Codec[Any], bool]] = []
         """Field, codec, and whether its keys come first."""
-        self._needed: set[str] = set()
+        self.needed: set[str] = set()
+        """The keys that every such value has."""
 
     def learn(self, codecs: Codecs) -> None:
         """Determine how the fields are encoded and decoded."""
@@ -164,7 +163,7 @@ class Codec(Generic[T]):
             if each.name in layout.flat:
                 inner = codecs.of(next((arg for arg in get_args(hint) if arg is not NoneType), hint))
                 self._flat.append((each.name, inner, not self._keys))
-                self._needed |= inner._needed if default is MISSING else set()
+                self.needed |= inner.needed if default is MISSING else set()
             else:
                 self._learn_field(each, codecs.form(hint), default)
         names = tuple(self._keys)
@@ -175,12 +174,12 @@ class Codec(Generic[T]):
         layout = self._layout
         key = self._keys[each.name] = layout.names.get(each.name, _camel_case(each.name))
         digits = layout.digits.get(each.name, _MILLISECONDS_DIGITS if each.name.endswith("_ms") else None)
-        write = form.write if digits is None else _rounded(digits)
+        write = form.write if digits is None else lambda value: round(value, digits)
         self._writers.append((key, write, default if each.name in layout.only_if_set else MISSING))
         older = layout.older.get(each.name)
         self._readers.append((each.name, key, _after(older, form.read) if older else form.read))
         if default is MISSING or each.name in layout.required:
-            self._needed.add(key)
+            self.needed.add(key)
 
     @property
     def keys(self) -> set[str]:
@@ -206,21 +205,26 @@ class Codec(Generic[T]):
 
     def read(self, data: Mapping[str, Any]) -> T:
         """Decode a value. Raises LookupError, TypeError, ValueError or AttributeError if it is not one."""
+        if not isinstance(data, Mapping):
+            raise TypeError(f"expected an object, not {data!r:.80}")
         if not self.is_in(data):
-            raise LookupError(f"it has no {' and no '.join(sorted(self._needed - data.keys()))}")
-        values = {}
-        for name, key, read in self._readers:
-            if key in data:
-                values[name] = data[key] if read is None else read(data[key])
+            raise LookupError(f"it has no {' and no '.join(sorted(self.needed - data.keys()))}")
+        values, key = {}, ""
+        try:
+            for name, key, read in self._readers:
+                if key in data:
+                    values[name] = data[key] if read is None else read(data[key])
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{key}: {error}") from None
         for name, codec, _ in self._flat:
-            if self._needed >= codec._needed or codec.is_in(data):
+            if self.needed >= codec.needed or codec.is_in(data):
                 values[name] = codec.read(data)
         value = self._cls(**values)
         return self._layout.completed(value, data) if self._layout.completed else value
 
     def is_in(self, data: Mapping[str, Any]) -> bool:
         """True if the data contains such a value, that is, each key without a default."""
-        return self._needed <= data.keys()
+        return self.needed <= data.keys()
 
 
 def _camel_case(name: str) -> str:
@@ -235,22 +239,29 @@ def _enum(cls: type[Enum]) -> _Form:
     return _Form(str.__str__ if issubclass(cls, StrEnum) else lambda member: member.value, cls)
 
 
-def _unless_none(convert: Convert) -> Convert:
-    return None if convert is None else lambda value: None if value is None else convert(value)
+def _read_any_of(codecs: list[Codec[Any]], data: Any) -> Any:
+    for codec in codecs:
+        if codec.is_in(data):
+            return codec.read(data)
+    raise ValueError(f"expected a value of another form, not {data!r:.80}")
+
+
+def _each_item(kind: type, convert: Convert) -> Callable[[Any], Any]:
+    return kind if convert is None else lambda values: kind([convert(value) for value in values])
 
 
 def _each_value(convert: Convert) -> Callable[[Mapping[str, Any]], Json]:
     if convert is None:
         return dict
-    return lambda values: {key: None if v is None else convert(v) for key, v in values.items()}
+    return lambda values: {key: convert(value) for key, value in values.items()}
+
+
+def _unless_none(convert: Convert) -> Convert:
+    return None if convert is None else lambda value: None if value is None else convert(value)
 
 
 def _after(first: Callable[[Any], Any], convert: Convert) -> Callable[[Any], Any]:
     return first if convert is None else lambda value: convert(first(value))
-
-
-def _rounded(digits: int) -> Callable[[float], float]:
-    return lambda value: round(value, digits)
 
 
 def _written_number(value: float) -> float | str:
@@ -258,5 +269,13 @@ def _written_number(value: float) -> float | str:
     return value if math.isfinite(value) else json.dumps(value)
 
 
-def _read_number(value: Any) -> Any:
+def read_number(value: Any) -> float:
+    """Return the number, also for the name of one. Raises TypeError."""
+    number = _read_number_or_text(value)
+    if not isinstance(number, int | float):
+        raise TypeError(f"expected a number, not {value!r:.80}")
+    return number
+
+
+def _read_number_or_text(value: Any) -> Any:
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value

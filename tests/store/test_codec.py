@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from enum import Enum
@@ -177,6 +178,22 @@ def test_the_schema_has_every_field(name: str) -> None:
     assert CODECS.of(DESCRIBED[name]).keys == set(SCHEMA[name]["properties"])
 
 
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        *DESCRIBED.items(),
+        ("conversation", ConversationResult),
+        ("evaluation", shapes.StoredEvaluation),
+        ("trajectory", TrajectoryResult),
+        ("check", CheckResult),
+        ("scenario", ScenarioResult),
+    ],
+)
+def test_a_valid_file_can_be_read(name: str, cls: type) -> None:
+    """The schema requires every key without which a value cannot be read."""
+    assert CODECS.of(cls).needed <= set(SCHEMA[name].get("required", ()))
+
+
 FULL_TRAJECTORY = TrajectoryResult(
     **{"matched": False, "summary": "s", "mode": "strict", "expected": "e", "forbidden": "f", "actual": "a"},
     broken=("b",),
@@ -255,3 +272,32 @@ def test_fields_that_are_not_stored_exist() -> None:
     """The list of what is not stored names fields."""
     for cls, names in NOT_STORED.items():
         assert set(names) <= {each.name for each in fields(cls)}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (("turns", 0, "toolCalls"), None, "turns: toolCalls: 'NoneType' object is not iterable"),
+        (("turns", 0), "odd", "turns: expected an object, not 'odd'"),
+        (("time", "agentMs"), "odd", "time: agentMs: expected a number, not 'odd'"),
+        (("evaluation", "goalCompletion"), {}, "goalCompletion: expected a value of another form, not {}"),
+    ],
+)
+def test_a_damaged_value_is_refused_by_its_key(
+    path: tuple[str | int, ...], value: object, problem: str
+) -> None:
+    """An error names the keys that lead to the value, and what was expected there."""
+    result = ConversationResult(Conversation("c1", (Turn(0, "Hi.", "Yes."),), Ending.SCRIPT))
+    written = json.loads(encoded(CODECS.write(result)))
+    inner = written
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        CODECS.read(ConversationResult, written)
+
+
+def test_a_missing_key_is_named() -> None:
+    """A value without a key that every version writes is refused, and the error names the key."""
+    with pytest.raises(LookupError, match="it has no agentMessage and no turnIndex"):
+        CODECS.read(Turn, {"userMessage": "Hi."})

@@ -12,7 +12,7 @@ from agentest.domain.events import ConversationFinished
 from agentest.domain.results import ConversationResult, ModelUsage, ReasonKind, RunWarning, ScenarioResult
 from agentest.store.codec import CODECS, with_conversations
 from agentest.store.journal import conversation_line_start
-from agentest.store.reader import OtherVersionError, read_line, unfinished
+from agentest.store.reader import read_line, unfinished
 from agentest.store.shapes import (
     SCHEMA_VERSION,
     ConversationLine,
@@ -46,6 +46,11 @@ class FinishedPart:
         return self.scenario is not None and not any(
             reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.verdict.reasons
         )
+
+    @property
+    def lacks_conversations(self) -> bool:
+        """True if the verdict is based on more conversations than the journal contains."""
+        return self.decided and self.scenario is not None and len(self.lines) < self.scenario.planned
 
     @property
     def usage(self) -> Mapping[str, ModelUsage]:
@@ -171,24 +176,22 @@ class _Reading:
     scenarios: dict[Place, ScenarioResult] = field(default_factory=dict)
 
     def add(self, line: bytes, start: int, number: int) -> None:
-        """Add a line. Raises ValueError and other errors if it is not in Agentest's format."""
+        """Add a line. Raises ValueError if it is not in Agentest's format."""
         try:
             read = read_line(json.loads(line))
+            match read:
+                case RunLine():
+                    self.run = read
+                    self.planned = {(each.scenario, each.agent): each for each in read.planned}
+                case ConversationLine():
+                    places = self.lines.setdefault((read.scenario, read.agent), {})
+                    places[read.number] = start, len(line)
+                case ScenarioLine(scenario=dict(scenario)):
+                    result = CODECS.read(ScenarioResult, scenario)
+                    self.scenarios[result.name, result.agent] = result
+                case EndLine(run=dict(run)):
+                    self.end = CODECS.read(RunHead, run)
         except _UNREADABLE as error:
             raise ValueError(f"line {number} cannot be read: {error}") from None
-        match read:
-            case RunLine():
-                if read.schema_version != SCHEMA_VERSION:
-                    raise OtherVersionError(
-                        f"it has form {read.schema_version}, this version {SCHEMA_VERSION}"
-                    )
-                self.run = read
-                self.planned = {(each.scenario, each.agent): each for each in read.planned}
-            case ConversationLine():
-                held = self.lines.setdefault((read.scenario, read.agent), {})
-                held[read.number] = start, len(line)
-            case ScenarioLine(scenario=dict(scenario)):
-                result = CODECS.read(ScenarioResult, scenario)
-                self.scenarios[result.name, result.agent] = result
-            case EndLine(run=dict(run)):
-                self.end = CODECS.read(RunHead, run)
+        if isinstance(read, RunLine) and read.schema_version != SCHEMA_VERSION:
+            raise ValueError(f"it has form {read.schema_version}, this version {SCHEMA_VERSION}")
