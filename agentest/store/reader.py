@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,7 +22,7 @@ from agentest.domain.events import (
 from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.store.codec import CODECS
-from agentest.store.run_results import by_name, run_of, summary
+from agentest.store.run_results import by_name, run_of, stored_head
 from agentest.store.runs.folder import JOURNAL, read_record
 from agentest.store.shapes import ConversationLine, EndLine, Mode, RunHead, RunLine, ScenarioLine
 from agentest.support.errors import UsageError
@@ -85,28 +86,20 @@ def usable(conversation: Conversation) -> Conversation:
 
 
 def _checked_run(document: Any, path: Path) -> RunResult:
-    """Validate and decode the document. Raises UsageError if it violates the schema."""
-    trusted = _trusted_run(document, path)
-    return trusted if trusted is not None else _validated_run(document, path)
+    """Validate and decode the document. Raises UsageError if it violates the schema.
 
-
-def _trusted_run(document: Any, path: Path) -> RunResult | None:
-    """Decode the run without validation if this version has written the file into a stored run's folder.
-
-    Nothing else writes there, and validation takes ten times as long as the rest. None if the file does not
-    match its location.
+    A file that this version has written into a stored run's folder is not validated, because nothing else
+    writes there and validation takes ten times as long as the rest, unless its content does not fit there.
     """
     record = read_record(path.parent)
-    if record is None or record.version != __version__:
-        return None
-    try:
-        return run_of(document)
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return None
+    if record is not None and record.version == __version__:
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
+            return run_of(document)
+    _validate(document, path)
+    return run_of(document)
 
 
-def _validated_run(document: Any, path: Path) -> RunResult:
-    """Decode the run after validation. Raises UsageError."""
+def _validate(document: Any, path: Path) -> None:
     from jsonschema.validators import (
         validator_for,  # takes a tenth of a second: only commands that read files pay
     )
@@ -116,7 +109,6 @@ def _validated_run(document: Any, path: Path) -> RunResult:
     if problem:
         problem = _cause(problem)
         raise _not_ours(path, f"{problem.json_path}: {problem.message[:200]}")
-    return run_of(document)
 
 
 def _not_ours(path: Path, problem: str) -> UsageError:
@@ -238,9 +230,7 @@ def journal_document(content: bytes) -> Json:
             raise JournalError(f"line {number}: {error}") from None
     if contents.run is None:
         raise JournalError("line 1: is not whole")
-    head = contents.end
-    if head is None:
-        head = CODECS.write(_killed_head(contents.run))
+    head = CODECS.write(_killed_head(contents.run)) if contents.end is None else contents.end
     entries = list(_entries(contents))
     comparison = contents.run.mode is Mode.COMPARISON
     return {**head, "scenarios": _compared(entries) if comparison else entries}
@@ -253,26 +243,18 @@ def _whole_lines(content: bytes) -> list[bytes]:
 
 def _killed_head(run: RunLine) -> RunHead:
     """Return the head of a killed run, with an empty summary."""
-    comparison = run.mode is Mode.COMPARISON
     nothing = RunResult(
         scenarios=(),
         agents=(),
-        comparison=comparison,
+        comparison=run.mode is Mode.COMPARISON,
         started_at=run.started_at,
         duration_ms=0.0,
         version=run.version,
-    )
-    return RunHead(
-        schema_version=run.schema_version,
-        mode=run.mode,
-        version=run.version,
-        started_at=run.started_at,
+        models=run.models,
         interrupted=True,
         stopped=KILLED,
-        models=run.models,
-        agents=run.agents,
-        summary=summary(nothing),
     )
+    return replace(stored_head(nothing), schema_version=run.schema_version, agents=run.agents)
 
 
 def _compared(entries: list[Json]) -> list[Json]:
