@@ -79,17 +79,20 @@ class Codecs:
 
     def of(self, cls: type[T]) -> Codec[T]:
         """Return the codec of a dataclass."""
+        if known := self._codecs.get(cls):
+            return known
         if self._outer and cls not in self._layouts:
-            return self._outer.of(cls)
-        if cls not in self._codecs:
+            codec = self._codecs[cls] = self._outer.of(cls)
+        else:
             layout = self._layouts.get(cls, Layout())
             codec = self._codecs[cls] = Codec(cls, layout)  # known at once: it may contain its own type
             codec.learn(Codecs(layout.within, self) if layout.within else self)
-        return self._codecs[cls]
+        return codec
 
     def write(self, value: object) -> Json:
         """Encode a dataclass instance in JSON types."""
-        return self.of(type(value)).write(value)
+        codec = self._codecs.get(type(value)) or self.of(type(value))
+        return codec.write(value)
 
     def read(self, cls: type[T], data: Mapping[str, Any]) -> T:
         """Decode a value. The data is not validated here; that is the task of the schema."""
@@ -113,8 +116,7 @@ class Codecs:
             return self._container(hint)
         if issubclass(hint, Enum):
             return _enum(hint)
-        codec = self.of(hint)
-        return _Form(codec.write, codec.read)
+        return _Form(self.write, partial(self.read, hint))  # its codec is created on first use
 
     def _container(self, hint: Any) -> _Form:
         if get_origin(hint) is tuple:
@@ -132,8 +134,14 @@ class Codecs:
 
     def _any_of(self, hints: list[Any]) -> _Form:
         if all(map(is_dataclass, hints)):
-            return _Form(self.write, partial(_read_any_of, [self.of(hint) for hint in hints]))
+            return _Form(self.write, partial(self._read_any_of, hints))
         return _Form(plain, _read_number_or_text) if float in hints else _Form()
+
+    def _read_any_of(self, hints: list[Any], data: Any) -> Any:
+        for codec in map(self.of, hints):
+            if codec.is_in(data):
+                return codec.read(data)
+        raise ValueError(f"expected a value of another form, not {data!r:.80}")
 
 
 class Codec(Generic[T]):
@@ -237,13 +245,6 @@ def _enum(cls: type[Enum]) -> _Form:
     if issubclass(cls, IntEnum):
         return _Form(lambda member: member.name.lower(), lambda name: cls[name.upper()])
     return _Form(str.__str__ if issubclass(cls, StrEnum) else lambda member: member.value, cls)
-
-
-def _read_any_of(codecs: list[Codec[Any]], data: Any) -> Any:
-    for codec in codecs:
-        if codec.is_in(data):
-            return codec.read(data)
-    raise ValueError(f"expected a value of another form, not {data!r:.80}")
 
 
 def _each_item(kind: type, convert: Convert) -> Callable[[Any], Any]:
