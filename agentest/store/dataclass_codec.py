@@ -272,10 +272,11 @@ def _written_number(value: float) -> float | str:
 
 def read_number(value: Any) -> float:
     """Return the number, also for the name of one. Raises TypeError."""
-    number = _read_number_or_text(value)
-    if not isinstance(number, int | float):
+    if type(value) is float or isinstance(value, int):
+        return value
+    if not isinstance(value, str) or value not in _NOT_FINITE:
         raise TypeError(f"expected a number, not {value!r:.80}")
-    return number
+    return _NOT_FINITE[value]
 
 
 def _read_number_or_text(value: Any) -> Any:

@@ -286,8 +286,14 @@ scenario("turn", turns=[{turn}, "Ho."], trajectory={{"expected": ["look"]}}, too
     assert "vacuous" not in held["turn"]["trajectory"]  # it did not hold
     assert held["turn"]["perTurnTrajectory"][0]["vacuous"] is True
     journal = to_json(read_results(project.root / ".agentest" / "journal.jsonl"))
-    by_name = {s["name"]: s["conversations"] for s in journal["scenarios"]}
-    assert by_name == {s["name"]: s["conversations"] for s in project.results["scenarios"]}
+    assert trajectories_by_name(journal) == trajectories_by_name(project.results)
+
+
+def trajectories_by_name(document: dict[str, Any]) -> dict[str, list[Any]]:
+    return {
+        each["name"]: [(held["trajectory"], held["perTurnTrajectory"]) for held in each["conversations"]]
+        for each in document["scenarios"]
+    }
 
 
 def test_one_call_anywhere_is_enough(project: Project) -> None:
