@@ -10,13 +10,9 @@ from itertools import product
 from typing import TypeVar
 
 from agentest.domain.end_reason import REASONS_TO_STOP
-from agentest.domain.results import CaseId, Status
+from agentest.domain.results import CaseId, RunResult, ScenarioResult, Status
 from agentest.domain.transcript import ToolCall, arguments_untold
 from agentest.runner.plan import Unit
-from agentest.store.conversations import conversation_of
-from agentest.store.reader import AnyRun
-from agentest.store.run_results import entries
-from agentest.store.shapes import StoredEntry
 from agentest.support.errors import UsageError
 
 TASK, PATH = "task:", "path:"
@@ -76,12 +72,11 @@ def place_unit(unit: Unit, status: Status | None) -> PlacedScenario:
     return _placed(scenario.name, where, scenario.tags, scenario.case, level, status)
 
 
-def place_result_case(entry: StoredEntry, case: CaseId, status: Status | None) -> PlacedScenario:
+def place_result_case(result: ScenarioResult, case: CaseId, status: Status | None) -> PlacedScenario:
     """Place a case that occurs only in results. Raises UsageError for a tag without a name."""
-    scenario = entry.scenario
-    scripted = all(stored.ended_by not in REASONS_TO_STOP for stored in entry.conversations)
+    scripted = all(each.conversation.ending not in REASONS_TO_STOP for each in result.conversations)
     level = _default_level(is_case=True, scripted=scripted)
-    return _placed(scenario.name, f"{scenario.file}:{scenario.line}", scenario.tags, case, level, status)
+    return _placed(result.name, f"{result.file}:{result.line}", result.tags, case, level, status)
 
 
 def _default_level(*, is_case: bool, scripted: bool) -> CoverageLevel:
@@ -224,7 +219,7 @@ class Coverage:
 def measure(
     units: Sequence[Unit],
     skipped: int,
-    results: Mapping[str, AnyRun],
+    results: Mapping[str, RunResult],
     *,
     only_units: bool,
     agent: str | None = None,
@@ -243,12 +238,12 @@ def measure(
     """
     planned = {(key_of(unit.scenario.name, unit.scenario.case), unit.file): unit for unit in units}
     known = {key for key, _ in planned}
-    in_order = sorted(results.values(), key=lambda run: run.head.started_at)
+    in_order = sorted(results.values(), key=lambda run: run.started_at)
     counted = [
         [
-            entry
-            for entry in entries(run)
-            if (not only_units or _key(entry) in known) and agent in (None, entry.scenario.agent)
+            result
+            for result in run.scenarios
+            if (not only_units or _key(result) in known) and agent in (None, result.agent)
         ]
         for run in in_order
     ]
@@ -259,36 +254,33 @@ def measure(
         skipped,
         _tools(units, _all_calls(counted)),
         tuple(results),
-        sum(len(entry.conversations) for run_entries in counted for entry in run_entries),
+        sum(len(result.conversations) for run in counted for result in run),
     )
 
 
-def _all_calls(counted: Sequence[Sequence[StoredEntry]]) -> list[ToolCall]:
+def _all_calls(counted: Sequence[Sequence[ScenarioResult]]) -> list[ToolCall]:
     return [
         call
-        for run_entries in counted
-        for entry in run_entries
-        for stored in entry.conversations
-        for call in conversation_of(stored).tool_calls
+        for run in counted
+        for result in run
+        for each in result.conversations
+        for call in each.conversation.tool_calls
     ]
 
 
-def _key(entry: StoredEntry) -> Key:
-    adk = entry.scenario.adk
-    return key_of(entry.scenario.name, adk.case if adk else None)
+def _key(result: ScenarioResult) -> Key:
+    return key_of(result.name, result.case)
 
 
-def _latest_statuses(runs: Iterable[Sequence[StoredEntry]]) -> dict[Key, Status | None]:
+def _latest_statuses(runs: Iterable[Sequence[ScenarioResult]]) -> dict[Key, Status | None]:
     """Return the status of each scenario: the worst of all agents in the last run that has it.
 
     Args:
         runs: oldest first.
     """
     latest: dict[tuple[Key, str], Status | None] = {}
-    for run_entries in runs:
-        latest |= _worst_of(
-            ((_key(entry), entry.scenario.agent), entry.scenario.status) for entry in run_entries
-        )
+    for run in runs:
+        latest |= _worst_of(((_key(result), result.agent), result.verdict.status) for result in run)
     return _worst_of((key, status) for (key, _), status in latest.items())
 
 
@@ -303,12 +295,12 @@ def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status |
 
 
 def _placed_result_cases(
-    runs: Iterable[Sequence[StoredEntry]], planned: Container[Key], statuses: Mapping[Key, Status | None]
+    runs: Iterable[Sequence[ScenarioResult]], planned: Container[Key], statuses: Mapping[Key, Status | None]
 ) -> Iterator[PlacedScenario]:
-    last = {_key(entry): entry for run_entries in runs for entry in run_entries}
-    for key, entry in last.items():
-        if entry.scenario.adk and key not in planned:
-            yield place_result_case(entry, entry.scenario.adk.case, statuses[key])
+    last = {_key(result): result for run in runs for result in run}
+    for key, result in last.items():
+        if result.case and key not in planned:
+            yield place_result_case(result, result.case, statuses[key])
 
 
 def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUsage, ...]:

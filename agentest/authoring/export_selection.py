@@ -13,11 +13,11 @@ from pydantic import TypeAdapter
 
 from agentest.adk.formats.eval_set import AgentestKeys, EvalCase, EvalSet, Invocation
 from agentest.domain.transcript import Conversation
+from agentest.domain.verdict import conversation_passed
 from agentest.scenarios.discovery import matches_name
 from agentest.scenarios.source_code import ExportedExpectations, exported_name, missing
 from agentest.store.adk_results import turn_invocation
 from agentest.store.reader import read_results, usable
-from agentest.store.run_results import entries
 from agentest.support.errors import UsageError
 from agentest.support.text import count, did_you_mean
 
@@ -73,18 +73,18 @@ def read_earlier(path: Path) -> EarlierResults:
     run = read_results(path)
     conversations = tuple(
         ExportedConversation(
-            entry.scenario.name,
-            entry.scenario.agent,
-            usable(stored),
-            stored.passed,
-            len(stored.criteria),
-            file=entry.scenario.file,
-            eval_id=entry.scenario.adk.case.eval_id if entry.scenario.adk else "",
+            scenario.name,
+            scenario.agent,
+            usable(result.conversation),
+            conversation_passed(result),
+            len(result.criteria),
+            file=scenario.file,
+            eval_id=scenario.case.eval_id if scenario.case else "",
         )
-        for entry in entries(run)
-        for stored in entry.conversations
+        for scenario in run.scenarios
+        for result in scenario.conversations
     )
-    return EarlierResults(path, _seconds_since_epoch(run.head.started_at), conversations)
+    return EarlierResults(path, _seconds_since_epoch(run.started_at), conversations)
 
 
 def _seconds_since_epoch(time: str) -> float:

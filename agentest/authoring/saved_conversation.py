@@ -42,7 +42,6 @@ from agentest.scenarios.source_code import (
 )
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
-from agentest.store.shapes import StoredConversation
 from agentest.support.errors import UsageError
 from agentest.support.files import matches_any, name_problem, patterns, readable
 from agentest.support.json_text import Json
@@ -311,8 +310,7 @@ def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: 
         scenario, conversation: as in results.json.
         began: start of the run, in seconds since 1970.
     """
-    stored = CODECS.read(StoredConversation, conversation)
-    read = usable(stored)
+    read = usable(CODECS.read(Conversation, conversation))
     if why := missing(read):
         raise UsageError(f"this is a conversation {why}: it cannot be saved")
     state = read.initial_state
@@ -324,5 +322,5 @@ def conversation_to_save(scenario: Json, agent: str, conversation: Json, began: 
         goal=scenario.get("goal", ""),
         session=Session(state=dict(state)) if state else None,
     )
-    notes = () if stored.passed else (DID_NOT_PASS,)
+    notes = () if conversation["passed"] else (DID_NOT_PASS,)
     return ConversationToSave(conversation=read, scenario=about, agent=agent, began=began, notes=notes)

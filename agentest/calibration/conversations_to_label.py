@@ -13,14 +13,13 @@ from agentest.adk.metrics.grader import facts_of
 from agentest.adk.metrics.grader_factory import conversation_of
 from agentest.calibration.label_file import is_labels, read_labels
 from agentest.calibration.labels import LabelledConversation, content_id
+from agentest.domain.results import ConversationResult
 from agentest.domain.transcript import Conversation
 from agentest.judging.judge_input import JudgeBackground, background_of
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import RunRequest, is_configured, prepare
 from agentest.runner.run_summary import known_agent
 from agentest.store.reader import is_journal, read_results, unreadable, usable
-from agentest.store.run_results import entries
-from agentest.store.shapes import StoredConversation
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.text import count
@@ -42,7 +41,7 @@ class GatheredConversations:
 
     conversations: dict[str, LabelledConversation] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    judged: dict[str, StoredConversation] = field(default_factory=dict)
+    judged: dict[str, ConversationResult] = field(default_factory=dict)
     """The run's judgment of each conversation. Show it only to people who have labeled the conversation."""
 
     def add(self, conversation: LabelledConversation) -> None:
@@ -90,10 +89,10 @@ def _is_results(content: bytes) -> bool:
 
 def _from_results(path: Path, scenarios: ProjectScenarios) -> GatheredConversations:
     found, unknown = GatheredConversations(), []
-    for entry in entries(read_results(path)):
-        name = entry.scenario.name
-        unit = scenarios.units.get((name, entry.scenario.agent))
-        conversations = [(usable(stored), stored) for stored in entry.conversations]
+    for scenario in read_results(path).scenarios:
+        name = scenario.name
+        unit = scenarios.units.get((name, scenario.agent))
+        conversations = [(usable(each.conversation), each) for each in scenario.conversations]
         found.notes += filter(None, (_why_left_out(each) for each, _ in conversations))
         usable_conversations = [each for each in conversations if not _why_left_out(each[0])]
         if usable_conversations and unit is None:

@@ -29,6 +29,7 @@ from agentest.calibration.labels import (
 )
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL, NO_FAILURE
 from agentest.domain.results import (
+    ConversationResult,
     CriterionOutcome,
     GoalOutcome,
     MetricResult,
@@ -40,7 +41,6 @@ from agentest.domain.transcript import NO_TEXT, StateChange, Turn, call_text
 from agentest.judging.judge_input import JudgeBackground
 from agentest.judging.questions import CRITERION, metric_question
 from agentest.scenarios.discovery import matches_name
-from agentest.store.shapes import StoredConversation
 from agentest.support.dates import format_date
 from agentest.support.errors import UsageError
 from agentest.support.json_text import NotJson, json_text
@@ -188,7 +188,7 @@ class JudgeComparison:
     text: str
 
 
-def compare_with_judge(label: Label, stored: StoredConversation | None) -> JudgeComparison:
+def compare_with_judge(label: Label, stored: ConversationResult | None) -> JudgeComparison:
     """Compare the run's judgment with a person's label; `stored` is None outside a run."""
     answer = judged(label.question, stored) if stored else Unscored(NOT_ASKED)
     if isinstance(answer, Unscored):
@@ -208,7 +208,7 @@ def _agreement_text(pair: Pair) -> str:
     return "You nearly agree: both see a fault, or both see none, but not the very same."
 
 
-def judged(question: LabelQuestion, stored: StoredConversation) -> JudgeOutcome:
+def judged(question: LabelQuestion, stored: ConversationResult) -> JudgeOutcome:
     """Return the run's judgment of a question."""
     if question.metric == CRITERIA:
         criterion = next((each for each in stored.criteria if each.text == question.criterion), None)
@@ -226,13 +226,10 @@ def judged(question: LabelQuestion, stored: StoredConversation) -> JudgeOutcome:
             return unscored
 
 
-def _result(question: LabelQuestion, stored: StoredConversation) -> MetricResult | None:
-    evaluation = stored.evaluation
-    if question.metric == GOAL:
-        return evaluation.goal_completion
-    if question.turn is None:
-        return evaluation.conversation_metrics.get(question.metric)
-    for turn in evaluation.turn_evaluations:
+def _result(question: LabelQuestion, stored: ConversationResult) -> MetricResult | None:
+    if question.metric == GOAL or question.turn is None:
+        return stored.metrics.get(question.metric)
+    for turn in stored.turns:
         if turn.turn_index == question.turn:
             return turn.metrics.get(question.metric)
     return None

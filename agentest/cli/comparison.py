@@ -37,7 +37,6 @@ from agentest.runner.environment import RunFolders, output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
-from agentest.store.run_results import run_of
 from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
 from agentest.support.errors import ConfigError, ExitCode, UsageError
 from agentest.support.files import write_atomically
@@ -78,7 +77,7 @@ def compare_runs(options: CompareOptions, place: RunFolders) -> ExitCode:
 
 def read_run(path: Path, label: str) -> MeasuredRun:
     """Read a stored run as measurements. Raises UsageError if the file is not a results file of Agentest."""
-    result = run_of(read_results(path))
+    result = read_results(path)
     record = read_record(path.parent)
     partial = record is not None and record.partial
     return measure_run(result, label, map(measure_scenario, result.scenarios), partial=partial)

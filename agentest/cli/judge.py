@@ -60,8 +60,7 @@ def plan_for_finished(
 
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     """Judge the conversations in an earlier run's results again. Raises UsageError."""
-    from agentest.store.reader import conversations_of, planned_of, read_results
-    from agentest.store.run_results import entries
+    from agentest.store.reader import conversations_of, read_results
 
     earlier = read_results(path)
     conversations = conversations_of(earlier)
@@ -72,14 +71,15 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
         for (name, agent), with_threshold in conversations.items()
         if (name in selected or not options.filtered) and options.agent in (None, agent)
     }
-    plan, finished = plan_for_finished(prepared.plan, conversations, planned_of(earlier))
+    planned = {(each.name, each.agent): each.planned for each in earlier.scenarios if each.planned}
+    plan, finished = plan_for_finished(prepared.plan, conversations, planned)
     if not finished:
-        of_sets = any(entry.scenario.adk for entry in entries(earlier))
+        of_sets = any(each.case for each in earlier.scenarios)
         hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""
         raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
     if unchecked := _unchecked_thresholds(prepared, plan):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
-    return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.head.summary.unclaimed_calls))
+    return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.unclaimed))
 
 
 def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:

@@ -16,7 +16,6 @@ from agentest.domain.results import RunResult
 from agentest.report.registry import ReporterContext, make_reporters
 from agentest.runner.environment import RunFolders, check_can_be_written
 from agentest.store.reader import events_of, read_results
-from agentest.store.run_results import run_of
 from agentest.store.runs.folder import (
     FILES,
     RUNS,
@@ -55,7 +54,7 @@ def report_stored_run(
 ) -> ExitCode:
     """Report a past run again and return its exit status. Raises UsageError."""
     record = read_record(path.parent)
-    result = replace(run_of(read_results(path)), addresses=record.agents if record else {})
+    result = replace(read_results(path), addresses=record.agents if record else {})
     result = _only(result, options.scenarios, path)
     against = _between_agents(result)
     setting = ReporterContext(

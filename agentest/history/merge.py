@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from agentest.domain.events import (
@@ -19,7 +20,6 @@ from agentest.domain.events import (
 )
 from agentest.domain.results import (
     JudgeCalibration,
-    ReasonKind,
     RunResult,
     RunWarning,
     ScenarioResult,
@@ -71,7 +71,7 @@ class MergedPart:
         if held.end is None and self.record.ended:
             raise UsageError(f"{held.path} is not whole: its run ended, and the journal has no end")
         for (name, _), part in held.parts.items():
-            if _lacks_conversations(part.scenario, len(part.lines)):
+            if part.lacks_conversations:
                 raise UsageError(f"{held.path} is not whole: it lacks conversations of scenario {name!r}")
         return held
 
@@ -129,7 +129,11 @@ def part_names(parts: Sequence[MergedPart]) -> str:
 def check_parts(parts: Sequence[MergedPart]) -> None:
     """Raise UsageError if the runs cannot be parts of one run."""
     _check_ids(parts)
-    _check_same(parts, "kind", lambda part: part.record.kind, _kinds(parts))
+    _check_same(
+        [part for part in parts if part.record.kind is not RunKind.MERGE],
+        "kind",
+        lambda part: part.record.kind,
+    )
     _check_same(parts, "version of Agentest", lambda part: part.record.version)
     _check_same(parts, "commit", lambda part: part.record.commit)
     _check_models(parts)
@@ -174,14 +178,6 @@ def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | No
             f"merge: {problem}; name all shards, or take those that are there, as an errored run: {ALLOW}"
         )
     return problem
-
-
-def _lacks_conversations(scenario: object, lines: int) -> bool:
-    """Return True if the verdict is based on more conversations than the journal contains."""
-    reasons = getattr(scenario, "reasons", ())
-    if scenario is None or any(reason.kind is ReasonKind.INTERRUPTED for reason in reasons):
-        return False
-    return lines < getattr(scenario, "planned_conversations", 0)
 
 
 def _folder(reference: str, output_dir: Path, here: Path) -> Path:
@@ -230,18 +226,9 @@ def _check_ids(parts: Sequence[MergedPart]) -> None:
         seen.add(part.record.id)
 
 
-def _kinds(parts: Sequence[MergedPart]) -> Sequence[MergedPart]:
-    return [part for part in parts if part.record.kind is not RunKind.MERGE]
-
-
-def _check_same(
-    parts: Sequence[MergedPart],
-    what: str,
-    value_of: Callable[[MergedPart], str | None],
-    of: Sequence[MergedPart] | None = None,
-) -> None:
+def _check_same(parts: Sequence[MergedPart], what: str, value_of: Callable[[MergedPart], str | None]) -> None:
     """Raise UsageError if two runs have different values; unknown values are ignored."""
-    known = [(part, value) for part in (parts if of is None else of) if (value := value_of(part)) is not None]
+    known = [(part, value) for part in parts if (value := value_of(part)) is not None]
     for part, value in known:
         first, expected = known[0]
         if value != expected:
@@ -412,10 +399,6 @@ class MergedRun:
         return [part.held.end for part in self.parts if part.held.end]
 
     @property
-    def unclaimed(self) -> tuple[RunWarning, ...]:
-        return tuple(dict.fromkeys(warning for part in self.parts for warning in part.held.unclaimed))
-
-    @property
     def stopped(self) -> str | None:
         """Reason why the run is incomplete; None if it is complete."""
         whys = [part.held.end.stopped if part.held.end else KILLED for part in self.parts]
@@ -491,8 +474,8 @@ class MergedRun:
             stopped=self.stopped,
             sights=sights,
             silent=silent_agent_warnings(self.parts, results),
-            unanswered=unanswered_call_warnings(self.parts, results),
-            unclaimed=self.unclaimed,
+            unanswered=_unique(end.summary.unanswered_calls for end in self._ends),
+            unclaimed=_unique(end.summary.unclaimed_calls for end in self._ends),
             calibrations=self.calibrations,
             addresses=self.agents,
             joins=tuple(join for end in self._ends for join in joins_of(end.root_causes)),
@@ -514,8 +497,12 @@ def tool_visibility_of(
 def silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
     """Return warnings about agents without any tool call, unless another part has seen one."""
     called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
-    warnings = [w for part in parts if part.held.end for w in part.held.end.summary.silent_agents]
-    return tuple(dict.fromkeys(warning for warning in warnings if warning.agent not in called))
+    warnings = _unique(part.held.end.summary.silent_agents for part in parts if part.held.end)
+    return tuple(warning for warning in warnings if warning.agent not in called)
+
+
+def _unique(warnings: Iterable[Iterable[RunWarning]]) -> tuple[RunWarning, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(warnings)))
 
 
 def scenarios_without_disproved_warnings(results: ScenarioResults) -> dict[Place, ScenarioResult]:
@@ -527,14 +514,6 @@ def scenarios_without_disproved_warnings(results: ScenarioResults) -> dict[Place
     seen = {agent for (_, agent), each in results.items() if each.totals.called}
     now = {place: without(each, _disproved_warnings(each, known, seen)) for place, each in results.items()}
     return {place: each for place, each in now.items() if each is not results[place]}
-
-
-def unanswered_call_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
-    """Return warnings about tools whose calls were answered with null."""
-    del results
-    return tuple(
-        dict.fromkeys(w for part in parts if part.held.end for w in part.held.end.summary.unanswered_calls)
-    )
 
 
 def _without_duplicates(entries: Sequence[MergedEntry]) -> list[MergedEntry]:

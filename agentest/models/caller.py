@@ -120,7 +120,7 @@ class LiveModel:
         ledger: Ledger,
         gate: Gate | None = None,
         *,
-        patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - immutable
+        patience: RetryPolicy = RetryPolicy(),
         price: Price | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:

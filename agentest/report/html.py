@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agentest.domain.events import Event, RunFinished
 from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.transcript import Conversation
 from agentest.domain.verdict import run_status
 from agentest.report.content import WORST_FIRST, ComparedRun
 from agentest.report.viewer.overview import brief, overview, rerun, scenario_row, shown
@@ -21,9 +22,7 @@ from agentest.store.run_results import (
     completed_by,
     conversations_in_memory,
     stored_head,
-    stored_scenario,
 )
-from agentest.store.shapes import StoredConversation
 from agentest.support.files import report_writer, shown_path
 from agentest.support.json_text import Json, encoded
 from agentest.support.text import count
@@ -136,7 +135,7 @@ class _ScenarioPacker:
 
     def pack(self, scenario: ScenarioResult) -> _Packed:
         """Return the scenario's row, and add its details and transcripts to the others."""
-        stored: Json = CODECS.write(stored_scenario(scenario))
+        stored: Json = CODECS.write(scenario)
         rows = [brief(json.loads(piece)) for piece in self.conversations(scenario)]
         places = self._places(scenario, [row["passed"] for row in rows])
         detail = {
@@ -300,13 +299,6 @@ class HtmlReporter:
 
 _MOST_BYTES = 1_000_000
 """The size limit of a conversation for this; laying out the source of a longer one is too slow."""
-_NOTHING_FOUND: Json = {
-    "evaluation": {"turnEvaluations": [], "goalCompletion": None, "conversationMetrics": {}},
-    "trajectory": None,
-    "perTurnTrajectory": [],
-    "labelledFailures": [],
-    "criteria": [],
-}
 _TOO_LONG = ExportedSource(
     missing=f"which has more than {_MOST_BYTES // 1_000_000} MB; `agentest export` writes it"
 )
@@ -325,6 +317,4 @@ def copyable_scripts(scenario: str, conversation: Json, size: int) -> Json:
 
 
 def _user_script(scenario: str, conversation: Json) -> ExportedSource:
-    # The evaluation is the largest part, and a script does not need it.
-    said = {**conversation, **_NOTHING_FOUND}
-    return export_conversation(scenario, usable(CODECS.read(StoredConversation, said)))
+    return export_conversation(scenario, usable(CODECS.read(Conversation, conversation)))

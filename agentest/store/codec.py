@@ -1,341 +1,221 @@
-"""Encode and decode all stored dataclasses, based on their fields.
+"""The layout in files of all values that are stored of a run.
 
-A field `agent_message` has the key `agentMessage`. The type of a field determines its JSON form; a `Layout`
-has the exceptions. Unknown keys are ignored, and a key that an older version did not write gets the field's
-default.
+`CODECS` encodes and decodes the values of `transcript` and `results` and those of `shapes`. The keys are
+described in `schemas/results.schema.json`.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from enum import Enum, IntEnum
-from functools import partial
-from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.end_reason import end_reason_of_older_file
+from agentest.domain.metrics import GOAL
+from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     AlignedRow,
+    CaseId,
     CauseExample,
     CausePlace,
     CheckResult,
+    ConversationResult,
     CriterionResult,
     ErrorGroup,
+    LabelledFailure,
     ModelUsage,
     Reason,
     RootCause,
     RunResult,
     ScenarioCause,
+    ScenarioResult,
     Score,
     Skipped,
+    SlowTurn,
+    Status,
     TrajectoryResult,
+    TrajectoryScore,
     TurnEvaluation,
     Unscored,
+    Verdict,
     VerdictWarning,
 )
+from agentest.domain.root_causes import scenario_causes
 from agentest.domain.transcript import (
+    Blame,
     Conversation,
     Failure,
     Remark,
     ServerOutput,
+    TimeSpent,
     ToolCall,
     Turn,
     UnfinishedTurn,
 )
+from agentest.domain.verdict import conversation_passed, metric_verdicts, with_severe_failures
+from agentest.store.adk_results import case_json, invocations_json
+from agentest.store.dataclass_codec import Codecs, Layout, read_number
 from agentest.store.shapes import (
-    AdkCase,
     Counts,
     RunHead,
     RunUsage,
     ScenarioLine,
     StoredAgent,
-    StoredCheck,
-    StoredComparison,
-    StoredConversation,
-    StoredEntry,
-    StoredFailure,
-    StoredRun,
-    StoredScenario,
+    StoredEvaluation,
     StoredSlowTurn,
-    StoredTime,
-    StoredTrajectory,
-    StoredTrajectoryScore,
     Summary,
-    TurnScores,
-    TurnTrajectory,
 )
 from agentest.support.json_text import Json, plain
 
-T = TypeVar("T")
 
-_MILLISECONDS_DIGITS = 3
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_JSON_TYPES = (str, int, bool, NoneType, object)
-"""Types whose values are their own JSON form. A field of type `object` contains JSON already."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """The exceptions to the default file format of a dataclass. All names are names of fields."""
-
-    order: tuple[str, ...] = ()
-    """Fields that come first, in this order; the others follow in their own order."""
-    left_out: tuple[str, ...] = ()
-    """Fields that are not stored. They must have a default."""
-    only_if_set: tuple[str, ...] = ()
-    """Fields that are written only if they differ from their default."""
-    flat: tuple[str, ...] = ()
-    """Fields whose keys are merged into the object that has the field."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Field → its key, if that is not the field's name in camelCase."""
-    digits: Mapping[str, int] = field(default_factory=dict)
-    """Field → the number of stored decimals. Fields named `…_ms` have three."""
-    older: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    """Field → a function that converts the form of older versions."""
-
-
-Convert = Callable[[Any], Any] | None
-"""None leaves the value unchanged."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The functions that encode and decode the values of one type."""
-
-    write: Convert = None
-    read: Convert = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FieldForm:
-    """A field and its form."""
-
-    name: str
-    key: str
-    write: Convert
-    read: Convert
-    unwritten: Any
-    """The value that is not written; MISSING if all values are written."""
-
-
-@dataclass(frozen=True, slots=True)
-class _FlatFieldForm:
-    """A field whose value's keys are merged into its owner's keys."""
-
-    name: str
-    codec: Codec[Any]
-
-
-class Codecs:
-    """The codecs of a file's dataclasses, created on first use.
+def conversation_json(
+    result: ConversationResult, case: CaseId | None, thresholds: Mapping[str, float]
+) -> Json:
+    """Encode a conversation in JSON types.
 
     Args:
-        layouts: the layouts of dataclasses with exceptions.
+        case: the case of an evaluation set that the scenario comes from, if any.
+        thresholds: the scenario's thresholds.
     """
-
-    def __init__(self, layouts: Mapping[type, Layout]) -> None:
-        self._layouts = layouts
-        self._codecs: dict[type, Codec[Any]] = {}
-
-    def of(self, cls: type[T]) -> Codec[T]:
-        """Return the codec of a dataclass."""
-        if cls not in self._codecs:
-            codec = self._codecs[cls] = Codec(cls)
-            codec.learn(self._layouts.get(cls, Layout()), self)  # it may contain values of its own type
-        return self._codecs[cls]
-
-    def write(self, value: object) -> Json:
-        """Encode a dataclass instance in JSON types."""
-        return self.of(type(value)).write(value)
-
-    def read(self, cls: type[T], data: Mapping[str, Any]) -> T:
-        """Decode a value. The data is not validated here; that is the task of the schema."""
-        return self.of(cls).read(data)
-
-    def key(self, cls: type, name: str) -> str:
-        """Return the key of a field."""
-        return self.of(cls).key(name)
-
-    def form(self, hint: Any) -> _Form:
-        """Return the form of a type's values."""
-        if hint in _JSON_TYPES:
-            return _Form()
-        if hint is Any:
-            return _Form(plain)
-        if hint is float:
-            return _Form(_written_number, _read_number)
-        if get_origin(hint) in (Union, UnionType):
-            return self._union(get_args(hint))
-        if get_origin(hint):
-            return self._container(hint)
-        return _enum(hint) if issubclass(hint, Enum) else _form_of(self.of(hint))
-
-    def _container(self, hint: Any) -> _Form:
-        if get_origin(hint) is tuple:
-            item = self.form(get_args(hint)[0])
-            return _Form(partial(_list, item.write), partial(_tuple, item.read))
-        if get_origin(hint) is Mapping:
-            item = self.form(get_args(hint)[1])
-            return _Form(partial(_dict, item.write), partial(_dict, item.read))
-        raise TypeError(f"{hint} has no form in a file")
-
-    def _union(self, hints: tuple[Any, ...]) -> _Form:
-        others = [hint for hint in hints if hint is not NoneType]
-        form = self._any_of(others) if len(others) > 1 else self.form(others[0])
-        return _Form(_unless_none(form.write), _unless_none(form.read)) if NoneType in hints else form
-
-    def _any_of(self, hints: list[Any]) -> _Form:
-        if all(map(is_dataclass, hints)):
-            codecs = [self.of(hint) for hint in hints]
-            return _Form(self.write, lambda data: _codec_for(codecs, data).read(data))
-        return _Form(plain, _read_number) if float in hints else _Form()
+    data = CODECS.write(result)
+    return data if case is None else data | plain(invocations_json(case, thresholds, result))
 
 
-class Codec(Generic[T]):
-    """Encodes and decodes one dataclass."""
-
-    def __init__(self, cls: type[T]) -> None:
-        self._cls = cls
-        self._members: list[_FieldForm | _FlatFieldForm] = []
-        self._needed: set[str] = set()
-
-    def learn(self, layout: Layout, codecs: Codecs) -> None:
-        """Determine how the fields are encoded and decoded."""
-        hints = get_type_hints(self._cls)
-        stored = [each for each in fields(self._cls) if each.name not in layout.left_out]  # type: ignore[arg-type]
-        first = {name: place for place, name in enumerate(layout.order)}
-        stored.sort(key=lambda each: first.get(each.name, len(first)))
-        self._members = [
-            _FlatFieldForm(each.name, codecs.of(_without_none(hints[each.name])))
-            if each.name in layout.flat
-            else _member(each, codecs.form(hints[each.name]), layout)
-            for each in stored
-        ]
-        for each, member in zip(stored, self._members, strict=True):
-            if each.default is MISSING and each.default_factory is MISSING:
-                self._needed |= member.codec._needed if isinstance(member, _FlatFieldForm) else {member.key}
-
-    @property
-    def keys(self) -> dict[str, bool]:
-        """Return every key, and whether it is always written."""
-        keys: dict[str, bool] = {}
-        for member in self._members:
-            if isinstance(member, _FlatFieldForm):
-                keys |= member.codec.keys
-            else:
-                keys[member.key] = member.unwritten is MISSING
-        return keys
-
-    def key(self, name: str) -> str:
-        """Return the key of a field."""
-        return next(m.key for m in self._members if isinstance(m, _FieldForm) and m.name == name)
-
-    def write(self, value: T) -> Json:
-        """Encode the value in JSON types."""
-        data: Json = {}
-        for member in self._members:
-            content = getattr(value, member.name)
-            if isinstance(member, _FlatFieldForm):
-                if content is not None:
-                    data.update(member.codec.write(content))
-            elif member.unwritten is MISSING or content != member.unwritten:
-                data[member.key] = content if member.write is None else member.write(content)
-        return data
-
-    def read(self, data: Mapping[str, Any]) -> T:
-        """Decode a value."""
-        values = {}
-        for member in self._members:
-            if isinstance(member, _FlatFieldForm):
-                if member.codec.is_in(data):
-                    values[member.name] = member.codec.read(data)
-            elif member.key in data:
-                content = data[member.key]
-                values[member.name] = content if member.read is None else member.read(content)
-        return self._cls(**values)
-
-    def is_in(self, data: Mapping[str, Any]) -> bool:
-        """True if the data contains such a value, that is, each key without a default."""
-        return all(key in data for key in self._needed)
+def with_conversations(
+    scenario: ScenarioResult, conversations: Iterable[ConversationResult]
+) -> ScenarioResult:
+    """Return a stored scenario with its conversations, and with what depends on them."""
+    graded = not scenario.severity_unknown
+    whole = with_severe_failures(tuple(conversations), scenario.errors, graded=graded)
+    result = replace(scenario, conversations=whole, totals=totals_of(whole))
+    # Files of older versions have no figures.
+    has_figures = scenario.pass_rate is not None or scenario.intervals
+    return result if has_figures else with_figures(result, whole)
 
 
-def _member(each: Field[Any], form: _Form, layout: Layout) -> _FieldForm:
-    digits = layout.digits.get(each.name, _MILLISECONDS_DIGITS if each.name.endswith("_ms") else None)
-    write = form.write if digits is None else partial(_rounded, digits)
-    older = layout.older.get(each.name)
-    read = form.read
-    if older:
-        read = partial(_read_older, older, form.read)
-    default = each.default_factory() if each.default_factory is not MISSING else each.default
-    return _FieldForm(
-        name=each.name,
-        key=layout.names.get(each.name, _camel_case(each.name)),
-        write=write,
-        read=read,
-        unwritten=default if each.name in layout.only_if_set else MISSING,
+def mark_vacuous(conversation: Json) -> Json:
+    """Mark each trajectory of a stored conversation that matched only because no call was visible."""
+    for trajectory in (conversation["trajectory"], *conversation["perTurnTrajectory"]):
+        _mark_vacuous(trajectory or {})
+    return conversation
+
+
+def _mark_vacuous(trajectory: Json) -> None:
+    if trajectory.get("withoutCalls"):
+        trajectory["vacuous"] = True
+    for part in trajectory.get("parts", ()):
+        _mark_vacuous(part)
+
+
+def _conversation_keys(result: ConversationResult) -> Json:
+    metrics = dict(result.metrics)
+    evaluation = StoredEvaluation(
+        turn_evaluations=result.turns,
+        goal_completion=metrics.pop(GOAL, None),
+        conversation_metrics=metrics,
+    )
+    counted = {id(each.result) for each in threshold_counted_trajectories(result)}
+    return {
+        "passed": conversation_passed(result),
+        "evaluation": CODECS.write(evaluation),
+        "trajectory": _trajectory_json(result.trajectory, counted) if result.trajectory else None,
+        "perTurnTrajectory": [
+            {"turnIndex": turn.turn_index, **_trajectory_json(turn.trajectory, counted)}
+            for turn in result.turns
+            if turn.trajectory
+        ],
+        "labelledFailures": [_failure_json(failure) for failure in result.failures],
+    }
+
+
+def _trajectory_json(result: TrajectoryResult, counted: Collection[int]) -> Json:
+    """Encode a trajectory. Those with an id in `counted` are no reasons, because a threshold counts them."""
+    data = CODECS.write(result)
+    if id(result) in counted:
+        data["counted"] = True
+    if result.parts and counted:
+        data["parts"] = [_trajectory_json(part, counted) for part in result.parts]
+    return data
+
+
+def _failure_json(failure: LabelledFailure) -> Json:
+    data = CODECS.write(failure)
+    del data["conversationId"]  # that of the enclosing conversation
+    return data
+
+
+def _with_evaluation(result: ConversationResult, data: Mapping[str, Any]) -> ConversationResult:
+    evaluation, id = CODECS.read(StoredEvaluation, data["evaluation"]), result.conversation.conversation_id
+    goal = evaluation.goal_completion
+    trajectories = {
+        each["turnIndex"]: CODECS.read(TrajectoryResult, each) for each in data["perTurnTrajectory"]
+    }
+    turns = evaluation.turn_evaluations
+    if trajectories:
+        turns = tuple(replace(turn, trajectory=trajectories.get(turn.turn_index)) for turn in turns)
+    return replace(
+        result,
+        turns=turns,
+        metrics={**({GOAL: goal} if goal else {}), **evaluation.conversation_metrics},
+        trajectory=CODECS.read(TrajectoryResult, data["trajectory"]) if data["trajectory"] else None,
+        failures=tuple(
+            CODECS.read(LabelledFailure, {**each, "conversationId": id}) for each in data["labelledFailures"]
+        ),
     )
 
 
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
+def _failure_keys(conversation: Conversation) -> Json:
+    failure = conversation.failure
+    return {
+        "error": failure.message if failure else None,
+        "errorSource": str(failure.blame) if failure else None,
+    }
 
 
-def _without_none(hint: Any) -> Any:
-    """Return the type of an optional value."""
-    return next((each for each in get_args(hint) if each is not NoneType), hint)
+def _with_failure(conversation: Conversation, data: Mapping[str, Any]) -> Conversation:
+    error, source = data["error"], data["errorSource"]
+    failure = None if error is None or source is None else Failure(Blame(source), error)
+    return replace(conversation, failure=failure, invalid=data.get("invalid"))
 
 
-def _codec_for(codecs: list[Codec[Any]], data: Mapping[str, Any]) -> Codec[Any]:
-    return next(codec for codec in codecs if codec.is_in(data))
+def _scenario_keys(result: ScenarioResult) -> Json:
+    keys: Json = {"passed": result.verdict.passed, "failures": _messages(result.verdict.reasons)}
+    if not result.causes and (causes := scenario_causes(result)):
+        keys["causes"] = [CODECS.write(cause) for cause in causes]
+    if result.pass_hat_k:
+        keys["passHatK"] = {str(k): value for k, value in result.pass_hat_k.items()}
+    if result.pass_rate:
+        keys["flaky"] = result.flaky
+    if result.repeat:
+        keys["decidedAfter"] = result.decided_after
+    return keys | case_json(result)
 
 
-def _form_of(codec: Codec[Any]) -> _Form:
-    return _Form(codec.write, codec.read)
+def _messages(reasons: Sequence[Reason]) -> list[str]:
+    """Return the messages of the failing reasons, followed by the others."""
+    failing_first = sorted(reasons, key=lambda reason: reason.status is not Status.FAILED)
+    return [reason.message for reason in failing_first]
 
 
-def _enum(cls: type[Enum]) -> _Form:
-    """Encode members by value, or ordered numbers by their names in lower case."""
-    if issubclass(cls, IntEnum):
-        return _Form(lambda member: member.name.lower(), lambda name: cls[name.upper()])
-    return _Form(lambda member: member.value, cls)
+def _with_scenario_keys(result: ScenarioResult, data: Mapping[str, Any]) -> ScenarioResult:
+    scenario = replace(
+        result,
+        pass_hat_k={int(k): read_number(value) for k, value in data.get("passHatK", {}).items()},
+        flaky=bool(data.get("flaky")),
+        decided_after=data.get("decidedAfter"),
+        metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=result.case is not None),
+    )
+    conversations = (CODECS.read(ConversationResult, each) for each in data.get("conversations", ()))
+    return with_conversations(scenario, conversations)
 
 
-def _unless_none(convert: Convert) -> Convert:
-    return None if convert is None else lambda value: None if value is None else convert(value)
+def _trajectory_keys(result: TrajectoryResult) -> Json:
+    return {"reason": result.reason, **({"matched": None} if result.error else {})}
 
 
-def _list(convert: Convert, values: Any) -> list[Any]:
-    return list(values) if convert is None else [convert(value) for value in values]
-
-
-def _tuple(convert: Convert, values: Any) -> tuple[Any, ...]:
-    return tuple(values) if convert is None else tuple([convert(value) for value in values])
-
-
-def _dict(convert: Convert, values: Mapping[str, Any]) -> Json:
-    return dict(values) if convert is None else {key: convert(value) for key, value in values.items()}
-
-
-def _rounded(digits: int, value: float | None) -> float | None:
-    return None if value is None else round(value, digits)
-
-
-def _written_number(value: float) -> float | str:
-    """Return the number, or its name if JSON has no form for it."""
-    return value if math.isfinite(value) else json.dumps(value)
-
-
-def _read_number(value: Any) -> Any:
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-def _read_older(older: Callable[[Any], Any], read: Convert, data: Any) -> Any:
-    data = older(data)
-    return data if read is None else read(data)
+def _with_summary(result: TrajectoryResult, _: Mapping[str, Any]) -> TrajectoryResult:
+    return replace(result, matched=bool(result.matched), summary=result.summary_in(result.summary))
 
 
 def _agents(data: Any) -> Any:
@@ -348,13 +228,15 @@ def _verdict_warnings(data: Any) -> Any:
     return [each for each in data if not isinstance(each, str)]
 
 
-_ALIGNMENT = ("alignment", "alignment_more")
-_SEVERAL = ("broken", "counted", "name", "score", "parts")
 _SIDES = ("mode", "expected", "forbidden", "actual")
-_ALL_BUT_THE_MESSAGE = (
-    *("conversation_id", "turn_index", "metric", "expected", "actual"),
-    *("group", "check", "trajectory", "criterion"),
-)
+_IN_REASONS: Mapping[type, Layout] = {
+    TrajectoryResult: Layout(
+        left_out=("alignment", "alignment_more", "score", "parts"),
+        only_if_set=(*_SIDES, "broken", "without_calls", "name"),
+    ),
+    CheckResult: Layout(only_if_set=("reply", "error", "turn_index")),
+}
+"""Trajectories are stored with their conversation, so a copy in a reason has no alignment."""
 
 CODECS = Codecs(
     {
@@ -369,92 +251,111 @@ CODECS = Codecs(
         ),
         Turn: Layout(
             order=(
-                "turn_index",
-                "user_message",
-                "agent_message",
-                "tool_calls",
-                "latency_ms",
-                "retries",
-                "requests",
+                *("turn_index", "user_message", "agent_message", "tool_calls"),
+                *("latency_ms", "retries", "requests"),
             ),
             only_if_set=(
-                "author",
-                "state_after",
-                "state_error",
-                "model_calls",
-                "first_token_ms",
-                "tells_calls",
-                "calls_hidden",
-                "call_refused",
-                "started_at",
-                "user_ms",
-                "tools_ms",
-                "asked_calls",
-                "redacted",
+                *("author", "state_after", "state_error", "model_calls", "first_token_ms"),
+                *("tells_calls", "calls_hidden", "call_refused", "started_at", "user_ms", "tools_ms"),
+                *("asked_calls", "redacted"),
             ),
         ),
         UnfinishedTurn: Layout(
             only_if_set=("server_output", "started_at", "user_ms", "tools_ms", "agent_ms", "redacted")
         ),
         ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
+        TimeSpent: Layout(derived=lambda time: {"ownMs": round(time.own_ms, 3)}),
+        Conversation: Layout(
+            left_out=("failure", "time", "session_id", "invalid", "live_state"),
+            required=("unfinished",),
+            only_if_set=("shortened", "initial_state", "mock_state", "inexact_state", "user_calls"),
+            names={"ending": "endedBy", "unfinished": "unfinishedTurn", "user_calls": "userToolCalls"},
+            older={"ending": end_reason_of_older_file},
+            derived=_failure_keys,
+            completed=_with_failure,
+        ),
+        ConversationResult: Layout(
+            flat=("conversation",),
+            left_out=("turns", "metrics", "trajectory", "failures"),
+            only_if_set=("criteria", "invalid", "checks", "severe_failures", "severity_unknown"),
+            derived=_conversation_keys,
+            completed=_with_evaluation,
+        ),
+        TurnEvaluation: Layout(
+            left_out=("trajectory", "reference"), required=("metrics", "checks"), only_if_set=("judged_ms",)
+        ),
+        LabelledFailure: Layout(only_if_set=("severity",)),
+        TrajectoryResult: Layout(
+            order=("matched", "missing_calls", "extra_calls", "ordering_issues", "forbidden_calls"),
+            required=("missing_calls", "extra_calls", "ordering_issues", "forbidden_calls"),
+            only_if_set=(
+                *(*_SIDES, "broken", "without_calls"),
+                *("alignment", "alignment_more", "name", "score", "parts"),
+            ),
+            names={"summary": "reason"},
+            derived=_trajectory_keys,
+            completed=_with_summary,
+        ),
+        TrajectoryScore: Layout(derived=lambda score: {"f1": score.f1}),
+        AlignedRow: Layout(only_if_set=("difference",)),
+        CheckResult: Layout(
+            only_if_set=("reply", "turn_index"),
+            names={"summary": "reason"},
+            derived=lambda check: {"reason": check.reason},
+            completed=lambda check, _: replace(check, summary=check.summary_in(check.summary)),
+        ),
+        CriterionResult: Layout(only_if_set=("samples",)),
         Score: Layout(
             left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence", "severity")
         ),
-        CriterionResult: Layout(only_if_set=("samples",)),
-        ErrorGroup: Layout(only_if_set=("fails",)),
-        StoredFailure: Layout(only_if_set=("severity",)),
         Unscored: Layout(only_if_set=("own_code",)),
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
-        StoredTime: Layout(flat=("spent",)),
-        StoredTrajectoryScore: Layout(flat=("score",)),
-        StoredTrajectory: Layout(only_if_set=(*_SIDES, "without_calls", "vacuous", *_ALIGNMENT, *_SEVERAL)),
-        AlignedRow: Layout(only_if_set=("difference",)),
-        TurnScores: Layout(only_if_set=("judged_ms",)),
-        StoredCheck: Layout(only_if_set=("reply", "turn_index")),
-        TurnTrajectory: Layout(flat=("trajectory",)),
-        StoredConversation: Layout(
-            only_if_set=(
-                *("shortened", "initial_state", "criteria", "invalid"),
-                *("checks", "mock_state", "inexact_state", "user_calls"),
-                *("severe_failures", "severity_unknown"),
+        ScenarioResult: Layout(
+            order=("agent", "name", "file", "line", "tags", "goal", "profile", "duration_ms", "planned"),
+            left_out=(
+                *("conversations", "metric_verdicts", "totals"),
+                *("pass_hat_k", "flaky", "decided_after"),
             ),
-            names={"user_calls": "userToolCalls"},
-            flat=("adk",),
-            older={"ended_by": end_reason_of_older_file},
-        ),
-        AdkCase: Layout(flat=("case",)),
-        StoredScenario: Layout(
-            flat=("repeated", "adk"),
-            only_if_set=(
-                *("goal", "profile", "information", "causes", "reasons", "intervals"),
-                *("pass_rate", "pass_hat_k", "flaky", "severity_unknown", "verdict_warnings"),
+            required=(
+                *("tags", "duration_ms", "averages", "thresholds", "skipped_metrics"),
+                *("errors", "usage"),
             ),
+            flat=("verdict", "case"),
+            only_if_set=(
+                *("goal", "profile", "information", "causes", "intervals", "pass_rate"),
+                *("severity_unknown", "verdict_warnings", "repeat"),
+            ),
+            names={"planned": "plannedConversations"},
+            derived=_scenario_keys,
+            completed=_with_scenario_keys,
         ),
-        Counts: Layout(only_if_set=("pass_rate",)),
-        Reason: Layout(only_if_set=_ALL_BUT_THE_MESSAGE),
-        TrajectoryResult: Layout(
-            left_out=(*_ALIGNMENT, "score", "parts"), only_if_set=(*_SIDES, "broken", "without_calls", "name")
+        Verdict: Layout(only_if_set=("reasons",)),
+        Reason: Layout(
+            only_if_set=(
+                *("conversation_id", "turn_index", "metric", "expected", "actual"),
+                *("group", "check", "trajectory", "criterion"),
+            ),
+            within=_IN_REASONS,
         ),
-        CheckResult: Layout(only_if_set=("reply", "error", "turn_index")),
-        StoredEntry: Layout(flat=("scenario",)),
-        ScenarioLine: Layout(only_if_set=("amended",)),
-        StoredAgent: Layout(only_if_set=("no_call_seen",)),
-        StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
-        RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
-        Summary: Layout(
-            flat=("counts",),
-            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
-            older={"warnings": _verdict_warnings},
-        ),
+        ErrorGroup: Layout(only_if_set=("fails",)),
         VerdictWarning: Layout(only_if_set=("agent", "file", "line", "tools")),
         ScenarioCause: Layout(only_if_set=("conversation_id", "turn_index")),
         CauseExample: Layout(only_if_set=("agent",)),
         CausePlace: Layout(only_if_set=("conversation_id", "turn_index")),
         RootCause: Layout(only_if_set=("labels",)),
         RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard", "joining")),
-        StoredRun: Layout(flat=("head",)),
-        StoredComparison: Layout(flat=("head",)),
+        Summary: Layout(
+            flat=("counts",),
+            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
+            older={"warnings": _verdict_warnings},
+        ),
+        Counts: Layout(only_if_set=("pass_rate",)),
+        RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
+        SlowTurn: Layout(only_if_set=("first_token_ms",)),
+        StoredSlowTurn: Layout(flat=("turn",)),
+        StoredAgent: Layout(only_if_set=("no_call_seen",)),
+        ScenarioLine: Layout(only_if_set=("amended",)),
     }
 )
 """The codecs of all values. Costs are rounded, because their sum depends on the order of the answers."""
@@ -468,9 +369,8 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 }
 """Fields of `transcript` and `results` that have their default after reading.
 
-Time and the reason for invalidity are stored once, with the result of the conversation. Rubrics and
-references are in the ADK part of a case. The state object of the mocks exists only until it has been judged.
-A failure's message names the bypassed mocks. Agent addresses are in the record of a run
-(`store.runs.record`). A trajectory is stored with its conversation (`StoredTrajectory`), so the copy in a
-reason has no alignment.
+Time is stored once, with the result of the conversation; so is the reason for invalidity, which reading
+copies. Rubrics and references are in the ADK part of a case. The state object of the mocks exists only until
+it has been judged. A failure's message names the bypassed mocks. Agent addresses are in the record of a run
+(`store.runs.folder`).
 """

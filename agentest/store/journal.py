@@ -24,12 +24,11 @@ from agentest.domain.events import (
     ScenarioFinished,
 )
 from agentest.domain.results import ScenarioResult
-from agentest.store.codec import CODECS
-from agentest.store.conversations import conversation_json
-from agentest.store.run_results import mode_of, stored_agents, stored_head, stored_scenario
+from agentest.store.codec import CODECS, conversation_json
+from agentest.store.run_results import mode_of, stored_agents, stored_head
 from agentest.store.shapes import (
+    CONVERSATION,
     SCHEMA_VERSION,
-    ConversationLine,
     EndLine,
     PlannedConversations,
     RunLine,
@@ -246,9 +245,10 @@ class BoundedLog:
         return position if found < 0 else position + found + 1
 
 
-_BODY = None
-"""Stands for a conversation that is JSON text already."""
-_AFTER_HEAD = b"null}"
+def conversation_line_start(scenario: str, agent: str, number: int) -> bytes:
+    """Return the bytes that precede the conversation in its line."""
+    place = {"scenario": scenario, "agent": agent, "number": number}
+    return encoded({"type": CONVERSATION, **place, "conversation": None}).removesuffix(b"null}")
 
 
 class Journal:
@@ -290,9 +290,9 @@ class Journal:
             case ConversationFinished():
                 self._keep(event)
             case ScenarioFinished():
-                self._write(ScenarioLine(scenario=CODECS.write(stored_scenario(event.result))))
+                self._write(ScenarioLine(scenario=CODECS.write(event.result)))
             case ScenarioAmended():
-                self._write(ScenarioLine(scenario=CODECS.write(stored_scenario(event.result)), amended=True))
+                self._write(ScenarioLine(scenario=CODECS.write(event.result), amended=True))
             case RunFinished():
                 self._write(EndLine(run=CODECS.write(stored_head(event.result))))
         if self._file.used:
@@ -357,10 +357,7 @@ class Journal:
         body = event.result
         if not isinstance(body, bytes):
             body = encoded(conversation_json(body, event.case, event.thresholds))
-        line = ConversationLine(
-            scenario=event.name, agent=event.agent, number=event.number, conversation=_BODY
-        )
-        head = encoded(CODECS.write(line)).removesuffix(_AFTER_HEAD)
+        head = conversation_line_start(event.name, event.agent, event.number)
         start = self._file.add(head + body + b"}\n")
         if start is not None:
             places = self._places.setdefault((event.name, event.agent), array("q"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -19,26 +20,11 @@ from agentest.domain.events import (
     ScenarioStarted,
 )
 from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
-from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.store.codec import CODECS
-from agentest.store.conversations import conversation_of, with_vacuous
-from agentest.store.run_results import by_name, entries, run_of, stored_scenario, summary
-from agentest.store.runs.folder import read_record
-from agentest.store.shapes import (
-    ComparedScenario,
-    ConversationLine,
-    EndLine,
-    Mode,
-    RunHead,
-    RunLine,
-    ScenarioLine,
-    StoredComparison,
-    StoredConversation,
-    StoredEntry,
-    StoredRun,
-    StoredScenario,
-)
+from agentest.store.run_results import by_name, run_of, stored_head
+from agentest.store.runs.folder import JOURNAL, read_record
+from agentest.store.shapes import ConversationLine, EndLine, Mode, RunHead, RunLine, ScenarioLine
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.json_text import Json
@@ -47,24 +33,23 @@ from agentest.version import __version__
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-AnyRun = StoredRun | StoredComparison
-
-JOURNAL = "journal.jsonl"
-"""The name of a run's journal, which exists for any choice of reporters."""
 _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
-_MODE = CODECS.key(RunHead, "mode")
 
 
-def read_results(path: Path) -> AnyRun:
+def read_results(path: Path) -> RunResult:
     """Read the run in a results.json or a journal.
 
     Raises UsageError with the position at which the file is not in Agentest's format.
     """
+    return read_checked(path)[1]
+
+
+def read_checked(path: Path) -> tuple[Json, RunResult]:
+    """Read a results.json, or a journal in its format, and the run in it. Raises UsageError."""
     try:
         content = read_user_bytes(path, most=None)
-        if is_journal(content):
-            return completed(_checked_run(journal_document(content), path))
-        return _checked_run(json.loads(content.decode()), path)
+        document = journal_document(content) if is_journal(content) else json.loads(content.decode())
+        return document, _checked_run(document, path)
     except OSError as error:
         raise unreadable(path, error) from None
     except OtherVersionError as error:
@@ -84,95 +69,37 @@ def unreadable(path: Path, error: OSError) -> UsageError:
     )
 
 
-def stored_run(document: Mapping[str, Any]) -> AnyRun:
-    """Decode a document that is valid according to the schema."""
-    comparison = document[_MODE] == Mode.COMPARISON
-    return CODECS.read(StoredComparison, document) if comparison else CODECS.read(StoredRun, document)
-
-
-def conversations_of(run: AnyRun) -> dict[tuple[str, str], tuple[Conversation, ...]]:
+def conversations_of(run: RunResult) -> dict[tuple[str, str], tuple[Conversation, ...]]:
     """Return the conversations of a run by scenario and agent, to judge them again or to export them."""
     return {
-        (entry.scenario.name, entry.scenario.agent): tuple(map(usable, entry.conversations))
-        for entry in entries(run)
-        if entry.conversations
+        (each.name, each.agent): tuple(usable(held.conversation) for held in each.conversations)
+        for each in run.scenarios
+        if each.conversations
     }
 
 
-def usable(stored: StoredConversation) -> Conversation:
-    """Return a stored conversation. If texts were cut, it has failed, because it cannot be judged again.
-
-    An invalid conversation stays invalid, because its simulated user has been judged.
-    """
-    conversation = replace(conversation_of(stored), invalid=stored.invalid)
+def usable(conversation: Conversation) -> Conversation:
+    """Return a stored conversation. If texts were cut, it has failed, because it cannot be judged again."""
     if not conversation.shortened or conversation.failure:
         return conversation
     return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, _SHORTENED))
 
 
-def planned_of(run: AnyRun) -> dict[tuple[str, str], int]:
-    """Return the planned numbers of conversations by scenario and agent, if the file has them."""
-    return {
-        (entry.scenario.name, entry.scenario.agent): entry.scenario.planned_conversations
-        for entry in entries(run)
-        if entry.scenario.planned_conversations
-    }
+def _checked_run(document: Any, path: Path) -> RunResult:
+    """Validate and decode the document. Raises UsageError if it violates the schema.
 
-
-def completed(run: AnyRun) -> AnyRun:
-    """Complete a run from a journal with facts that its lines could not contain.
-
-    These are the summary of a killed run, whose unknown duration is 0, and the trajectories that matched only
-    because no call of their agent was visible.
-    """
-    silent = {name for name, agent in run.head.agents.items() if agent.no_call_seen}
-    if silent:
-        run = _with_vacuous(run, silent)
-    if run.head.stopped != KILLED:
-        return run
-    result = run_of(run)
-    return replace(run, head=replace(run.head, summary=summary(result), root_causes=root_causes(result)))
-
-
-def _with_vacuous(run: AnyRun, silent: set[str]) -> AnyRun:
-    if isinstance(run, StoredRun):
-        return replace(run, scenarios=_marked(run.scenarios, silent))
-    compared = (replace(scenario, agents=_marked(scenario.agents, silent)) for scenario in run.scenarios)
-    return replace(run, scenarios=tuple[ComparedScenario, ...](compared))
-
-
-def _marked(scenarios: tuple[StoredEntry, ...], silent: set[str]) -> tuple[StoredEntry, ...]:
-    return tuple(
-        replace(entry, conversations=tuple(map(with_vacuous, entry.conversations)))
-        if entry.scenario.agent in silent
-        else entry
-        for entry in scenarios
-    )
-
-
-def _checked_run(document: Any, path: Path) -> AnyRun:
-    """Validate and decode the document. Raises UsageError if it violates the schema."""
-    trusted = _trusted_run(document, path)
-    return trusted if trusted is not None else _validated_run(document, path)
-
-
-def _trusted_run(document: Any, path: Path) -> AnyRun | None:
-    """Decode the run without validation if this version has written the file into a stored run's folder.
-
-    Nothing else writes there, and validation takes ten times as long as the rest. None if the file does not
-    match its location.
+    A file that this version has written into a stored run's folder is not validated, because nothing else
+    writes there and validation takes ten times as long as the rest, unless its content does not fit there.
     """
     record = read_record(path.parent)
-    if record is None or record.version != __version__:
-        return None
-    try:
-        return stored_run(document)
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return None
+    if record is not None and record.version == __version__:
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
+            return run_of(document)
+    _validate(document, path)
+    return run_of(document)
 
 
-def _validated_run(document: Any, path: Path) -> AnyRun:
-    """Decode the run after validation. Raises UsageError."""
+def _validate(document: Any, path: Path) -> None:
     from jsonschema.validators import (
         validator_for,  # takes a tenth of a second: only commands that read files pay
     )
@@ -182,7 +109,6 @@ def _validated_run(document: Any, path: Path) -> AnyRun:
     if problem:
         problem = _cause(problem)
         raise _not_ours(path, f"{problem.json_path}: {problem.message[:200]}")
-    return stored_run(document)
 
 
 def _not_ours(path: Path, problem: str) -> UsageError:
@@ -192,7 +118,7 @@ def _not_ours(path: Path, problem: str) -> UsageError:
 def _cause(problem: ValidationError) -> ValidationError:
     """Return the error within the form that the document's mode selects, or the problem itself."""
     alternatives = problem.context or ()
-    other = {each.schema_path[0] for each in alternatives if list(each.path) == [_MODE]}
+    other = {each.schema_path[0] for each in alternatives if list(each.path) == ["mode"]}
     return next((each for each in alternatives if each.schema_path[0] not in other), problem)
 
 
@@ -204,12 +130,6 @@ _LINES: Mapping[Any, type] = {
     "scenario": ScenarioLine,
     "end": EndLine,
 }
-_TYPE = CODECS.key(RunLine, "type")
-_NAME = CODECS.key(StoredScenario, "name")
-_AGENT = CODECS.key(StoredScenario, "agent")
-_CONVERSATIONS = CODECS.key(StoredEntry, "conversations")
-_SCENARIOS = CODECS.key(StoredRun, "scenarios")
-
 _Place = tuple[str, str]
 """Names of a scenario and its agent."""
 
@@ -228,7 +148,7 @@ def is_journal(content: bytes) -> bool:
         first = json.loads(content.partition(b"\n")[0])
     except (ValueError, RecursionError):
         return False
-    return isinstance(first, dict) and _LINES.get(first.get(_TYPE)) is RunLine
+    return isinstance(first, dict) and _LINES.get(first.get("type")) is RunLine
 
 
 @dataclass(slots=True)
@@ -277,7 +197,7 @@ class _Contents:
 
 def read_line(data: Any) -> object:
     """Decode one line of a journal. Raises JournalError."""
-    cls = _LINES.get(data.get(_TYPE)) if isinstance(data, dict) else None
+    cls = _LINES.get(data.get("type")) if isinstance(data, dict) else None
     if cls is None:
         raise JournalError("is no line of a journal")
     try:
@@ -288,7 +208,7 @@ def read_line(data: Any) -> object:
 
 
 def _place(scenario: Json) -> tuple[Any, Any]:
-    return scenario.get(_NAME), scenario.get(_AGENT)
+    return scenario.get("name"), scenario.get("agent")
 
 
 def _is_place(names: tuple[Any, Any]) -> bool:
@@ -298,7 +218,7 @@ def _is_place(names: tuple[Any, Any]) -> bool:
 def journal_document(content: bytes) -> Json:
     """Convert a journal to the format of results.json. Raises JournalError.
 
-    Without an end line the summary is empty; `completed` fills it from the validated contents.
+    Without an end line the summary is empty.
     """
     contents = _Contents()
     for number, line in enumerate(_whole_lines(content), start=1):
@@ -310,12 +230,10 @@ def journal_document(content: bytes) -> Json:
             raise JournalError(f"line {number}: {error}") from None
     if contents.run is None:
         raise JournalError("line 1: is not whole")
-    head = contents.end
-    if head is None:
-        head = CODECS.write(_killed_head(contents.run))
+    head = CODECS.write(_killed_head(contents.run)) if contents.end is None else contents.end
     entries = list(_entries(contents))
     comparison = contents.run.mode is Mode.COMPARISON
-    return {**head, _SCENARIOS: _compared(entries) if comparison else entries}
+    return {**head, "scenarios": _compared(entries) if comparison else entries}
 
 
 def _whole_lines(content: bytes) -> list[bytes]:
@@ -325,33 +243,24 @@ def _whole_lines(content: bytes) -> list[bytes]:
 
 def _killed_head(run: RunLine) -> RunHead:
     """Return the head of a killed run, with an empty summary."""
-    comparison = run.mode is Mode.COMPARISON
     nothing = RunResult(
         scenarios=(),
         agents=(),
-        comparison=comparison,
+        comparison=run.mode is Mode.COMPARISON,
         started_at=run.started_at,
         duration_ms=0.0,
         version=run.version,
-    )
-    return RunHead(
-        schema_version=run.schema_version,
-        mode=run.mode,
-        version=run.version,
-        started_at=run.started_at,
+        models=run.models,
         interrupted=True,
         stopped=KILLED,
-        models=run.models,
-        agents=run.agents,
-        summary=summary(nothing),
     )
+    return replace(stored_head(nothing), schema_version=run.schema_version, agents=run.agents)
 
 
 def _compared(entries: list[Json]) -> list[Json]:
     """Group the entries by scenario."""
-    name, agents = (CODECS.key(ComparedScenario, field) for field in ("name", "agents"))
-    groups = by_name(entries, lambda entry: str(entry[_NAME]))
-    return [{name: scenario, agents: group} for scenario, group in groups.items()]
+    groups = by_name(entries, lambda entry: str(entry["name"]))
+    return [{"name": name, "agents": group} for name, group in groups.items()]
 
 
 def _entries(contents: _Contents) -> Iterator[Json]:
@@ -360,10 +269,10 @@ def _entries(contents: _Contents) -> Iterator[Json]:
     if contents.end is None:
         left = {place: {} for place in contents.planned} | left
     for scenario in contents.scenarios:
-        yield {**scenario, _CONVERSATIONS: _in_order(left.pop(_place(scenario), {}))}
+        yield {**scenario, "conversations": _in_order(left.pop(_place(scenario), {}))}
     for place, conversations in left.items():
         result = unfinished(place, len(conversations), contents.planned.get(place, 0))
-        yield {**CODECS.write(stored_scenario(result)), _CONVERSATIONS: _in_order(conversations)}
+        yield {**CODECS.write(result), "conversations": _in_order(conversations)}
 
 
 def _in_order(conversations: Mapping[int, Json]) -> list[Json]:

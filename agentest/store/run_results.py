@@ -1,35 +1,25 @@
-"""Convert runs and scenarios to the stored form and back."""
+"""Convert runs to the format of results.json and back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from agentest.domain.confidence import run_pass_rate, totals_of, with_figures
-from agentest.domain.results import ErrorGroup, ModelUsage, Reason, RunResult, ScenarioResult, Status, Verdict
-from agentest.domain.root_causes import joins_of, root_causes, scenario_causes
+from agentest.domain.confidence import run_pass_rate
+from agentest.domain.results import ErrorGroup, ModelUsage, RunResult, ScenarioResult, Status
+from agentest.domain.root_causes import joins_of, root_causes
 from agentest.domain.tool_visibility import Sight
-from agentest.domain.verdict import metric_verdicts, run_status, with_severe_failures
-from agentest.store.adk_results import case_json
-from agentest.store.codec import CODECS
-from agentest.store.conversations import conversation_json, result_of, stored_time, with_vacuous
+from agentest.domain.verdict import run_status
+from agentest.store.codec import CODECS, conversation_json, mark_vacuous
 from agentest.store.shapes import (
     SCHEMA_VERSION,
-    AdkCase,
-    ComparedScenario,
     Counts,
     Mode,
-    Repeated,
     RunHead,
     RunUsage,
     StoredAgent,
-    StoredComparison,
-    StoredConversation,
-    StoredEntry,
-    StoredRun,
-    StoredScenario,
     StoredSlowTurn,
     Summary,
 )
@@ -38,11 +28,12 @@ from agentest.support.json_text import Json, encoded, well_formed
 _SHOWN_SLOWEST = 5
 
 
-def entries(run: StoredRun | StoredComparison) -> tuple[StoredEntry, ...]:
-    """Return each scenario with each agent."""
-    if isinstance(run, StoredRun):
-        return run.scenarios
-    return tuple(entry for compared in run.scenarios for entry in compared.agents)
+def entries(document: Mapping[str, Any]) -> list[Json]:
+    """Return each scenario with each agent, as in results.json."""
+    scenarios: list[Json] = document["scenarios"]
+    if document["mode"] == Mode.SINGLE:
+        return scenarios
+    return [entry for compared in scenarios for entry in compared["agents"]]
 
 
 def mode_of(comparison: bool) -> Mode:
@@ -68,11 +59,11 @@ def stored_head(result: RunResult) -> RunHead:
     )
 
 
-def run_of(run: StoredRun | StoredComparison) -> RunResult:
-    """Return a stored run with its scenarios."""
-    head = run.head
+def run_of(document: Mapping[str, Any]) -> RunResult:
+    """Decode a results.json that is valid according to the schema."""
+    head = CODECS.read(RunHead, document)
     return RunResult(
-        scenarios=tuple(map(scenario_of, entries(run))),
+        scenarios=tuple(CODECS.read(ScenarioResult, entry) for entry in entries(document)),
         agents=tuple(head.agents),
         comparison=head.mode is Mode.COMPARISON,
         started_at=head.started_at,
@@ -112,7 +103,7 @@ def summary(result: RunResult) -> Summary:
         counts=_counts(result),
         duration_ms=result.duration_ms,
         usage=_usage(result.usage, result.usage_by_role),
-        time=stored_time(result.time),
+        time=result.time,
         slowest_turns=_slowest(result),
         warnings=result.verdict_warnings,
         unclaimed_calls=result.unclaimed,
@@ -149,102 +140,9 @@ def _usage(usage: ModelUsage, by_role: Mapping[str, ModelUsage]) -> RunUsage:
 
 def _slowest(result: RunResult) -> tuple[StoredSlowTurn, ...]:
     return tuple(
-        StoredSlowTurn(
-            latency_ms=turn.latency_ms,
-            first_token_ms=turn.first_token_ms,
-            scenario=scenario.name,
-            agent=scenario.agent,
-            conversation_id=turn.conversation_id,
-            turn_index=turn.turn_index,
-        )
+        StoredSlowTurn(turn=turn, scenario=scenario.name, agent=scenario.agent)
         for scenario, turn in result.slowest_turns(_SHOWN_SLOWEST)
     )
-
-
-def stored_scenario(result: ScenarioResult) -> StoredScenario:
-    """Return the stored form of a scenario, without its conversations."""
-    return StoredScenario(
-        agent=result.agent,
-        name=result.name,
-        file=result.file,
-        line=result.line,
-        tags=result.tags,
-        goal=result.goal,
-        profile=result.profile,
-        status=result.verdict.status,
-        passed=result.verdict.passed,
-        duration_ms=result.duration_ms,
-        planned_conversations=result.planned,
-        averages=result.averages,
-        thresholds=result.thresholds,
-        skipped_metrics=result.skipped_metrics,
-        information=result.information,
-        errors=result.errors,
-        severity_unknown=result.severity_unknown,
-        causes=scenario_causes(result),
-        failures=_messages(result.verdict.reasons),
-        reasons=result.verdict.reasons,
-        warnings=result.warnings,
-        verdict_warnings=result.verdict_warnings,
-        usage=result.usage,
-        intervals=result.intervals,
-        pass_rate=result.pass_rate,
-        pass_hat_k={str(k): value for k, value in result.pass_hat_k.items()},
-        flaky=result.flaky if result.pass_rate else None,
-        repeated=Repeated(repeat=result.repeat, decided_after=result.decided_after)
-        if result.repeat
-        else None,
-        adk=CODECS.read(AdkCase, case_json(result)) if result.case else None,
-    )
-
-
-def _messages(reasons: Sequence[Reason]) -> tuple[str, ...]:
-    """Return the messages of the failing reasons, followed by the others."""
-    failing_first = sorted(reasons, key=lambda reason: reason.status is not Status.FAILED)
-    return tuple(reason.message for reason in failing_first)
-
-
-def scenario_of(entry: StoredEntry) -> ScenarioResult:
-    """Return a stored scenario with its conversations."""
-    stored = entry.scenario
-    conversations = with_severe_failures(
-        tuple(map(result_of, entry.conversations)), stored.errors, graded=not stored.severity_unknown
-    )
-    result = ScenarioResult(
-        name=stored.name,
-        agent=stored.agent,
-        file=stored.file,
-        line=stored.line,
-        verdict=Verdict(stored.status, stored.reasons),
-        conversations=conversations,
-        averages=stored.averages,
-        thresholds=stored.thresholds,
-        metric_verdicts=metric_verdicts(stored.averages, stored.thresholds, exact=stored.adk is not None),
-        errors=stored.errors,
-        severity_unknown=stored.severity_unknown,
-        causes=stored.causes,
-        skipped_metrics=stored.skipped_metrics,
-        information=stored.information,
-        tags=stored.tags,
-        goal=stored.goal,
-        profile=stored.profile,
-        duration_ms=stored.duration_ms,
-        usage=stored.usage,
-        case=stored.adk.case if stored.adk else None,
-        totals=totals_of(conversations),
-        planned=stored.planned_conversations,
-        warnings=stored.warnings,
-        verdict_warnings=stored.verdict_warnings,
-        intervals=stored.intervals,
-        pass_rate=stored.pass_rate,
-        pass_hat_k={int(k): value for k, value in stored.pass_hat_k.items()},
-        flaky=bool(stored.flaky),
-        repeat=stored.repeated.repeat if stored.repeated else None,
-        decided_after=stored.repeated.decided_after if stored.repeated else None,
-    )
-    # Files of older versions have none.
-    has_figures = stored.pass_rate is not None or stored.intervals
-    return result if has_figures else with_figures(result, conversations)
 
 
 def severe_failures(groups: Iterable[ErrorGroup]) -> frozenset[str]:
@@ -289,8 +187,9 @@ def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]
     Each scenario and each conversation starts on a line of its own.
     """
     conversations = completed_by(result, conversations)
-    head = json.dumps(CODECS.write(_without_scenarios(result)), ensure_ascii=False, indent=2, allow_nan=False)
-    yield well_formed(head).encode().removesuffix(b"]\n}")
+    head = {**CODECS.write(stored_head(result)), "scenarios": []}
+    text = json.dumps(head, ensure_ascii=False, indent=2, allow_nan=False)
+    yield well_formed(text).encode().removesuffix(b"]\n}")
     if result.comparison:
         groups = by_name(result.scenarios, lambda scenario: scenario.name)
         yield from _separated(_compared(name, group, conversations) for name, group in groups.items())
@@ -304,42 +203,35 @@ def completed_by(result: RunResult, conversations: Conversations) -> Conversatio
     silent = silent_agents(result)
 
     def completed(scenario: ScenarioResult) -> Iterable[bytes]:
-        pieces = conversations(scenario)
         severe, unknown = severe_failures(scenario.errors), scenario.severity_unknown
-        if severe or unknown:
-            pieces = (encoded(with_severity(json.loads(each), severe, unknown=unknown)) for each in pieces)
-        return map(_with_vacuous, pieces) if scenario.agent in silent else pieces
+        is_silent = scenario.agent in silent
+        for piece in conversations(scenario):
+            if not (severe or unknown or is_silent):
+                yield piece
+                continue
+            conversation = with_severity(json.loads(piece), severe, unknown=unknown)
+            yield encoded(mark_vacuous(conversation) if is_silent else conversation)
 
     return completed
-
-
-def _with_vacuous(piece: bytes) -> bytes:
-    conversation = CODECS.read(StoredConversation, json.loads(piece))
-    return encoded(CODECS.write(with_vacuous(conversation)))
-
-
-def _without_scenarios(result: RunResult) -> StoredRun | StoredComparison:
-    head = stored_head(result)
-    return StoredComparison(head=head) if result.comparison else StoredRun(head=head)
 
 
 def _compared(
     name: str, scenarios: Sequence[ScenarioResult], conversations: Conversations
 ) -> Iterator[bytes]:
-    yield _open_list(ComparedScenario(name=name))
+    yield _open_list({"name": name}, "agents")
     yield from _separated(_streamed(scenario, conversations) for scenario in scenarios)
     yield b"]}"
 
 
 def _streamed(scenario: ScenarioResult, conversations: Conversations) -> Iterator[bytes]:
-    yield _open_list(StoredEntry(scenario=stored_scenario(scenario)))
+    yield _open_list(CODECS.write(scenario), "conversations")
     yield from _separated((piece,) for piece in conversations(scenario))
     yield b"]}"
 
 
-def _open_list(value: StoredEntry | ComparedScenario) -> bytes:
-    """Return a value up to its last field, an empty list, so that the items can follow."""
-    return encoded(CODECS.write(value)).removesuffix(b"]}")
+def _open_list(data: Json, key: str) -> bytes:
+    """Return an object up to an empty list under the key, so that the items can follow."""
+    return encoded({**data, key: []}).removesuffix(b"]}")
 
 
 def _separated(items: Iterable[Iterable[bytes]]) -> Iterator[bytes]:

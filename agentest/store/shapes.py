@@ -1,8 +1,6 @@
-"""The values of results.json and the journal, as `schemas/results.schema.json` describes them.
+"""Values that exist only in files: parts of results.json, such as its head, and the lines of a journal.
 
-Most are the values of `transcript` and `results` themselves. Values with another stored form have a dataclass
-here; `conversations` and `run_results` convert between the two. `CODECS` encodes and decodes all of them, so
-that no other module spells a key.
+All other stored values are those of `transcript` and `results`. `codec` has the layout of both.
 """
 
 from __future__ import annotations
@@ -10,249 +8,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
-from agentest.domain.end_reason import Ending
-from agentest.domain.repeat import Repeat
 from agentest.domain.results import (
-    AlignedRow,
-    CaseId,
-    CriterionResult,
-    ErrorGroup,
     Figure,
     JudgeCalibration,
     MetricResult,
     ModelUsage,
-    Reason,
     RootCause,
     RunWarning,
-    ScenarioCause,
-    Severity,
-    Status,
-    TrajectoryScore,
+    SlowTurn,
+    TurnEvaluation,
     VerdictWarning,
 )
 from agentest.domain.tool_visibility import Sight
-from agentest.domain.transcript import (
-    Blame,
-    TimeSpent,
-    ToolCall,
-    Turn,
-    UnfinishedTurn,
-    Usage,
-)
+from agentest.domain.transcript import TimeSpent, Usage
 
 SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTime:
-    """Where the time went, including our own overhead."""
-
-    spent: TimeSpent
-    own_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTrajectoryScore:
-    """Partial credit for a trajectory, with the mean of precision and recall."""
-
-    score: TrajectoryScore
-    f1: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTrajectory:
-    """The comparison of expected and actual tool calls. `matched` is None if unknown."""
-
-    matched: bool | None
-    missing_calls: tuple[str, ...]
-    extra_calls: tuple[str, ...]
-    ordering_issues: tuple[str, ...]
-    forbidden_calls: tuple[str, ...]
-    reason: str
-    """The summary and the sides in one text."""
-    broken: tuple[str, ...] = ()
-    counted: bool = False
-    """True if it does not match but is not a reason, because a threshold counts what it lacks."""
-    mode: str | None = None
-    expected: str | None = None
-    forbidden: str | None = None
-    actual: str | None = None
-    error: str | None = None
-    without_calls: bool = False
-    vacuous: bool = False
-    """True if it matched only because no call of the agent was visible in the whole run."""
-    alignment: tuple[AlignedRow, ...] = ()
-    alignment_more: int = 0
-    name: str = ""
-    score: StoredTrajectoryScore | None = None
-    parts: tuple[StoredTrajectory, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnTrajectory:
-    """The trajectory of one turn."""
-
-    turn_index: int
-    trajectory: StoredTrajectory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCheck:
-    """A check of a reply; `reason` is its summary and the reply in one text."""
-
-    check: str
-    passed: bool
-    reason: str
-    reply: str | None = None
-    error: str | None = None
-    turn_index: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnScores:
-    """The metrics and checks of one turn."""
-
-    turn_index: int
-    metrics: Mapping[str, MetricResult]
-    checks: tuple[StoredCheck, ...]
-    judged_ms: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvaluation:
-    """All metrics and checks of a conversation."""
+    """The metrics of a conversation, and the checks of its turns."""
 
-    turn_evaluations: tuple[TurnScores, ...]
+    turn_evaluations: tuple[TurnEvaluation, ...]
     goal_completion: MetricResult | None
     conversation_metrics: Mapping[str, MetricResult]
     """The other metrics of the conversation as a whole."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFailure:
-    """A labelled failure of the enclosing conversation."""
-
-    id: str
-    turn_index: int | None
-    metric: str
-    label: str
-    reason: str
-    severity: Severity | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdkInvocations:
-    """ADK's own results for a conversation with a case, in JSON types."""
-
-    eval_metric_result_per_invocation: object
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredConversation:
-    """A conversation and its evaluation."""
-
-    conversation_id: str
-    passed: bool
-    ended_by: Ending
-    error: str | None
-    error_source: Blame | None
-    turns: tuple[Turn, ...]
-    unfinished_turn: UnfinishedTurn | None
-    evaluation: StoredEvaluation
-    trajectory: StoredTrajectory | None
-    per_turn_trajectory: tuple[TurnTrajectory, ...]
-    labelled_failures: tuple[StoredFailure, ...]
-    time: StoredTime = StoredTime(spent=TimeSpent())
-    shortened: bool = False
-    initial_state: Mapping[str, Any] | None = None
-    criteria: tuple[CriterionResult, ...] = ()
-    invalid: str | None = None
-    checks: tuple[StoredCheck, ...] = ()
-    mock_state: Mapping[str, Any] | None = None
-    inexact_state: tuple[str, ...] = ()
-    user_calls: tuple[ToolCall, ...] = ()
-    severe_failures: tuple[str, ...] = ()
-    severity_unknown: bool = False
-    adk: AdkInvocations | None = None
-    """Set for a case of an evaluation set."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdkCase:
-    """ADK's own results for a case; status and metrics are in JSON types."""
-
-    case: CaseId
-    final_eval_status: object
-    overall_eval_metric_results: object
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repeated:
-    """The limits of `repeat`, and the number of conversations that decided the verdict, if they did."""
-
-    repeat: Repeat
-    decided_after: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredScenario:
-    """One scenario with one agent, without its conversations."""
-
-    agent: str
-    name: str
-    file: str
-    line: int
-    tags: tuple[str, ...]
-    goal: str = ""
-    profile: str = ""
-    status: Status
-    passed: bool
-    duration_ms: float
-    planned_conversations: int = 0
-    averages: Mapping[str, float]
-    thresholds: Mapping[str, float]
-    skipped_metrics: Mapping[str, str]
-    information: tuple[str, ...] = ()
-    errors: tuple[ErrorGroup, ...]
-    severity_unknown: bool = False
-    causes: tuple[ScenarioCause, ...] = ()
-    failures: tuple[str, ...]
-    """The messages of the verdict's reasons."""
-    reasons: tuple[Reason, ...] = ()
-    """The verdict's reasons in order, with all fields that reports need."""
-    warnings: tuple[str, ...] = ()
-    verdict_warnings: tuple[VerdictWarning, ...] = ()
-    """Warnings that question the verdict."""
-    usage: Mapping[str, ModelUsage]
-    intervals: Mapping[str, Figure] = field(default_factory=dict)
-    """The averages again, each with n and its interval."""
-    pass_rate: Figure | None = None
-    pass_hat_k: Mapping[str, float] = field(default_factory=dict)
-    """"1" to "n" → the probability that this number of conversations all pass."""
-    flaky: bool | None = None
-    """None if nothing passed or failed."""
-    repeated: Repeated | None = None
-    """None if the number of conversations was fixed."""
-    adk: AdkCase | None = None
-    """Set for a case of an evaluation set."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEntry:
-    """A scenario with its conversations."""
-
-    scenario: StoredScenario
-    conversations: tuple[StoredConversation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedScenario:
-    """The results of one scenario with several agents."""
-
-    name: str
-    agents: tuple[StoredEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,12 +74,9 @@ class RunUsage:
 class StoredSlowTurn:
     """One of the slowest turns of the run."""
 
-    latency_ms: float
+    turn: SlowTurn
     scenario: str
     agent: str
-    conversation_id: str
-    turn_index: int
-    first_token_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +86,7 @@ class Summary:
     counts: Counts
     duration_ms: float
     usage: RunUsage
-    time: StoredTime
+    time: TimeSpent
     slowest_turns: tuple[StoredSlowTurn, ...]
     warnings: tuple[VerdictWarning, ...] = ()
     """Warnings that question the verdicts of all scenarios."""
@@ -349,22 +127,6 @@ class RunHead:
     joining: Mapping[str, ModelUsage] = field(default_factory=dict)
     """Model usage for joining groups of several scenarios, by role; `summary.usage` includes it."""
     summary: Summary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
-    """The whole run with one agent."""
-
-    head: RunHead
-    scenarios: tuple[StoredEntry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredComparison:
-    """The whole run with several agents, whose results are grouped by scenario."""
-
-    head: RunHead
-    scenarios: tuple[ComparedScenario, ...] = ()
 
 
 RUN, CONVERSATION, SCENARIO, END = "run", "conversation", "scenario", "end"

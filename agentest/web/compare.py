@@ -14,7 +14,6 @@ from agentest.history.compared_runs import MeasuredRun, measure_run, measure_sce
 from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_data import ComparedSubjects, comparison_for_page
 from agentest.store.reader import read_results
-from agentest.store.run_results import run_of
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
@@ -199,6 +198,6 @@ def _comparison(base: _Side, new: _Side, between: ComparedSubjects) -> Json:
 def _measured(file: Path, label: str, written: tuple[int, int]) -> MeasuredRun:
     """Measure a run; `written` is part of the cache key, so that a changed file is read again."""
     del written
-    result, record = run_of(read_results(file)), read_record(file.parent)
+    result, record = read_results(file), read_record(file.parent)
     partial = record is not None and record.partial
     return measure_run(result, label, map(measure_scenario, result.scenarios), partial=partial)

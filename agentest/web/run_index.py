@@ -8,11 +8,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from agentest.domain.results import ScenarioResult
 from agentest.domain.root_causes import root_causes_of
 from agentest.report.viewer.overview import brief, overview, scenario_row
 from agentest.store.codec import CODECS
 from agentest.store.reader import KILLED
-from agentest.store.run_results import scenario_of
 from agentest.store.runs.folder import (
     JOURNAL,
     LATEST,
@@ -26,7 +26,6 @@ from agentest.store.runs.folder import (
 )
 from agentest.store.runs.reader import IndexedScenario, ReaderClosed, RunIndex
 from agentest.store.runs.verdicts import about, trend
-from agentest.store.shapes import StoredEntry, StoredScenario
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.project import ItemNotFound, WebProject
@@ -341,8 +340,7 @@ def _root_causes(index: RunIndex) -> list[Json]:
         return stored
     finished = [indexed.scenario for indexed in index.scenarios.values() if indexed.scenario is not None]
     troubled = [each for each in finished if each["errors"] or each["status"] != "passed"]
-    scenarios = (CODECS.read(StoredScenario, each) for each in troubled)
-    causes = root_causes_of([scenario_of(StoredEntry(scenario=each)) for each in scenarios])
+    causes = root_causes_of([CODECS.read(ScenarioResult, each) for each in troubled])
     return [CODECS.write(cause) for cause in causes]
 
 

@@ -34,7 +34,7 @@ from agentest.runner.session import (
 )
 from agentest.runner.sources import ConversationSource, FinishedConversations, live_conversations
 from agentest.runner.warnings import without_unneeded_parts
-from agentest.store.conversations import conversation_json
+from agentest.store.codec import conversation_json
 from agentest.support.errors import UsageError, described
 from agentest.support.json_text import encoded
 from agentest.workers.channel import (

@@ -17,7 +17,8 @@ from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall, waiting
 from agentest.scenarios.trajectory_parser import parse_trajectory
-from agentest.store.codec import CODECS, Codecs
+from agentest.store.codec import CODECS
+from agentest.store.dataclass_codec import Codecs
 from agentest.testing import arun_scenarios
 from agentest.trajectory.trajectory import match_trajectory
 

@@ -37,7 +37,7 @@ from agentest.runner.prepare import RunRequest
 from agentest.scenarios.definition import scenario
 from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
-from agentest.store.reader import stored_run
+from agentest.store.run_results import run_of
 from agentest.support.errors import ExitCode, UsageError
 
 
@@ -51,7 +51,7 @@ def units(*scenarios: Scenario) -> Sequence[Unit]:
 
 
 def covered(scenarios: Sequence[Scenario], *results: RunResult, **more: Any) -> Coverage:
-    documents = {f"r{i}.json": stored_run(to_json(result)) for i, result in enumerate(results)}
+    documents = {f"r{i}.json": run_of(to_json(result)) for i, result in enumerate(results)}
     return measure(units(*scenarios), 0, documents, **{"only_units": False, **more})
 
 

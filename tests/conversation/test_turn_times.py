@@ -17,9 +17,6 @@ from agentest.domain.transcript import ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.store.codec import CODECS
-from agentest.store.conversations import result_of, stored_conversation
-from agentest.store.run_results import scenario_of, stored_scenario
-from agentest.store.shapes import StoredConversation, StoredEntry
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from agentest.trajectory.trajectory import match_trajectory
 
@@ -110,8 +107,8 @@ def test_what_was_measured_is_stored_and_read_back() -> None:
         metrics=["helpfulness"],
         trajectory=spec,
     )
-    written = json.loads(json.dumps(CODECS.write(stored_conversation(first(result)))))
-    turn, again = written["turns"][0], result_of(CODECS.read(StoredConversation, written))
+    written = json.loads(json.dumps(CODECS.write(first(result))))
+    turn, again = written["turns"][0], CODECS.read(ConversationResult, written)
     assert {"userMs", "toolsMs"} <= turn.keys()
     assert "durationMs" in turn["toolCalls"][0]
     assert "judgedMs" in written["evaluation"]["turnEvaluations"][0]
@@ -119,26 +116,26 @@ def test_what_was_measured_is_stored_and_read_back() -> None:
         {"expected": "look", "call": 0, "status": "matched"},
         {"expected": "find", "call": None, "status": "missing"},
     ]
-    rewritten = json.loads(json.dumps(CODECS.write(stored_conversation(again))))
+    rewritten = json.loads(json.dumps(CODECS.write(again)))
     for part in ("turns", "evaluation", "trajectory"):
         assert rewritten[part] == written[part]
-    entry = CODECS.write(StoredEntry(scenario=stored_scenario(result)))
+    entry = CODECS.write(result)
     assert (entry["goal"], entry["profile"]) == ("Ask.", "Ada")
     assert "alignment" not in json.dumps(entry["reasons"])
-    read = scenario_of(CODECS.read(StoredEntry, entry))
+    read = CODECS.read(ScenarioResult, entry)
     assert (read.goal, read.profile) == ("Ask.", "Ada")
 
 
 def test_what_is_not_known_is_not_written() -> None:
     """A scripted scenario has neither goal nor profile, and a file without the times is still read."""
     result = held(["Yes.", "No."])
-    entry = CODECS.write(StoredEntry(scenario=stored_scenario(result)))
+    entry = CODECS.write(result)
     assert not entry.keys() & {"goal", "profile"}
-    written = CODECS.write(stored_conversation(first(result)))
+    written = CODECS.write(first(result))
     assert "judgedMs" not in json.dumps(written)
     for turn in written["turns"]:
         del turn["userMs"], turn["toolsMs"]
-    turns = result_of(CODECS.read(StoredConversation, written)).conversation.turns
+    turns = CODECS.read(ConversationResult, written).conversation.turns
     assert {(turn.user_ms, turn.tools_ms) for turn in turns} == {(None, None)}
 
 

@@ -21,7 +21,7 @@ from agentest.domain.results import CaseId, RunResult, ScenarioResult, Severity,
 from agentest.domain.transcript import Blame
 from agentest.report.html import HtmlReporter
 from agentest.report.registry import ReporterContext, make_reporters
-from agentest.store.conversations import conversation_json
+from agentest.store.codec import conversation_json
 from agentest.store.runs.folder import RunKind, RunRecord, with_end, write_record
 from agentest.support.json_text import encoded
 

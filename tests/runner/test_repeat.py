@@ -32,7 +32,6 @@ from agentest.runner.schedule import Schedule, undecidable
 from agentest.runner.session import Stop
 from agentest.scenarios.model import Scenario
 from agentest.store.reader import read_results
-from agentest.store.run_results import run_of
 from agentest.support.errors import ConfigError, ScenarioError
 from agentest.testing import Options, ScriptedAgent, ScriptedModel, arun_scenarios
 
@@ -310,7 +309,7 @@ def test_results_are_read_back(tmp_path: Any) -> None:
     ]
     file = tmp_path / "results.json"
     file.write_text(json.dumps(to_json(run_result(*made))))
-    read = run_of(read_results(file)).scenarios
+    read = read_results(file).scenarios
     assert [(each.repeat, each.decided_after) for each in read] == [
         (Repeat(max=9), 4),
         (Repeat(), None),

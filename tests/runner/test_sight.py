@@ -12,13 +12,14 @@ from evalset_documents import case, criteria, eval_set, invocation, response, te
 from jsonschema import validate
 from project import Project
 from pydantic import ValidationError
-from stored import read_json
+from stored import to_json
 
 from agentest import scenario
 from agentest.config.agent_types import AGENT_TYPES, visibility_of_agent
 from agentest.config.config import Config
 from agentest.domain.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
 from agentest.domain.tool_visibility import SeenBy, Sight
+from agentest.store.reader import read_results
 from agentest.support.errors import ConfigError
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
@@ -284,9 +285,15 @@ scenario("turn", turns=[{turn}, "Ho."], trajectory={{"expected": ["look"]}}, too
     assert "vacuous" not in held["turns"]["trajectory"]
     assert "vacuous" not in held["turn"]["trajectory"]  # it did not hold
     assert held["turn"]["perTurnTrajectory"][0]["vacuous"] is True
-    journal = read_json(project.root / ".agentest" / "journal.jsonl")
-    by_name = {s["name"]: s["conversations"] for s in journal["scenarios"]}
-    assert by_name == {s["name"]: s["conversations"] for s in project.results["scenarios"]}
+    journal = to_json(read_results(project.root / ".agentest" / "journal.jsonl"))
+    assert trajectories_by_name(journal) == trajectories_by_name(project.results)
+
+
+def trajectories_by_name(document: dict[str, Any]) -> dict[str, list[Any]]:
+    return {
+        each["name"]: [(held["trajectory"], held["perTurnTrajectory"]) for held in each["conversations"]]
+        for each in document["scenarios"]
+    }
 
 
 def test_one_call_anywhere_is_enough(project: Project) -> None:

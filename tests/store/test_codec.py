@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from enum import Enum
@@ -14,21 +15,46 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentest.domain.end_reason import Ending
+from agentest.domain.metrics import TRAJECTORY_METRICS
+from agentest.domain.repeat import Repeat
 from agentest.domain.results import (
     AlignedRow,
+    CaseId,
+    CheckResult,
     ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
     ErrorGroup,
     Figure,
+    LabelledFailure,
     ModelUsage,
+    Reason,
+    ReasonKind,
+    RowStatus,
+    ScenarioResult,
     Score,
+    Severity,
+    Status,
     TrajectoryResult,
+    TrajectoryScore,
+    TurnEvaluation,
+    Verdict,
+    VerdictWarning,
+    WarningCode,
 )
-from agentest.domain.transcript import Remark, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.domain.transcript import (
+    Conversation,
+    Remark,
+    TimeSpent,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    Usage,
+)
 from agentest.store import shapes
 from agentest.store import shapes as lines
-from agentest.store.codec import CODECS, NOT_STORED
-from agentest.store.conversations import result_of, stored_conversation
-from agentest.store.shapes import StoredConversation
+from agentest.store.codec import CODECS, NOT_STORED, conversation_json, mark_vacuous
 from agentest.support.json_text import encoded
 
 SCHEMA = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))["$defs"]
@@ -80,12 +106,11 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         Remark,
         TimeSpent,
         Score,
-        shapes.StoredCheck,
+        AlignedRow,
         ErrorGroup,
+        LabelledFailure,
         shapes.RunUsage,
-        shapes.StoredTrajectory,
-        shapes.StoredFailure,
-        shapes.TurnScores,
+        shapes.StoredSlowTurn,
         lines.RunLine,
     ],
 )
@@ -111,6 +136,7 @@ def consistent(result: ConversationResult) -> ConversationResult:
         ),
         trajectory=_told(result.trajectory),
         failures=tuple(replace(failure, conversation_id=id) for failure in result.failures),
+        conversation=replace(result.conversation, invalid=result.invalid),
     )
 
 
@@ -125,8 +151,8 @@ def _told(trajectory: TrajectoryResult | None) -> TrajectoryResult | None:
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_conversation_is_read_back(result: ConversationResult) -> None:
     """A conversation with its evaluation is read back as it was, but for the fields that are not stored."""
-    written = json.loads(encoded(CODECS.write(stored_conversation(result))))
-    assert result_of(CODECS.read(StoredConversation, written)) == result
+    written = json.loads(encoded(CODECS.write(result)))
+    assert CODECS.read(ConversationResult, written) == result
 
 
 DESCRIBED = {
@@ -136,20 +162,11 @@ DESCRIBED = {
     "tokens": Usage,
     "roleUsage": ModelUsage,
     "runUsage": shapes.RunUsage,
-    "check": shapes.StoredCheck,
     "errorGroup": ErrorGroup,
-    "evaluation": shapes.StoredEvaluation,
-    "turnEvaluation": shapes.TurnScores,
-    "trajectory": shapes.StoredTrajectory,
-    "trajectoryScore": shapes.StoredTrajectoryScore,
+    "turnEvaluation": TurnEvaluation,
     "alignedRow": AlignedRow,
-    "labelledFailure": shapes.StoredFailure,
     "figure": Figure,
-    "conversation": shapes.StoredConversation,
-    "scenario": shapes.StoredEntry,
-    "comparedScenario": shapes.ComparedScenario,
     "counts": shapes.Counts,
-    "time": shapes.StoredTime,
     "slowTurn": shapes.StoredSlowTurn,
     "comparisonSummary": shapes.Summary,
 }
@@ -158,16 +175,129 @@ DESCRIBED = {
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_the_schema_has_every_field(name: str) -> None:
     """The schema describes each key that is written, and no other."""
-    assert set(CODECS.of(DESCRIBED[name]).keys) == set(SCHEMA[name]["properties"])
+    assert CODECS.of(DESCRIBED[name]).keys == set(SCHEMA[name]["properties"])
 
 
-def test_the_schema_has_every_field_of_a_turn_s_trajectory() -> None:
-    """What stands within a conversation without a name of its own is described as wholly."""
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        *DESCRIBED.items(),
+        ("conversation", ConversationResult),
+        ("evaluation", shapes.StoredEvaluation),
+        ("trajectory", TrajectoryResult),
+        ("check", CheckResult),
+        ("scenario", ScenarioResult),
+    ],
+)
+def test_a_valid_file_can_be_read(name: str, cls: type) -> None:
+    """The schema requires every key without which a value cannot be read."""
+    assert CODECS.of(cls).needed <= set(SCHEMA[name].get("required", ()))
+
+
+FULL_TRAJECTORY = TrajectoryResult(
+    **{"matched": False, "summary": "s", "mode": "strict", "expected": "e", "forbidden": "f", "actual": "a"},
+    broken=("b",),
+    without_calls=True,
+    alignment=(AlignedRow(expected="e", call=None, status=RowStatus.MISSING),),
+    alignment_more=1,
+    name="n",
+    score=TrajectoryScore(met=0, precision=0, recall=0),
+    parts=(TrajectoryResult(matched=False, summary="s", missing_calls=("e",)),),
+)
+FULL_CONVERSATION = ConversationResult(
+    Conversation(
+        "c1",
+        (),
+        Ending.ERROR,
+        shortened=True,
+        initial_state={"a": 1},
+        mock_state={"b": 1},
+        inexact_state=("b",),
+        user_calls=(ToolCall("t", {}, None, True, 0),),
+    ),
+    (TurnEvaluation(0, trajectory=FULL_TRAJECTORY),),
+    {next(iter(TRAJECTORY_METRICS)): Score(0.5, "")},
+    trajectory=FULL_TRAJECTORY,
+    failures=(LabelledFailure("c1-1", "c1", 0, "m", "l", "r", Severity.LOW),),
+    criteria=(
+        CriterionResult(text="t", required=True, result=CriterionOutcome.MET, turn_index=0, reason=""),
+    ),
+    invalid="role",
+    checks=(CheckResult(check="c", passed=True, summary="s", reply="r", turn_index=0),),
+    severe_failures=("c1-1",),
+    severity_unknown=True,
+)
+
+
+def test_the_schema_has_every_key_of_a_conversation() -> None:
+    """The schema describes each key of a conversation in which everything is set, and no other."""
+    thresholds = {"m": 0.5}
+    written = mark_vacuous(conversation_json(FULL_CONVERSATION, CaseId("set", "case"), thresholds))
+    trajectory, part = written["trajectory"], written["trajectory"]["parts"][0]
+    assert written.keys() == SCHEMA["conversation"]["properties"].keys()
+    assert trajectory.keys() | part.keys() == SCHEMA["trajectory"]["properties"].keys()
     described = SCHEMA["conversation"]["properties"]["perTurnTrajectory"]["items"]["properties"]
-    assert set(CODECS.of(shapes.TurnTrajectory).keys) == set(described)
+    assert written["perTurnTrajectory"][0].keys() | part.keys() == described.keys()
+    assert trajectory["score"].keys() == SCHEMA["trajectoryScore"]["properties"].keys()
+    assert written["evaluation"].keys() == SCHEMA["evaluation"]["properties"].keys()
+    assert written["checks"][0].keys() == SCHEMA["check"]["properties"].keys()
+    assert written["labelledFailures"][0].keys() == SCHEMA["labelledFailure"]["properties"].keys()
+    assert written["time"].keys() == SCHEMA["time"]["properties"].keys()
+
+
+def test_the_schema_has_every_key_of_a_scenario() -> None:
+    """The schema describes each key of a scenario in which everything is set, and no other."""
+    result = ScenarioResult(
+        "s",
+        "a",
+        "f",
+        1,
+        Verdict(Status.FAILED, (Reason(Status.FAILED, ReasonKind.CONVERSATION, "m"),)),
+        information=("i",),
+        severity_unknown=True,
+        case=CaseId("set", "case"),
+        repeat=Repeat(),
+        verdict_warnings=(VerdictWarning(code=WarningCode.ONLY_REPLIES, scenario="s", message="m"),),
+        intervals={"m": Figure(1, 1)},
+        pass_rate=Figure(1, 1),
+        pass_hat_k={1: 1.0},
+        goal="g",
+        profile="p",
+    )
+    described = SCHEMA["scenario"]["properties"].keys()
+    assert {*CODECS.write(result), "conversations"} == described
 
 
 def test_fields_that_are_not_stored_exist() -> None:
     """The list of what is not stored names fields."""
     for cls, names in NOT_STORED.items():
         assert set(names) <= {each.name for each in fields(cls)}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (("turns", 0, "toolCalls"), None, "turns: toolCalls: 'NoneType' object is not iterable"),
+        (("turns", 0), "odd", "turns: expected an object, not 'odd'"),
+        (("time", "agentMs"), "odd", "time: agentMs: expected a number, not 'odd'"),
+        (("evaluation", "goalCompletion"), {}, "goalCompletion: expected a value of another form, not {}"),
+    ],
+)
+def test_a_damaged_value_is_refused_by_its_key(
+    path: tuple[str | int, ...], value: object, problem: str
+) -> None:
+    """An error names the keys that lead to the value, and what was expected there."""
+    result = ConversationResult(Conversation("c1", (Turn(0, "Hi.", "Yes."),), Ending.SCRIPT))
+    written = json.loads(encoded(CODECS.write(result)))
+    inner = written
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        CODECS.read(ConversationResult, written)
+
+
+def test_a_missing_key_is_named() -> None:
+    """A value without a key that every version writes is refused, and the error names the key."""
+    with pytest.raises(LookupError, match="it has no agentMessage and no turnIndex"):
+        CODECS.read(Turn, {"userMessage": "Hi."})

@@ -41,7 +41,6 @@ from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
 from agentest.store.journal import Journal, RetryingLineFile
 from agentest.store.reader import conversations_of, read_results
-from agentest.store.run_results import entries
 from agentest.support.errors import UsageError
 from agentest.support.json_text import json_document, well_formed
 from agentest.testing import ScriptedAgent
@@ -409,14 +408,12 @@ def test_a_killed_comparison(cut: Callable[[RunResult, int], Path]) -> None:
         scenario_result("s"), scenario_result("s", agent="other"), scenario_result("t"), comparison=True
     )
     run = read_results(cut(result, 4))
-    assert run.head.mode == "comparison"
-    scenarios = [entry.scenario for entry in entries(run)]
-    assert [(scenario.name, scenario.agent, scenario.status) for scenario in scenarios] == [
+    assert run.comparison
+    assert [(each.name, each.agent, each.verdict.status) for each in run.scenarios] == [
         ("s", "booking", "passed"),
         ("s", "other", "errored"),
     ]
-    assert run.head.summary.per_agent is not None
-    assert run.head.summary.per_agent["other"].errored_scenarios == 1
+    assert to_json(run)["summary"]["perAgent"]["other"]["erroredScenarios"] == 1
 
 
 @given(runs, st.data())
@@ -428,7 +425,7 @@ def test_a_journal_cut_anywhere_can_be_read(result: RunResult, data: st.DataObje
         content = path.read_bytes()
         path.write_bytes(content[: data.draw(st.integers(content.index(b"\n") + 1, len(content)))])
         held = sum(line["type"] == "conversation" for line in whole_lines(path))
-        assert sum(len(entry.conversations) for entry in entries(read_results(path))) == held
+        assert sum(len(each.conversations) for each in read_results(path).scenarios) == held
 
 
 def whole_lines(path: Path) -> list[dict[str, Any]]:

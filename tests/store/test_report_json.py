@@ -34,7 +34,7 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from stored import read_json, to_json
+from stored import to_json
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import RunFinished, ScenarioFinished
@@ -58,8 +58,7 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Blame, TimeSpent
 from agentest.report.json import JsonReporter
 from agentest.store.codec import CODECS
-from agentest.store.run_results import scenario_of
-from agentest.store.shapes import StoredEntry
+from agentest.store.reader import read_results
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
 
@@ -147,7 +146,7 @@ def test_results_without_figures_are_read() -> None:
     for key in ("intervals", "passRate", "passHatK", "flaky"):
         assert document["scenarios"][0].pop(key)
     assert problems(document) == []
-    again = scenario_of(CODECS.read(StoredEntry, document["scenarios"][0]))
+    again = CODECS.read(ScenarioResult, document["scenarios"][0])
     assert (again.pass_rate, again.intervals, again.flaky) == (now.pass_rate, now.intervals, True)
     assert again.pass_hat_k == now.pass_hat_k == {1: 0.5, 2: 0.0}
 
@@ -417,9 +416,9 @@ def test_endings_of_older_versions_are_read(older: str, today: Ending, tmp_path:
         held["endedBy"] = older
     path = tmp_path / "results.json"
     path.write_text(json.dumps(old))
-    read = read_json(path)["scenarios"][0]["conversations"]
+    read = read_results(path).scenarios[0].conversations
     assert read
-    assert {held["endedBy"] for held in read} == {today}
+    assert {result.conversation.ending for result in read} == {today}
 
 
 @pytest.mark.parametrize("severity", list(Severity))

@@ -85,6 +85,27 @@ def test_a_journal_is_followed_however_it_is_cut(
     assert opened(index) == conversations(TWO)
 
 
+def test_a_journal_of_another_version_is_shown_in_today_s_form(tmp_path: Path, written: bytes) -> None:
+    """Keys that an older version did not write are filled in; ADK's own results stay as they are."""
+    path = tmp_path / "journal.jsonl"
+    lines = [json.loads(line) for line in written.splitlines()]
+    lines[0]["version"] = "0.0.1"
+    adk = [{"evalMetricResults": []}]
+    for line in lines:
+        if line["type"] == "conversation":
+            del line["conversation"]["time"]
+            line["conversation"] |= {"endedBy": "user_stopped", "evalMetricResultPerInvocation": adk}
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    index = index_of(path)
+    index.refresh()
+    shown = opened(index)
+    assert len(shown) == len(conversations(TWO))
+    for each in shown:
+        assert (each["endedBy"], each["time"]["totalMs"]) == ("satisfied", 0.0)
+        assert each["evalMetricResultPerInvocation"] == adk
+    index.close()
+
+
 def test_another_file_of_the_same_name_is_another_run(tmp_path: Path) -> None:
     """A results.json that the next run replaces: nothing of the old one is shown, and its spool is closed."""
     path, later = tmp_path / "results.json", tmp_path / "later.json"

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.domain.results import RunResult
-from agentest.store.codec import CODECS
-from agentest.store.reader import read_results
+from agentest.store.reader import KILLED, read_checked
 from agentest.store.run_results import conversations_in_memory, document
 
 
@@ -19,5 +18,6 @@ def to_json(result: RunResult) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What was read from a results.json or a journal, written again."""
-    return CODECS.write(read_results(path))
+    """The document in a results.json or a journal; that of a killed run is made of what it finished."""
+    document, run = read_checked(path)
+    return to_json(run) if run.stopped == KILLED else document

@@ -10,12 +10,11 @@ import stored
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.report.viewer.overview import brief, overview, scenario_row
 from agentest.store.codec import CODECS
-from agentest.store.run_results import stored_scenario
 from agentest.support.json_text import Json
 
 
 def _stored(scenario: ScenarioResult) -> Json:
-    stored: Json = CODECS.write(stored_scenario(scenario))
+    stored: Json = CODECS.write(scenario)
     return stored
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -220,12 +220,15 @@ class TrajectoryResult:
     @property
     def reason(self) -> str:
         """The summary followed by the sides in full."""
-        return "\n".join((self.summary, *(f"{label}: {text}" for label, text in self.sides)))
+        return self.summary + self._sides_text
 
-    def with_reason(self, reason: str) -> TrajectoryResult:
-        """Return the result with this reason, reduced to the summary that precedes the sides."""
-        sides = replace(self, summary="").reason
-        return replace(self, summary=reason.removesuffix(sides))
+    @property
+    def _sides_text(self) -> str:
+        return "".join(f"\n{label}: {text}" for label, text in self.sides)
+
+    def summary_in(self, reason: str) -> str:
+        """Return the part of a `reason` that precedes the sides."""
+        return reason.removesuffix(self._sides_text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,12 +249,15 @@ class CheckResult:
     @property
     def reason(self) -> str:
         """The expectation followed by the reply."""
-        return self.summary if self.reply is None else f"{self.summary}; the reply was {self.reply}"
+        return self.summary + self._reply_text
 
-    def with_reason(self, reason: str) -> CheckResult:
-        """Return the result with this reason, reduced to the summary that precedes the reply."""
-        reply = replace(self, summary="").reason
-        return replace(self, summary=reason.removesuffix(reply))
+    @property
+    def _reply_text(self) -> str:
+        return "" if self.reply is None else f"; the reply was {self.reply}"
+
+    def summary_in(self, reason: str) -> str:
+        """Return the part of a `reason` that precedes the reply."""
+        return reason.removesuffix(self._reply_text)
 
 
 @dataclass(frozen=True, slots=True)

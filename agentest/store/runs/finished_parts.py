@@ -10,10 +10,9 @@ from typing import Any
 
 from agentest.domain.events import ConversationFinished
 from agentest.domain.results import ConversationResult, ModelUsage, ReasonKind, RunWarning, ScenarioResult
-from agentest.store.codec import CODECS
-from agentest.store.conversations import result_of
-from agentest.store.reader import OtherVersionError, read_line, unfinished
-from agentest.store.run_results import scenario_of, stored_scenario
+from agentest.store.codec import CODECS, with_conversations
+from agentest.store.journal import conversation_line_start
+from agentest.store.reader import read_line, unfinished
 from agentest.store.shapes import (
     SCHEMA_VERSION,
     ConversationLine,
@@ -22,9 +21,6 @@ from agentest.store.shapes import (
     RunHead,
     RunLine,
     ScenarioLine,
-    StoredConversation,
-    StoredEntry,
-    StoredScenario,
 )
 from agentest.support.errors import UsageError
 from agentest.support.json_text import encoded
@@ -41,15 +37,20 @@ class FinishedPart:
     planned: PlannedConversations
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Number of a conversation → start and length of its line in the journal."""
-    scenario: StoredScenario | None = None
-    """None if there was no verdict, not even a partial one."""
+    scenario: ScenarioResult | None = None
+    """The scenario without its conversations; None if there was no verdict, not even a partial one."""
 
     @property
     def decided(self) -> bool:
         """True if the verdict covers all conversations."""
         return self.scenario is not None and not any(
-            reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.reasons
+            reason.kind is ReasonKind.INTERRUPTED for reason in self.scenario.verdict.reasons
         )
+
+    @property
+    def lacks_conversations(self) -> bool:
+        """True if the verdict is based on more conversations than the journal contains."""
+        return self.decided and self.scenario is not None and len(self.lines) < self.scenario.planned
 
     @property
     def usage(self) -> Mapping[str, ModelUsage]:
@@ -69,7 +70,7 @@ class FinishedParts:
     """The first line of the journal."""
     end: RunHead | None = None
     """The last line; None if the run was killed."""
-    not_run: Mapping[Place, StoredScenario] = field(default_factory=dict)
+    not_run: Mapping[Place, ScenarioResult] = field(default_factory=dict)
     """Scenarios that needed no run: skipped ones, and files that did not load."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about unclaimed calls, if the run came to its end."""
@@ -77,16 +78,12 @@ class FinishedParts:
     def conversations(self, place: Place) -> dict[int, ConversationResult]:
         """Return number → result for all stored conversations. Raises UsageError."""
         lines = self.parts[place].lines
-        return {number: result_of(self._stored(lines[number])) for number in sorted(lines)}
+        return {number: self._conversation(lines[number]) for number in sorted(lines)}
 
     def result(self, place: Place) -> ScenarioResult | None:
         """Return the scenario's result with its conversations, if it has a verdict. Raises UsageError."""
         part = self.parts[place]
-        if part.scenario is None or not part.decided:
-            return None
-        lines = [part.lines[number] for number in sorted(part.lines)]
-        entry = StoredEntry(scenario=part.scenario, conversations=tuple(map(self._stored, lines)))
-        return scenario_of(entry)
+        return self.so_far(place) if part.scenario and part.decided else None
 
     def events(self, place: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
         """Yield conversations in their stored form. Raises UsageError."""
@@ -100,15 +97,17 @@ class FinishedParts:
         """Return the scenario's result so far with its conversations. Raises UsageError."""
         part = self.parts.get(place)
         if part is None:
-            return scenario_of(StoredEntry(scenario=self.not_run[place]))
-        held = tuple(self._stored(part.lines[number]) for number in sorted(part.lines))
-        scenario = part.scenario or stored_scenario(unfinished(place, len(held), part.planned.conversations))
-        return scenario_of(StoredEntry(scenario=scenario, conversations=held))
+            return self.not_run[place]
+        conversations = self.conversations(place).values()
+        planned = part.planned.conversations
+        return with_conversations(
+            part.scenario or unfinished(place, len(conversations), planned), conversations
+        )
 
-    def _stored(self, line: tuple[int, int]) -> StoredConversation:
+    def _conversation(self, line: tuple[int, int]) -> ConversationResult:
         try:
             with self.path.open("rb") as journal:
-                return CODECS.read(StoredConversation, json.loads(_at(journal, line))["conversation"])
+                return CODECS.read(ConversationResult, json.loads(_at(journal, line))["conversation"])
         except (OSError, *_UNREADABLE) as error:
             raise UsageError(f"{self.path} is damaged: a conversation cannot be read ({error})") from None
 
@@ -122,10 +121,7 @@ def _at(journal: Any, line: tuple[int, int]) -> bytes:
 
 def _body(line: bytes, name: str, agent: str, number: int) -> bytes:
     """Return the bytes of the conversation in a line."""
-    head = encoded(
-        CODECS.write(ConversationLine(scenario=name, agent=agent, number=number, conversation=None))
-    )
-    head = head.removesuffix(b"null}")
+    head = conversation_line_start(name, agent, number)
     if line.startswith(head) and line.endswith(b"}\n"):
         return line[len(head) : -2]
     return encoded(json.loads(line)["conversation"])
@@ -177,27 +173,25 @@ class _Reading:
     end: RunHead | None = None
     planned: dict[Place, PlannedConversations] = field(default_factory=dict)
     lines: dict[Place, dict[int, tuple[int, int]]] = field(default_factory=dict)
-    scenarios: dict[Place, StoredScenario] = field(default_factory=dict)
+    scenarios: dict[Place, ScenarioResult] = field(default_factory=dict)
 
     def add(self, line: bytes, start: int, number: int) -> None:
-        """Add a line. Raises ValueError and other errors if it is not in Agentest's format."""
+        """Add a line. Raises ValueError if it is not in Agentest's format."""
         try:
             read = read_line(json.loads(line))
+            match read:
+                case RunLine():
+                    self.run = read
+                    self.planned = {(each.scenario, each.agent): each for each in read.planned}
+                case ConversationLine():
+                    places = self.lines.setdefault((read.scenario, read.agent), {})
+                    places[read.number] = start, len(line)
+                case ScenarioLine(scenario=dict(scenario)):
+                    result = CODECS.read(ScenarioResult, scenario)
+                    self.scenarios[result.name, result.agent] = result
+                case EndLine(run=dict(run)):
+                    self.end = CODECS.read(RunHead, run)
         except _UNREADABLE as error:
             raise ValueError(f"line {number} cannot be read: {error}") from None
-        match read:
-            case RunLine():
-                if read.schema_version != SCHEMA_VERSION:
-                    raise OtherVersionError(
-                        f"it has form {read.schema_version}, this version {SCHEMA_VERSION}"
-                    )
-                self.run = read
-                self.planned = {(each.scenario, each.agent): each for each in read.planned}
-            case ConversationLine():
-                held = self.lines.setdefault((read.scenario, read.agent), {})
-                held[read.number] = start, len(line)
-            case ScenarioLine(scenario=dict(scenario)):
-                stored = CODECS.read(StoredScenario, scenario)
-                self.scenarios[stored.name, stored.agent] = stored
-            case EndLine(run=dict(run)):
-                self.end = CODECS.read(RunHead, run)
+        if isinstance(read, RunLine) and read.schema_version != SCHEMA_VERSION:
+            raise ValueError(f"it has form {read.schema_version}, this version {SCHEMA_VERSION}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status
 from agentest.domain.shards import ShardedRun
 from agentest.domain.verdict import run_status
-from agentest.store.codec import Codecs, Layout
+from agentest.store.dataclass_codec import Codecs, Layout
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
 from agentest.support.json_text import encoded

@@ -15,10 +15,10 @@ from tempfile import TemporaryFile
 from threading import RLock
 from typing import IO, Any
 
-from agentest.store.codec import CODECS
-from agentest.store.conversations import with_vacuous
-from agentest.store.reader import JournalError, is_journal, read_line, read_results, unfinished
-from agentest.store.run_results import entries, stored_scenario, with_severity
+from agentest.domain.results import ConversationResult, ScenarioResult
+from agentest.store.codec import CODECS, conversation_json, mark_vacuous
+from agentest.store.reader import JournalError, is_journal, read_checked, read_line, unfinished
+from agentest.store.run_results import entries, with_severity
 from agentest.store.shapes import (
     SCHEMA_VERSION,
     ConversationLine,
@@ -27,8 +27,6 @@ from agentest.store.shapes import (
     RunHead,
     RunLine,
     ScenarioLine,
-    StoredConversation,
-    StoredScenario,
 )
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
@@ -83,9 +81,7 @@ class IndexedScenario:
 
     def lost(self) -> Json:
         """Return a placeholder for a scenario whose run was killed before its end."""
-        return CODECS.write(
-            stored_scenario(unfinished((self.name, self.agent), len(self.rows), self.planned))
-        )
+        return CODECS.write(unfinished((self.name, self.agent), len(self.rows), self.planned))
 
 
 class ReaderClosed(Exception):
@@ -209,8 +205,8 @@ class RunIndex:
                 kept.places[read.number] = len(self._places) // 2
                 self._places.extend((self._offset, length))
             case ScenarioLine():
-                stored = CODECS.write(CODECS.read(StoredScenario, _dict(read.scenario)))
-                self._at(stored["name"], stored["agent"]).end(stored)
+                result = CODECS.read(ScenarioResult, _dict(read.scenario))
+                self._at(result.name, result.agent).end(CODECS.write(result))
             case EndLine():
                 head = CODECS.read(RunHead, _dict(read.run))
                 self._silent = frozenset(name for name, each in head.agents.items() if each.no_call_seen)
@@ -231,25 +227,22 @@ class RunIndex:
         data = _dict(conversation)
         if self.run is not None and self.run.version == __version__:
             return data
-        return CODECS.write(CODECS.read(StoredConversation, data))
+        # The results of ADK's metrics are not part of the value.
+        return {**data, **conversation_json(CODECS.read(ConversationResult, data), None, {})}
 
     def _take_document(self, size: int) -> None:
         """Index a results.json: copy its conversations to a temporary file, one line each."""
-        run = read_results(self.path)
+        document, run = read_checked(self.path)
         self._spool = TemporaryFile()  # noqa: SIM115 - it lives as long as the index
-        head = run.head
+        head = CODECS.read(RunHead, document)
         planned = [
-            PlannedConversations(
-                scenario=entry.scenario.name,
-                agent=entry.scenario.agent,
-                conversations=entry.scenario.planned_conversations,
-            )
-            for entry in entries(run)
+            PlannedConversations(scenario=each.name, agent=each.agent, conversations=each.planned)
+            for each in run.scenarios
         ]
         self._note(
             RunLine(
                 schema_version=SCHEMA_VERSION,
-                version=__version__,
+                version=head.version,
                 started_at=head.started_at,
                 agents=head.agents,
                 models=head.models,
@@ -258,17 +251,16 @@ class RunIndex:
             ),
             0,
         )
-        for entry in entries(run):
-            place = {"scenario": entry.scenario.name, "agent": entry.scenario.agent}
-            for number, conversation in enumerate(entry.conversations, start=1):
-                stored = CODECS.write(conversation)
-                line = encoded({"type": "conversation", **place, "number": number, "conversation": stored})
+        for entry in entries(document):
+            place = {"scenario": entry["name"], "agent": entry["agent"]}
+            for number, conversation in enumerate(entry.pop("conversations"), start=1):
+                read = ConversationLine(**place, number=number, conversation=conversation)
+                line = encoded(CODECS.write(read))
                 self._spool.write(line)
-                self._note(ConversationLine(**place, number=number, conversation=stored), len(line))
+                self._note(read, len(line))
                 self._offset += len(line)
-            self._note(ScenarioLine(scenario=CODECS.write(entry.scenario)), 0)
-        self._note(EndLine(run=CODECS.write(head)), 0)
-        self._silent = frozenset()  # `read_results` has completed them
+            self._note(ScenarioLine(scenario=entry), 0)
+        self._note(EndLine(run=document), 0)
         self._offset = size
 
     def number_of(self, name: str, agent: str, conversation_id: str) -> int | None:
@@ -290,9 +282,7 @@ class RunIndex:
                 found = scenario.graded(self._read(journal, scenario.places[number]))
         except (OSError, *_UNREADABLE) as error:
             raise UsageError(f"{self.path}: the conversation cannot be read any more ({error})") from None
-        if agent not in self._silent:
-            return found
-        return CODECS.write(with_vacuous(CODECS.read(StoredConversation, found)))
+        return mark_vacuous(found) if agent in self._silent else found
 
     def _read(self, journal: IO[bytes], position: int) -> Json:
         return self._converted(json.loads(self._line_at(journal, position))["conversation"])

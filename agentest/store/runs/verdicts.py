@@ -8,25 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentest.domain.results import ReasonKind, Status
+from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.store.codec import CODECS
+from agentest.store.run_results import entries
 from agentest.store.runs.folder import JOURNAL, RESULTS, RunKind, RunRecord, StoredRunFolder, list_stored_runs
-from agentest.store.shapes import (
-    CONVERSATION,
-    RUN,
-    SCENARIO,
-    ComparedScenario,
-    RunLine,
-    ScenarioLine,
-    StoredRun,
-    StoredScenario,
-)
+from agentest.store.shapes import CONVERSATION, RUN, SCENARIO, RunLine, ScenarioLine
 from agentest.support.json_text import Json, encoded
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})
 """The kinds of runs that execute conversations."""
-_TYPE = CODECS.key(RunLine, "type")
-_OF_CONVERSATION = encoded({_TYPE: CONVERSATION}).removesuffix(b"}")
+_OF_CONVERSATION = encoded({"type": CONVERSATION}).removesuffix(b"}")
 """The beginning of lines without a verdict, which most lines and all long lines are."""
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
@@ -108,25 +99,24 @@ def _of_journal(path: Path) -> Iterator[tuple[ScenarioWithAgent, Status | None]]
 
 
 def _of_line(data: Any) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    if data[_TYPE] == RUN:
+    if data["type"] == RUN:
         for planned in CODECS.read(RunLine, data).planned:
             yield ScenarioWithAgent("", planned.scenario, planned.agent), None
-    elif data[_TYPE] == SCENARIO:
+    elif data["type"] == SCENARIO:
         yield _verdict(CODECS.read(ScenarioLine, data).scenario)
 
 
 def _of_results(path: Path) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
-    agents = CODECS.key(ComparedScenario, "agents")
-    for entry in json.loads(path.read_bytes())[CODECS.key(StoredRun, "scenarios")]:
-        for each in entry.get(agents, [entry]):
-            yield _verdict(each)
+    for entry in entries(json.loads(path.read_bytes())):
+        yield _verdict(entry)
 
 
-def _verdict(data: Any) -> tuple[ScenarioWithAgent, Status | None]:
-    stored = CODECS.read(StoredScenario, data)
-    cut_short = any(reason.kind is ReasonKind.INTERRUPTED for reason in stored.reasons)
-    undecided = cut_short and stored.status is not Status.FAILED
-    return ScenarioWithAgent(stored.file, stored.name, stored.agent), None if undecided else stored.status
+def _verdict(entry: Any) -> tuple[ScenarioWithAgent, Status | None]:
+    result = CODECS.read(ScenarioResult, {**entry, "conversations": ()})
+    status = result.verdict.status
+    cut_short = any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
+    undecided = cut_short and status is not Status.FAILED
+    return ScenarioWithAgent(result.file, result.name, result.agent), None if undecided else status
 
 
 RecordOf = Callable[[StoredRunFolder], RunRecord | None]

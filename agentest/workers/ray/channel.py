@@ -77,7 +77,7 @@ class RunEnd:
         callee: RemoteWorker,
         on_message: Callable[[Any], None],
         on_disconnect: Callable[[], None],
-        patience: ReachLimits = ReachLimits(),  # noqa: B008 - immutable
+        patience: ReachLimits = ReachLimits(),
         begun: asyncio.Event | None = None,
     ) -> None:
         self._callee = callee
