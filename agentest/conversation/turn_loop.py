@@ -20,8 +20,8 @@ from agentest.agents.port import (
     well_formed_reply,
 )
 from agentest.agents.server_output import NO_SERVERS, AgentServers
-from agentest.conversation.handler_calls import HandlerCalls, HandlerRecording
-from agentest.conversation.out_of_band_calls import OutOfBandCalls, ServedConversation
+from agentest.conversation.in_process_calls import HandlerCalls, HandlerRecording
+from agentest.conversation.server_calls import OutOfBandCalls, ServedConversation
 from agentest.conversation.simulated_user import NextMessage, User, UserTools
 from agentest.conversation.turn_progress import TurnProgress, failure_of
 from agentest.domain.end_reason import Ending

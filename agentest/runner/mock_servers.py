@@ -17,7 +17,7 @@ from agentest.config.agent_types import AgentConfig, returns_calls, visibility_o
 from agentest.config.agents.mock_servers import McpMock
 from agentest.config.agents.server import Server
 from agentest.config.file import LoadedConfig
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import ServedConversation
 from agentest.domain.messages import ToolSpec
 from agentest.domain.results import RunWarning
 from agentest.domain.tool_visibility import Sight, cannot_be_seen

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentest.agents.port import MockBypassed
-from agentest.conversation.out_of_band_calls import check_no_bypass
+from agentest.conversation.server_calls import check_no_bypass
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall
 from agentest.mock_servers.port import REFUSED

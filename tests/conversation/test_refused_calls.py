@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import ServedConversation
 from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.transcript import Blame

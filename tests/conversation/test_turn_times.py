@@ -10,7 +10,7 @@ import pytest
 from project import Project
 
 from agentest import scenario
-from agentest.conversation.handler_calls import HandlerRecording
+from agentest.conversation.in_process_calls import HandlerRecording
 from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall

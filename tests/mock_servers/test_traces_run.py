@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agent_types import AgentConfig
-from agentest.conversation.out_of_band_calls import ServedConversation, TracedConversation
+from agentest.conversation.server_calls import ServedConversation, TracedConversation
 from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.messages import Message, UserText

@@ -11,7 +11,7 @@ from tool_agents import call_tool, names_by, tool_agent
 
 from agentest import scenario
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import ServedConversation
 from agentest.conversation.simulated_user import NextMessage
 from agentest.conversation.turn_loop import TurnLoop
 from agentest.domain.end_reason import Ending

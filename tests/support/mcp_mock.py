@@ -12,7 +12,7 @@ from typing import Any, Literal
 import httpx
 
 from agentest.config.agents.mock_servers import McpMock
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import ServedConversation
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.server import open_mcp_server
 from agentest.mock_servers.port import Addresses, Identity

@@ -14,7 +14,7 @@ from openapi_documents import SHOP, written
 
 from agentest import scenario
 from agentest.config.agents.mock_servers import McpMock, RestMock, Traces
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import ServedConversation
 from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.server import open_mcp_server
