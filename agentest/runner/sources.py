@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
-from agentest.conversation.server_calls import ServedConversation, TracedConversation
 from agentest.conversation.plan_user import PlanUser, plan_user_prompt
+from agentest.conversation.server_calls import ServedConversation, TracedConversation
 from agentest.conversation.simulated_user import (
     OfflineUser,
     RedactedUser,
