@@ -42,7 +42,7 @@ from agentest.runner.mock_servers import (
 )
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.runner.run import handled_signals
-from agentest.runner.sources import LiveAgents, SourceFactory, live_conversations
+from agentest.runner.sources import LiveAgents, LiveConversations, SourceFactory
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import run_event_loop
@@ -256,7 +256,7 @@ async def _converse(
     prepared = stack.enter_context(with_ports(prepared))
     started = await start_servers(prepared, stack, tasks, note)
     agents = await connected_agents(prepared, started.client, stack, note)
-    source = live_conversations(
+    source = LiveConversations(
         prepared,
         agents,
         Models(),

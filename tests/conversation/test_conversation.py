@@ -19,7 +19,7 @@ from anyio.lowlevel import checkpoint
 from agentest import scenario, sequence
 from agentest.agents.port import AgentReply
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user_prompts import SILENCE
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult
@@ -684,12 +684,10 @@ def test_an_answer_that_is_nested_too_deeply() -> None:
 
     conversation = asyncio.run(
         TurnLoop(
-            "s-1",
-            "s",
+            ConversationSpec("s-1", "s", 1),
             Deep(),
             ScriptedUser(["Hi"]),
             MockResolver({}, scenario="s", conversation_id="s-1"),
-            max_turns=1,
         ).run()
     )
     assert failure(conversation) == Failure(Blame.AGENT, "the agent's answer is nested too deeply to be read")

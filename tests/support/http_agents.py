@@ -15,7 +15,7 @@ from agentest.agents.factory import make_agents
 from agentest.agents.port import Agent
 from agentest.config.config import Config
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
@@ -79,7 +79,7 @@ async def held(
     name = f"c-{number}"
     mocks = MockResolver({}, scenario="s", conversation_id=name)
     session = None if state is None else Session(state=state)
-    loop = TurnLoop(name, "s", agent, ScriptedUser(lines), mocks, max_turns=20, session=session)
+    loop = TurnLoop(ConversationSpec(name, "s", 20, session), agent, ScriptedUser(lines), mocks)
     return await loop.run()
 
 
