@@ -27,6 +27,7 @@ from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, T
 from agentest.domain.truncation import stored
 from agentest.judging.answers import choices_of
 from agentest.judging.custom_metrics import Metric
+from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.judge import ask_samples, usable_answers
 from agentest.judging.judge_input import block, call_block, message_blocks
 from agentest.models.port import CallKey, Message, Model
@@ -145,28 +146,50 @@ class LocalConversationRunner:
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
         evaluation = self._evaluation.begin(unit, number, at_end=instructions is not None)
         held_again = ""
+        if instructions is not None:
+            timed, held_again = await self._run_checked(request, instructions)
+            await self._judge(timed.conversation, evaluation, ongoing)
+        elif self._evaluation.may_wait(unit):
+            timed = await self._run_and_judge(request, evaluation)
+        else:  # a task for each turn would cost more than the evaluation
+            timed = await self._run(request, _judge_nothing)
+            turns = timed.conversation.turns
+            for closed in range(1, len(turns) + 1):
+                await evaluation.add_turn(turns[:closed])
+            await self._judge(timed.conversation, evaluation, ongoing)
+        result = self._result(timed, evaluation)
+        return JudgedConversation(stored(result, self._redact), held_again=held_again)
+
+    async def _run_and_judge(
+        self, request: _ConversationRequest, evaluation: ConversationEvaluation
+    ) -> _TimedConversation:
+        """Run a conversation, and evaluate each turn as soon as it closes."""
         async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
                 judging.start_soon(evaluation.add_turn, turns)
 
-            if instructions is None:
-                timed = await self._run(request, judge)
-            else:
-                timed, held_again = await self._run_checked(request, instructions)
+            timed = await self._run(request, judge)
             await until_judged.enter_async_context(self._judging_slots)
+            request.ongoing.on_held()
+            await evaluation.add_conversation(timed.conversation)
+        return timed
+
+    async def _judge(
+        self, conversation: Conversation, evaluation: ConversationEvaluation, ongoing: RunningConversation
+    ) -> None:
+        async with self._judging_slots:
             ongoing.on_held()
-            conversation = timed.conversation
             if conversation.invalid is None:
                 await evaluation.add_conversation(conversation)
-        now = perf_counter()
+
+    def _result(self, timed: _TimedConversation, evaluation: ConversationEvaluation) -> ConversationResult:
+        conversation, now = timed.conversation, perf_counter()
         judges_ms = (now - timed.ended) * 1000 if self._evaluation.asks_judge else 0.0
         time = replace(conversation.time, total_ms=(now - timed.began) * 1000, judges_ms=judges_ms)
         if conversation.invalid is not None:
-            result = ConversationResult(conversation, time=time, invalid=conversation.invalid)
-        else:
-            result = replace(evaluation.result(conversation), time=time)
-        return JudgedConversation(stored(result, self._redact), held_again=held_again)
+            return ConversationResult(conversation, time=time, invalid=conversation.invalid)
+        return replace(evaluation.result(conversation), time=time)
 
     def end(self, unit: Unit) -> None:
         self._evaluation.end(unit)
