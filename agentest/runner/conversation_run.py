@@ -23,7 +23,16 @@ from agentest.conversation.turn_loop import OnTurn
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.results import ConversationResult, TurnEvaluation
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, Usage, get_call_metadata
+from agentest.domain.transcript import (
+    Blame,
+    Conversation,
+    Failure,
+    TimeSpent,
+    ToolCall,
+    Turn,
+    Usage,
+    get_call_metadata,
+)
 from agentest.domain.truncation import stored
 from agentest.judging.answers import choices_of
 from agentest.judging.custom_metrics import Metric
@@ -186,7 +195,9 @@ class LocalConversationRunner:
     def _result(self, timed: _TimedConversation, evaluation: ConversationEvaluation) -> ConversationResult:
         conversation, now = timed.conversation, perf_counter()
         judges_ms = (now - timed.ended) * 1000 if self._evaluation.asks_judge else 0.0
-        time = replace(conversation.time, total_ms=(now - timed.began) * 1000, judges_ms=judges_ms)
+        waits = conversation.time
+        total_ms = (now - timed.began) * 1000
+        time = TimeSpent(total_ms, waits.agent_ms, waits.user_ms, waits.tools_ms, judges_ms)
         if conversation.invalid is not None:
             return ConversationResult(conversation, time=time, invalid=conversation.invalid)
         return replace(evaluation.result(conversation), time=time)

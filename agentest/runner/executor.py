@@ -183,7 +183,7 @@ class _Scheduler:
         self._allowance = connections.allowance
         self.report = emit
         self._stop = stop
-        self._slots = anyio.Semaphore(settings.concurrency)
+        self._slots = anyio.Semaphore(settings.concurrency, fast_acquire=True)
         self._rejoining = anyio.Lock()
         """Serializes re-queueing: two conversations that alternate could block each other forever."""
         self._queue_slots: defaultdict[str, anyio.Semaphore] = defaultdict(_single_slot)
