@@ -24,7 +24,6 @@ from agentest.domain.events import (
     ConversationFinished,
     ConversationHeld,
     ConversationStarted,
-    Emit,
     ScenarioFinished,
     ScenarioStarted,
     TurnFinished,
@@ -44,8 +43,6 @@ from agentest.runner.plan import Unit
 from agentest.runner.run_summary import NOT_JOINED, JoinedCauses, joined_causes
 from agentest.runner.session import (
     RunSession,
-    Settings,
-    Stop,
     UnitConnections,
     allowance_of,
     check_recordings,
@@ -120,14 +117,10 @@ def units_in_order(
     Args:
         origin: the source of the conversations; None: live conversations without mock servers.
     """
-    trials = Trials(live=origin is None or origin.held is None)
-    reached = origin.is_reached if origin else _always_reached
 
     async def run() -> UnitResults:
-        plan, settings, stop = session.prepared.plan, session.settings, session.stop
-        results = await run_units(
-            plan.left, holder, settings, connections, session.emit, stop, trials, reached
-        )
+        plan = session.prepared.plan
+        results = await _Scheduler(session, holder, connections, origin).run(plan.left)
         finished_earlier = [unit.kept.result for unit in plan.units if unit.kept.result]
         return UnitResults(
             results, await joined_causes([*finished_earlier, *results.values()], session, connections)
@@ -136,53 +129,24 @@ def units_in_order(
     return run
 
 
-def _always_reached(agent: str, key: str) -> bool:
-    del agent, key
-    return True
-
-
-async def run_units(
-    units: Iterable[Unit],
-    holder: ConversationRunner,
-    settings: Settings,
-    connections: UnitConnections,
-    emit: Emit,
-    stop: Stop,
-    trials: Trials | None = None,
-    reached: Callable[[str, str], bool] = lambda *_: True,
-) -> dict[str, ScenarioResult]:
-    """Run units, each as soon as a slot is free for its first conversation.
-
-    Never raises for what happens inside a conversation. Returns results by scope for every unit that began,
-    including units that a stop interrupted.
-
-    Args:
-        emit: receives every event, in order; must not raise.
-        trials: decides which agents must first run one conversation alone.
-        reached: returns True if a client ever connected to the mock server of an agent (agent, key).
-    """
-    scheduler = _Scheduler(holder, settings, connections, emit, stop, trials or Trials(), reached)
-    return await scheduler.run(units)
-
-
 class _Scheduler:
+    """Runs units, each as soon as a slot is free for its first conversation."""
+
     def __init__(
         self,
+        session: RunSession,
         holder: ConversationRunner,
-        settings: Settings,
         connections: UnitConnections,
-        emit: Emit,
-        stop: Stop,
-        trials: Trials,
-        reached: Callable[[str, str], bool],
+        origin: Origin | None,
     ) -> None:
+        settings = session.settings
         self._settings = settings
         self._holder = holder
         self._decision = UnitDecision(settings, connections)
         self._ledger = connections.ledger
         self._allowance = connections.allowance
-        self.report = emit
-        self._stop = stop
+        self.report = session.emit
+        self._stop = session.stop
         self._slots = anyio.Semaphore(settings.concurrency, fast_acquire=True)
         self._rejoining = anyio.Lock()
         """Serializes re-queueing: two conversations that alternate could block each other forever."""
@@ -190,12 +154,12 @@ class _Scheduler:
         """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
         self._queues: dict[str, _Queue] = {}
         """By exclusive agent that is running now: the units in its queue."""
-        self.trials = trials
+        self.trials = Trials(live=origin is None or origin.held is None)
         self._trial_lock = anyio.Lock()
         """Allows one trial at a time."""
         self._units_on_trial: dict[str, deque[Unit]] = {}
         """By agent that is on trial: the units that wait for it to hand over a call."""
-        self._reached = reached
+        self._reached = origin.is_reached if origin else _always_reached
         self._unreached: list[UnitProgress] = []
         """Finished units whose agent's mock servers no client has connected to so far."""
         self._in_progress: dict[str, UnitProgress] = {}
@@ -203,6 +167,10 @@ class _Scheduler:
         self._sharing = PartSharing()
 
     async def run(self, units: Iterable[Unit]) -> dict[str, ScenarioResult]:
+        """Run the units. Returns results by scope for every unit that began, also if a stop interrupted it.
+
+        Never raises for what happens inside a conversation.
+        """
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 await self._start(units, tasks)
@@ -561,6 +529,11 @@ class _Queue:
 
     waiting: deque[Unit]
     free: anyio.Semaphore
+
+
+def _always_reached(agent: str, key: str) -> bool:
+    del agent, key
+    return True
 
 
 def _single_slot() -> anyio.Semaphore:

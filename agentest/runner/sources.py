@@ -119,6 +119,30 @@ class Origin:
         reached = self.reached | (group.reached if group else frozenset())
         return self.held is not None or (agent, key) in reached
 
+    def warnings_of_unclaimed_calls(self, prepared: Prepared) -> tuple[RunWarning, ...]:
+        """Return warnings about calls that belonged to no conversation, in an earlier part of the run too."""
+        return (
+            *self.unclaimed,
+            *_unclaimed_call_warnings(prepared, self.refused),
+            *(prepared.kept.unclaimed if prepared.kept else ()),
+            *unclaimed_call_warnings(prepared, self.registry),
+        )
+
+
+def unclaimed_call_warnings(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
+    """Return warnings about calls to the run's servers that belonged to no conversation."""
+    return _unclaimed_call_warnings(prepared, registry.unclaimed) if registry else ()
+
+
+def _unclaimed_call_warnings(
+    prepared: Prepared, calls: Mapping[UnclaimedCall, int]
+) -> tuple[RunWarning, ...]:
+    if not calls:
+        return ()
+    from agentest.runner.mock_servers import warnings_of_unclaimed
+
+    return warnings_of_unclaimed(prepared.plan, calls, prepared.loaded.redact)
+
 
 class SourceFactory(Protocol):
     """A source of conversations that is not open yet."""
