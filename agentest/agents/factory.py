@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.in_process.tool_gate import run_in_progress
 from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.config.agents.over_http import HttpAgent
+from agentest.support.calling import run_in_progress
 from agentest.support.errors import AgentUnreachable, ConfigError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client, Sender

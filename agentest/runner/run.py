@@ -1,8 +1,8 @@
 """A run, top to bottom: configure, discover, plan, open, converse, judge, decide, report, close.
 
-`prepare` (`prepare.py`) does the first three steps, because `--list` and `--dry-run` end there. `execute` does
-the others and stops them at a signal; `run_steps` has their order. This module is imported only when a run
-begins.
+`prepare` (`prepare.py`) does the first three steps, because `--list` and `--dry-run` end there. `execute`
+does the others and stops them at a signal; `run_steps` has their order. This module is imported only when a
+run begins.
 """
 
 from __future__ import annotations
