@@ -19,7 +19,7 @@ from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.adk_server.events import AdkRun, read_run
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable, make_agents
-from agentest.agents.port import AgentReply, NoReply, TurnContext
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
@@ -807,7 +807,15 @@ def test_agents_by_type(tmp_path: Any) -> None:
             "b": ChatCompletionsAgent(endpoint="http://h"),
         }
         async with open_client(AddressGuard()) as client, AsyncExitStack() as stack:
-            agents = await make_agents(configs, client, 1.0, 1, tmp_path, stack)
+            resources = Resources(
+                client=client,
+                timeout_s=1.0,
+                threads=anyio.CapacityLimiter(1),
+                root=tmp_path,
+                closing=stack,
+                on_note=print,
+            )
+            agents = await make_agents(configs, resources)
         assert isinstance(agents["a"], AdkClient)
         assert isinstance(agents["b"], ChatCompletionsClient)
 
