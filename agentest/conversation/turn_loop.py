@@ -319,7 +319,7 @@ class TurnLoop:
     def _with_late_calls(self, turn: Turn) -> Turn:
         """Return a closed turn with the calls that became known later, or moved to a later turn."""
         index, hidden = turn.turn_index, turn.calls_hidden
-        calls, moved = self._mocks.calls_of(index), self._mocks.asked_in(index)
+        calls, moved = self._mocks.calls_of(index), self._mocks.moved_from(index)
         if not self._sources and (calls, moved) == (turn.tool_calls, turn.asked_calls):
             return turn
         known = hidden is not None and any(each.came_late(index, hidden) for each in self._sources)
@@ -354,7 +354,7 @@ def _mocked_tools(agent: str, mocks: MockResolver, sources: Sequence[CallSource]
 
 def with_state(conversation: Conversation, end: EndState) -> Conversation:
     """Return the conversation with the final state of its mocks."""
-    return replace(conversation, mock_state=end.told, inexact_state=end.inexact, live_state=end.live)
+    return replace(conversation, mock_state=end.readable, inexact_state=end.inexact, live_state=end.live)
 
 
 def _with_bypass(failure: Failure, bypass: Failure) -> Failure:

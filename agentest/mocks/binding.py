@@ -277,11 +277,11 @@ def _schema(model: type[BaseModel], parameters: Mapping[str, inspect.Parameter])
 
 def _with_default(schema: Mapping[str, Any], parameter: inspect.Parameter) -> dict[str, Any]:
     """Add the parameter's default to its schema if JSON can represent it."""
-    kept = {key: value for key, value in schema.items() if key not in ("title", "default")}
+    settings = {key: value for key, value in schema.items() if key not in ("title", "default")}
     if parameter.default is inspect.Parameter.empty:
-        return kept
+        return settings
     try:
         check_plain(parameter.default)
     except NotJson:
-        return kept
-    return {**kept, "default": parameter.default}
+        return settings
+    return {**settings, "default": parameter.default}

@@ -151,7 +151,7 @@ class LocalConversationRunner:
             ids_end: suffix of its id, because the agent may know a lost conversation of the same number.
         """
         request = _ConversationRequest(unit, number, ongoing, ids_end)
-        instructions = self._source.told_to_user(unit) if self._user_check else None
+        instructions = self._source.user_instructions(unit) if self._user_check else None
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
         evaluation = self._evaluation.begin(unit, number, at_end=instructions is not None)
         held_again = ""
@@ -216,12 +216,12 @@ class LocalConversationRunner:
         It keeps its slot, so that the second attempt follows the first before another conversation begins.
         """
         first = await self._run(request, _judge_nothing)
-        found = await self._check_user(first, request, instructions)
-        if found is None or not found.broken:
-            return _invalidated(first, found), ""
+        finding = await self._check_user(first, request, instructions)
+        if finding is None or not finding.broken:
+            return _invalidated(first, finding), ""
         second = await self._run(request, _judge_nothing, attempt=1)
         checked = await self._check_user(second, request, instructions, attempt=1)
-        return _invalidated(second, checked), found.text
+        return _invalidated(second, checked), finding.text
 
     async def _check_user(
         self, timed: _TimedConversation, request: _ConversationRequest, instructions: str, attempt: int = 0
@@ -232,8 +232,8 @@ class LocalConversationRunner:
             return None
         key = CallKey("judge", request.unit.scope, request.number)
         has_tools = bool(request.unit.scenario.user_tools)
-        found = await self._user_check.look_at(instructions, conversation, key, attempt, has_tools=has_tools)
-        return found and replace(found, text=self._redact.error(found.text))
+        finding = await self._user_check.check(instructions, conversation, key, attempt, has_tools=has_tools)
+        return finding and replace(finding, text=self._redact.error(finding.text))
 
     async def _run(
         self, request: _ConversationRequest, judge: OnTurn, attempt: int = 0
@@ -273,11 +273,11 @@ def lost_conversation_result(unit: Unit, number: int, problem: str) -> Conversat
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
-def _invalidated(timed: _TimedConversation, found: Finding | None) -> _TimedConversation:
+def _invalidated(timed: _TimedConversation, finding: Finding | None) -> _TimedConversation:
     """Mark the conversation as invalid if its user broke its role."""
-    if found is None:
+    if finding is None:
         return timed
-    return replace(timed, conversation=replace(timed.conversation, invalid=found.text))
+    return replace(timed, conversation=replace(timed.conversation, invalid=finding.text))
 
 
 def _judge_nothing(turns: tuple[Turn, ...]) -> None:
@@ -441,9 +441,9 @@ class UserCheck:
     model: Model
     samples: int = 1
 
-    async def look_at(
+    async def check(
         self,
-        told: str,
+        instructions: str,
         conversation: Conversation,
         key: CallKey,
         attempt: int,
@@ -459,7 +459,7 @@ class UserCheck:
         """
         first = attempt * self.samples
         numbers, asked = range(first, first + self.samples), replace(key, metric=METRIC)
-        messages = check_messages(told, conversation, has_tools=has_tools)
+        messages = check_messages(instructions, conversation, has_tools=has_tools)
         answers = usable_answers(await ask_samples(self.model, messages, RoleAnswer, asked, numbers))
         return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
@@ -480,13 +480,15 @@ def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
     return Finding(f"the simulated user {role}: {reason}")
 
 
-def check_messages(told: str, conversation: Conversation, *, has_tools: bool = False) -> list[Message]:
+def check_messages(
+    instructions: str, conversation: Conversation, *, has_tools: bool = False
+) -> list[Message]:
     """Build the messages to the judge of a user with these instructions.
 
     Leaves out the agent's tool calls, which the user does not see. Shows the calls of the user's own tools.
     """
     parts = [
-        block("user_instructions", told),
+        block("user_instructions", instructions),
         "The conversation:",
         *message_blocks(conversation.turns),
         _ending_text(conversation),
@@ -512,18 +514,18 @@ def _user_calls(calls: Sequence[ToolCall]) -> list[str]:
     shown = calls[:_MAX_CALLS]
     left_out = len(calls) - len(shown)
     more = [f"({left_out} more calls are left out here.)"] if left_out else []
-    made = [call_block("user_tool_call", call, _CALL_CHARS) for call in shown]
-    return [_USER_CALLS_TEXT, *(made or ["(It made none.)"]), *more]
+    blocks = [call_block("user_tool_call", call, _CALL_CHARS) for call in shown]
+    return [_USER_CALLS_TEXT, *(blocks or ["(It made none.)"]), *more]
 
 
 def _ending_text(conversation: Conversation) -> str:
     if conversation.ending in REASONS_TO_STOP:
-        said = (
+        reason = (
             ""
             if conversation.ending is Ending.SATISFIED
             else f' and gave as the reason "{conversation.ending}"'
         )
-        return f"After that the user ended the conversation{said}."
+        return f"After that the user ended the conversation{reason}."
     return "After that the conversation was cut off, as it had reached its greatest length."
 
 
@@ -575,5 +577,5 @@ class PartSharing:
         """Return the first part seen with this key (default: the part itself)."""
         if len(self._known) >= _MAX_PARTS:
             self._known.clear()
-        found: _T = self._known.setdefault(part if key is None else key, part)
-        return found
+        first: _T = self._known.setdefault(part if key is None else key, part)
+        return first

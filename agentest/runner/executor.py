@@ -102,13 +102,13 @@ class LocalEngine:
             source = await origin.make(models, stack)
             allowance = allowance_of(session, gates.budget, ledger, recordings)
             connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
-            holder = LocalConversationRunner(source, prepared.plan.custom, session.settings, connections)
-            yield units_in_order(session, holder, connections, origin)
+            runner = LocalConversationRunner(source, prepared.plan.custom, session.settings, connections)
+            yield units_in_order(session, runner, connections, origin)
 
 
 def units_in_order(
     session: RunSession,
-    holder: ConversationRunner,
+    runner: ConversationRunner,
     connections: UnitConnections,
     origin: Origin | None = None,
 ) -> RunUnits:
@@ -120,7 +120,7 @@ def units_in_order(
 
     async def run() -> UnitResults:
         plan = session.prepared.plan
-        results = await _Scheduler(session, holder, connections, origin).run(plan.left)
+        results = await _Scheduler(session, runner, connections, origin).run(plan.left)
         finished_earlier = [unit.kept.result for unit in plan.units if unit.kept.result]
         return UnitResults(
             results, await joined_causes([*finished_earlier, *results.values()], session, connections)
@@ -135,13 +135,13 @@ class _Scheduler:
     def __init__(
         self,
         session: RunSession,
-        holder: ConversationRunner,
+        runner: ConversationRunner,
         connections: UnitConnections,
         origin: Origin | None,
     ) -> None:
         settings = session.settings
         self._settings = settings
-        self._holder = holder
+        self._runner = runner
         self._decision = UnitDecision(settings, connections)
         self._ledger = connections.ledger
         self._allowance = connections.allowance
@@ -154,7 +154,7 @@ class _Scheduler:
         """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
         self._queues: dict[str, _Queue] = {}
         """By exclusive agent that is running now: the units in its queue."""
-        self.trials = Trials(live=origin is None or origin.held is None)
+        self.trials = Trials(live=origin is None or origin.earlier is None)
         self._trial_lock = anyio.Lock()
         """Allows one trial at a time."""
         self._units_on_trial: dict[str, deque[Unit]] = {}
@@ -177,7 +177,7 @@ class _Scheduler:
             for progress in self._unreached:
                 await self._decide(progress)
         if self._in_progress:
-            await self._holder.settle()
+            await self._runner.settle()
         for progress in list(self._in_progress.values()):
             self._finish(progress, self._decision.decide_early(progress, self._stop))
         return self._results
@@ -374,7 +374,7 @@ class _Scheduler:
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
         ongoing = _RunningConversation(unit, number, slot, self._slots, self)
         try:
-            finished = await self._holder.hold(unit, number, ongoing)
+            finished = await self._runner.hold(unit, number, ongoing)
         finally:
             ongoing.leave()
         progress.results[number] = self._retained(unit, finished)
@@ -451,7 +451,7 @@ class _Scheduler:
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope
         del self._in_progress[scope]
-        self._holder.end(progress.unit)
+        self._runner.end(progress.unit)
         self.report(ScenarioFinished(result))
         keeps_conversations = self._settings.keep_conversations
         self._results[scope] = result if keeps_conversations else replace(result, conversations=())

@@ -80,7 +80,7 @@ class ConversationSource(Protocol):
         """
         ...
 
-    def told_to_user(self, unit: Unit) -> str | None:
+    def user_instructions(self, unit: Unit) -> str | None:
         """Return the instructions of the model that plays the live user; None if there is no such model."""
         ...
 
@@ -103,7 +103,7 @@ class Origin:
     """The conversations in progress, if agents have mock servers or spans."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about an earlier run's calls that belonged to no conversation."""
-    held: EarlierConversation | None = None
+    earlier: EarlierConversation | None = None
     """The conversations of an earlier run; None: conversations are live."""
     keep_span: Callable[[bytes], object] | None = None
     keep_output: OnOutput | None = None
@@ -117,7 +117,7 @@ class Origin:
         """Return True if a client of the agent ever connected to this mock server, or in an earlier run."""
         group = self.registry.group_of(agent) if self.registry else None
         reached = self.reached | (group.reached if group else frozenset())
-        return self.held is not None or (agent, key) in reached
+        return self.earlier is not None or (agent, key) in reached
 
     def warnings_of_unclaimed_calls(self, prepared: Prepared) -> tuple[RunWarning, ...]:
         """Return warnings about calls that belonged to no conversation, in an earlier part of the run too."""
@@ -200,7 +200,7 @@ class EarlierRun:
         if session.model_names.get("judge"):
             for note in _read_mock_server_tools(session.prepared):
                 session.on_note(note)
-        return Origin(self._make, unclaimed=self.unclaimed, held=self._conversation)
+        return Origin(self._make, unclaimed=self.unclaimed, earlier=self._conversation)
 
     async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
         del models, stack
@@ -269,15 +269,15 @@ class LiveConversations:
         from agentest.conversation.server_calls import MockServerCalls, TracedCalls
 
         served = MockServerCalls(_identity(unit, spec), mocks, unit.about.tool_names)
-        async with self.registry.under_way(served.who, served, outside) as stay:
-            served.addresses = stay.addresses
+        async with self.registry.under_way(served.who, served, outside) as period:
+            served.addresses = period.addresses
             traced: list[CallSource] = []
-            if stay.traces:
-                traced.append(TracedCalls(mocks, stay.traces, served.who.key, alone=_needs_spans(unit)))
+            if period.traces:
+                traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
             conversation = await run(served, *traced, *in_process)
-            stay.failed = conversation.failure is not None
-            if stay.failed and _unanswered_wait_s(conversation) >= self._timeout_s:
-                stay.at_work_s = self._timeout_s
+            period.failed = conversation.failure is not None
+            if period.failed and _unanswered_wait_s(conversation) >= self._timeout_s:
+                period.at_work_s = self._timeout_s
             return conversation
 
     @property
@@ -303,7 +303,7 @@ class LiveConversations:
         tools = unit.scenario.user_tools
         return UserTools(mocks.beside(tools)) if tools and not self.pick_user else None
 
-    def told_to_user(self, unit: Unit) -> str | None:
+    def user_instructions(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan
         if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
             return None
@@ -357,7 +357,7 @@ def _unanswered_wait_s(conversation: Conversation) -> float:
 class FinishedConversations:
     """Replays the conversations of an earlier run, turn by turn, without any agent."""
 
-    held: EarlierConversation
+    earlier: EarlierConversation
 
     async def converse(
         self,
@@ -369,7 +369,7 @@ class FinishedConversations:
         attempt: int = 0,
     ) -> Conversation:
         del conversation_id, outside, attempt  # a finished conversation needs none of these
-        stored = self.held(unit, number)
+        stored = self.earlier(unit, number)
         # A conversation without its end cannot be judged: a check might pass or fail only because of that.
         unusable = stored.shortened or stored.invalid is not None
         conversation = stored if unusable or stored.failure else _check_script_length(stored, unit)
@@ -379,7 +379,7 @@ class FinishedConversations:
             on_turn(conversation.turns[:closed])
         return conversation
 
-    def told_to_user(self, unit: Unit) -> str | None:
+    def user_instructions(self, unit: Unit) -> str | None:
         del unit  # users were checked when their conversations ran
         return None
 
@@ -393,5 +393,5 @@ def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation
     if not expected or actual == expected:
         return conversation
     turns = count(actual, "turn")
-    why = f"it was held with {turns}, and the script has {expected} now: run the scenario again"
+    why = f"it ran with {turns}, and the script now has {expected}: run the scenario again"
     return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, why))

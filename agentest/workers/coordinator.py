@@ -273,7 +273,7 @@ class WorkerPool:
         due: asyncio.Future[ConversationDone] = asyncio.get_running_loop().create_future()
         one = member.holdings[hold] = AssignedConversation(ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1)
         member.units.add(unit.scope)
-        held = self._origin.held
+        held = self._origin.earlier
         order = RunConversation(
             hold=hold,
             scope=unit.scope,
