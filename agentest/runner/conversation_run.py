@@ -161,10 +161,10 @@ class LocalConversationRunner:
         elif self._evaluation.may_wait(unit):
             timed = await self._run_and_judge(request, evaluation)
         else:  # a task for each turn would cost more than the evaluation
-            timed = await self._run(request, _judge_nothing)
-            turns = timed.conversation.turns
-            for closed in range(1, len(turns) + 1):
-                await evaluation.add_turn(turns[:closed])
+            closed: list[tuple[Turn, ...]] = []
+            timed = await self._run(request, closed.append)
+            for turns in closed:
+                await evaluation.add_turn(turns)
             await self._judge(timed.conversation, evaluation, ongoing)
         result = self._result(timed, evaluation)
         return JudgedConversation(stored(result, self._redact), held_again=held_again)
@@ -181,7 +181,8 @@ class LocalConversationRunner:
             timed = await self._run(request, judge)
             await until_judged.enter_async_context(self._judging_slots)
             request.ongoing.on_held()
-            await evaluation.add_conversation(timed.conversation)
+            if timed.conversation.invalid is None:
+                await evaluation.add_conversation(timed.conversation)
         return timed
 
     async def _judge(
