@@ -303,7 +303,7 @@ def test_a_stored_conversation_that_does_not_count_is_not_evaluated(judged: bool
     asked = _Asked()
     models = Models(judge=asked) if judged else Models()
     made = scenario("s", turns=["Hi"])
-    unit = Unit(made, "a", "a.sim.py", "s", "s", 1, 1, ("helpfulness",), {})
+    unit = Unit(made, "a", "a.sim.py", "s", "s", 1, 1, ("helpfulness", "goal_completion"), {})
 
     def result(stored: Conversation) -> ConversationResult:
         source = FinishedConversations(lambda *_: stored)
@@ -313,5 +313,6 @@ def test_a_stored_conversation_that_does_not_count_is_not_evaluated(judged: bool
     counts = builders.conversation()
     found = result(replace(counts, invalid="the user invented facts"))
     assert (found.invalid, found.turns, asked.keys) == ("the user invented facts", (), [])
+    assert result(replace(counts, shortened=True)).turns == ()
     assert [each.turn_index for each in result(counts).turns] == [0]
     assert bool(asked.keys) is judged
