@@ -1,13 +1,25 @@
-"""Bypass detection for tools that an agent runs itself although a scenario mocks them."""
+"""Bypass detection: tools that an agent ran itself although a scenario mocks them.
+
+`BypassDetector` is for protocols that let either side run a tool: it remembers an agent's tools over all
+conversations. `MockedTools` checks the recorded calls of one conversation, whatever their source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from agentest.agents.port import MockBypassed, TurnContext
-from agentest.domain.messages import Message, ToolResult
-from agentest.domain.transcript import ToolCall
+from agentest.domain.messages import Message, ToolResult, ToolSpec
+from agentest.domain.tool_visibility import SeenBy
+from agentest.domain.transcript import ToolCall, arguments_untold
+from agentest.mock_servers.port import REFUSED
+from agentest.mocks.calls import tool_called
 from agentest.support.errors import CannotSend
+from agentest.support.json_schema import schema_validator
+from agentest.support.json_text import NotJson, json_text
 
 
 class BypassDetector:
@@ -75,3 +87,124 @@ def ids_of_mocked_calls(messages: Sequence[Message]) -> frozenset[str]:
 def quote_tool_names(names: Sequence[str]) -> str:
     """Return `tool 'find'`, or `tools 'find', 'book'`."""
     return f"tool{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
+
+
+_HAND_OVER = "have the agent hand the call to its caller (a handler: ctx.resolve_tool)"
+
+
+@dataclass(frozen=True, slots=True)
+class MockedTools:
+    """The tools of one scenario that mocks answer. No call of the agent may bypass them."""
+
+    agent: str
+    """The agent's name."""
+    tools: Sequence[ToolSpec]
+    own: Container[str] = ()
+    """Names of the agent's own tools, which are not mistaken for mocks with a similar name."""
+    remedy: str = _HAND_OVER
+    """How mocks can answer such an agent's calls, as an instruction."""
+    exact: bool = False
+    """True if the agent calls tools by their exact names; only frameworks lengthen names."""
+
+    def check(self, calls: Sequence[ToolCall]) -> None:
+        """Raise MockBypassed if the agent made a call that a mock should have answered.
+
+        Ignores calls that the agent's framework rejected before a tool ran.
+        """
+        mocked = {tool.name: tool.parameters for tool in self.tools}
+        names: dict[str, str] = {}
+        for call in filter(_called_past_mocks, calls):
+            if self.exact and call.name not in mocked:
+                continue
+            tool = tool_called(call.name, mocked, self.own)
+            if tool is None:
+                continue
+            if refusal := refused_by_us(call):
+                raise MockBypassed(
+                    f"agent {self.agent!r} called {call.name!r}, and got no answer of a mock: it was told "
+                    f"{refusal!r}. What it would have done with an answer is not known"
+                )
+            if not refused_by_framework(call, mocked[tool]):
+                names[call.name] = tool
+        if names:
+            raise MockBypassed(self._message(names), tools=tuple(names))
+
+    def _message(self, names: Mapping[str, str]) -> str:
+        """`names`: the agent's name of a tool → the mock that should have answered."""
+        other = next((name for name, mock in names.items() if name != mock), None)
+        way_out = f"it may run, remove its mock; otherwise {self.remedy}"
+        if other is not None:
+            way_out = (
+                f"{other!r} is not the tool of mock {names[other]!r}, list it in the agent's `tools`; "
+                f"{self.remedy}"
+            )
+        return (
+            f"agent {self.agent!r} ran {quote_tool_names(tuple(names))} itself: no mock was asked, and the "
+            f"real tool ran. If {way_out}"
+        )
+
+
+def _called_past_mocks(call: ToolCall) -> bool:
+    """Return True if the agent made a call itself without asking for a mock's answer."""
+    return call.ran and not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
+
+
+_FRAMEWORKS_WORDS = re.compile(
+    r"validation errors? for|field required|input should be|invalid_type|is a required property"
+    r"|is not of type|additional properties are not allowed|mandatory input parameters"
+    r"|invalid (?:input|arguments|tool call|tool parameters)|did not match (?:expected )?schema"
+    r"|does not match (?:expected )?schema|unknown tool|no such tool|not a valid tool|tool \S+ not found"
+    r"|unexpected keyword argument|fix the errors and try again",
+    re.IGNORECASE,
+)
+"""How frameworks word a rejected call: pydantic-ai, LangGraph, google-adk, the AI SDK, FastMCP and the
+libraries that they check arguments with.
+"""
+_OPENS_WRONG = re.compile(
+    r"error|invalid|unknown tool|no such tool|not found|not a valid|not match|unexpected", re.IGNORECASE
+)
+_OPENING_CHARS = 100
+"""A rejection appears within this many characters; later text may belong to a tool's result."""
+_SOUNDS_WRONG = re.compile(r"error|invalid|required|missing|expected|fail|not allowed", re.IGNORECASE)
+_SHOWN_CHARS = 4000
+
+
+def refused_by_us(call: ToolCall) -> str | None:
+    """Return a mock server's refusal, as the agent reports it; None if there was none."""
+    text = _text(call)
+    at = text.find(REFUSED)
+    return text[at:].splitlines()[0].rstrip('"}] ') if at >= 0 else None
+
+
+def refused_by_framework(call: ToolCall, parameters: Mapping[str, Any]) -> bool:
+    """Return True if a framework seems to have rejected a call before any tool ran: its arguments do not fit.
+
+    Args:
+        parameters: the JSON Schema of the tool's arguments, as far as known.
+    """
+    text = _text(call)
+    opens_wrong = call.error is not None or _OPENS_WRONG.search(text[:_OPENING_CHARS])
+    if opens_wrong and _FRAMEWORKS_WORDS.search(text):
+        return True
+    if arguments_untold(call):
+        return False  # unknown whether the arguments fit
+    sounds_wrong = call.error is not None or call.result is None or _SOUNDS_WRONG.search(text) is not None
+    return sounds_wrong and not _fits(call.args, parameters)
+
+
+def _text(call: ToolCall) -> str:
+    """Return the agent's report of the answer as text."""
+    result = call.result
+    if not isinstance(result, str):
+        try:
+            result = json_text(result)
+        except NotJson:
+            result = repr(result)
+    return f"{call.error or ''} {result}"[:_SHOWN_CHARS]
+
+
+def _fits(args: Any, parameters: Mapping[str, Any]) -> bool:
+    try:
+        return bool(schema_validator(parameters, lambda *_: True).is_valid(args))
+    except Exception:  # noqa: BLE001 - jsonschema raises many kinds for an invalid schema
+        return True

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from inspect import isawaitable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
@@ -15,6 +13,7 @@ import anyio
 from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.config.agents.over_http import HttpAgent
+from agentest.support.calling import run_in_progress
 from agentest.support.errors import AgentUnreachable, ConfigError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client, Sender
@@ -23,46 +22,20 @@ from agentest.support.http.retries import describe, pause_before_retry
 _CONNECT_TIMEOUT_S = 10.0
 
 
-async def make_agents(
-    configs: Mapping[str, AgentConfig],
-    client: Client,
-    timeout_s: float,
-    concurrency: int,
-    root: Path,
-    stack: AsyncExitStack,
-    on_note: Callable[[str], None] = lambda _: None,
-    on_secret: Callable[[Iterable[str]], None] = lambda _: None,
-) -> dict[str, Agent]:
-    """Return the agents by name. The stack closes what they open.
+async def make_agents(configs: Mapping[str, AgentConfig], resources: Resources) -> dict[str, Agent]:
+    """Return the agents by name. `resources.closing` closes what they open.
 
     Raises ConfigError for a handler or an application that cannot be imported or does not start.
-
-    Args:
-        on_note: receives notes to show at the end of the run.
-        on_secret: receives secrets to redact from now on.
     """
-    from agentest.agents.in_process.tool_gate import run_in_progress
-
-    resources = Resources(
-        client=client,
-        timeout_s=timeout_s,
-        threads=anyio.CapacityLimiter(concurrency),
-        root=root,
-        closing=stack,
-        on_note=on_note,
-        on_secret=on_secret,
-    )
-    stack.enter_context(run_in_progress())
-    apps = await _running_apps(configs, root, stack, on_note)
+    resources.closing.enter_context(run_in_progress())
+    apps = await _running_apps(configs, resources)
     return {
         name: await _open_agent(name, config, _with_app(apps.get(name), resources))
         for name, config in configs.items()
     }
 
 
-async def _running_apps(
-    configs: Mapping[str, AgentConfig], root: Path, stack: AsyncExitStack, on_note: Callable[[str], None]
-) -> dict[str, Sender]:
+async def _running_apps(configs: Mapping[str, AgentConfig], resources: Resources) -> dict[str, Sender]:
     """Start the applications and return them by agent. Agents with the same application share it."""
     running: dict[str, Sender] = {}
     by_identity: dict[int, Sender] = {}
@@ -71,9 +44,10 @@ async def _running_apps(
             continue
         from agentest.agents.asgi import load_app, running_app
 
-        app = load_app(name, config.app, root)
+        app = load_app(name, config.app, resources.root)
         if id(app) not in by_identity:
-            by_identity[id(app)] = await stack.enter_async_context(running_app(name, app, on_note))
+            opening = running_app(name, app, resources.on_note)
+            by_identity[id(app)] = await resources.closing.enter_async_context(opening)
         running[name] = by_identity[id(app)]
     return running
 

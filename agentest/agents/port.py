@@ -161,7 +161,7 @@ class TurnContext:
     conversation_id: str
     scenario: str
     turn_index: int
-    resolve_tool: ResolveTool
+    resolve_tool: ResolveTool = _not_in_a_conversation
     session: Session | None = None
     _: KW_ONLY
     session_id: str

@@ -38,8 +38,7 @@ from agentest.models.port import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
 from agentest.runner.plan import Unit, agents_under_test, make_plan
 from agentest.runner.prepare import Prepared, RunRequest, configure, discover_scenarios, prepared_for
-from agentest.runner.run import unclaimed_call_warnings
-from agentest.runner.sources import OnMocks, live_conversations
+from agentest.runner.sources import LiveConversations, OnMocks, unclaimed_call_warnings
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, search
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import UsageError
@@ -160,7 +159,7 @@ class PersonConversation:
         self._tell(Ready(unit=self._unit))
         if lacking := without_user_tools(self._unit):
             self._note(lacking)
-        source = live_conversations(
+        source = LiveConversations(
             prepared,
             agents,
             Models(),

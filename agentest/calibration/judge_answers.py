@@ -32,7 +32,6 @@ from agentest.judging.questions import JudgeQuestion, criterion_question, metric
 from agentest.models.port import CallKey
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, RunRequest, configure, is_configured, prepared_for
-from agentest.runner.run import handled_signals
 from agentest.runner.session import (
     RunSession,
     Stop,
@@ -44,6 +43,7 @@ from agentest.runner.session import (
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.calling import run_concurrently
 from agentest.support.errors import ConfigError
+from agentest.support.interrupts import handled_signals
 from agentest.support.terminal import tell
 
 SCOPE = "calibrate"

@@ -41,11 +41,10 @@ from agentest.runner.mock_servers import (
     with_real_tools,
 )
 from agentest.runner.prepare import Prepared, RunRequest, prepare
-from agentest.runner.run import handled_signals
-from agentest.runner.sources import LiveAgents, SourceFactory, live_conversations
+from agentest.runner.sources import LiveAgents, LiveConversations, SourceFactory
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
-from agentest.support.interrupts import run_event_loop
+from agentest.support.interrupts import handled_signals, run_event_loop
 from agentest.support.json_text import json_value
 from agentest.support.terminal import say, tell
 from agentest.support.text import count, shortened
@@ -256,7 +255,7 @@ async def _converse(
     prepared = stack.enter_context(with_ports(prepared))
     started = await start_servers(prepared, stack, tasks, note)
     agents = await connected_agents(prepared, started.client, stack, note)
-    source = live_conversations(
+    source = LiveConversations(
         prepared,
         agents,
         Models(),

@@ -8,9 +8,8 @@ import anyio
 
 from agentest.cli.run_lookup import run_at, runs_folder
 from agentest.runner.environment import RunFolders
-from agentest.runner.run import handled_signals
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.interrupts import end_at_once, run_event_loop
+from agentest.support.interrupts import end_at_once, handled_signals, run_event_loop
 from agentest.support.terminal import say, tell
 from agentest.web.listener import ListeningSockets
 from agentest.web.project import WebProject

@@ -1,13 +1,14 @@
-"""The turn in progress: it collects replies and calls, and becomes a closed or an unfinished turn."""
+"""The turn in progress, and the sources from which its calls arrive besides the agent's protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
-from agentest.agents.port import AgentReply, MockBypassed
+from agentest.agents.port import AgentReply, MockBypassed, TurnContext
 from agentest.agents.server_output import Positions
 from agentest.domain.transcript import (
     AttachedFile,
@@ -32,6 +33,63 @@ from agentest.support.errors import (
     SessionMismatch,
 )
 from agentest.support.replacing import replace
+
+
+class CallSource:
+    """A way in which an agent's tool calls arrive besides its protocol.
+
+    A conversation has the sources of its agent, and most agents have none. Each source records calls with the
+    conversation's mocks. As an agent may swallow the error that ended its conversation at a source, the turn
+    loop asks for it (`check`).
+    """
+
+    remedy = ""
+    """How mocks can answer calls that the agent ran itself; "" if this source leads no calls to mocks."""
+    own_tools: Container[str] = ()
+    """Names of the agent's own tools, as its calls have them."""
+
+    def begin_turn(self, turn_index: int) -> None:
+        """Assign calls to this turn from now on."""
+
+    @contextmanager
+    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+        """Accompany one request to the agent. Yields the context with what the agent needs for its calls."""
+        del turn
+        yield ctx
+
+    def check(self, cause_of: Exception | None = None) -> None:
+        """Raise the error that ended the conversation at this source, if there is one.
+
+        Args:
+            cause_of: the agent's error, which may result from a call that this source did not answer.
+        """
+
+    async def complete(self, turn: TurnProgress) -> None:
+        """Wait for the calls of an answered turn that are still missing."""
+
+    async def complete_late(self) -> None:
+        """Wait for the calls of all turns that arrive only when the conversation ends."""
+
+    def came_late(self, turn_index: int, hidden: str) -> bool:
+        """Return True if calls that were hidden when the turn closed, for this reason, are known by now."""
+        del turn_index, hidden
+        return False
+
+    def doubt_of(self, turn_index: int) -> str | None:
+        """Return why calls of a turn may be missing because they were refused; None if none were."""
+        del turn_index
+        return None
+
+    def close(self) -> None:
+        """Accept no more calls, because the conversation has ended."""
+
+
+class Waited(NamedTuple):
+    """Seconds that a conversation has waited, by participant."""
+
+    agent: float = 0.0
+    user: float = 0.0
+    tools: float = 0.0
 
 
 @dataclass(slots=True)
@@ -60,8 +118,8 @@ class TurnProgress:
     """Number of answered requests that carried the turn's trace context."""
     printed: Positions = field(default_factory=dict)
     """Positions in the output of the agent's servers when the turn began."""
-    waited: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that the conversation had waited, by participant, before the user's message."""
+    waited: Waited = Waited()  # noqa: RUF009 - immutable
+    """The waits of the conversation before the user's message."""
     messages: int = 0
     """Number of agent messages with calls, as far as reported."""
     stays_open: bool = False
@@ -71,33 +129,37 @@ class TurnProgress:
         self.retries += retries
         self.requests += retries
 
-    def in_rounds(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    def in_rounds(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Make the rounds of calls, which each reply counts from 0, count from the start of the turn."""
         rounds = [call.round for call in calls if call.round is not None]
-        begin, self.messages = self.messages, self.messages + max(rounds, default=-1) + 1
-        return tuple(
-            call if call.round is None else replace(call, round=begin + call.round) for call in calls
-        )
+        if not rounds:
+            return calls
+        begin, self.messages = self.messages, self.messages + max(rounds) + 1
+        return [call if call.round is None else replace(call, round=begin + call.round) for call in calls]
 
-    def note_times(self, reply: AgentReply) -> None:
-        """Add the time of a reply, and note when the turn's first text arrived."""
-        if self.first_token_ms is None and reply.first_token_ms is not None:
-            self.first_token_ms = self.latency_ms + reply.first_token_ms
-        self.latency_ms += reply.latency_ms
+    def note(self, reply: AgentReply, agent: str, redact: Callable[[str], str]) -> None:
+        """Store everything of a reply except its text and its calls.
 
-    def note_session(self, reply: AgentReply, redact: Callable[[str], str]) -> None:
-        """Store the author and the last reported state of the session."""
+        Args:
+            agent: the agent's name, the author of text that precedes tool calls and is not yet a reply.
+        """
+        self.remarks += reply.remarks
+        if reply.tool_requests and reply.text and reply.text.strip():
+            self.remarks.append(Remark(agent, reply.text))
         self.author = reply.author
         if reply.state is not None or reply.state_error is not None:
             self.state, self.state_error = reply.state, reply.state_error and redact(reply.state_error)
+        if self.first_token_ms is None and reply.first_token_ms is not None:
+            self.first_token_ms = self.latency_ms + reply.first_token_ms
+        self.latency_ms += reply.latency_ms
+        self.tells_calls = self.tells_calls or reply.tells_calls
+        self.calls_hidden = self.calls_hidden or reply.calls_hidden
+        self.usage += reply.usage
+        if reply.model_calls:  # 0 means that the agent does not count its model calls
+            self.model_calls = (self.model_calls or 0) + reply.model_calls
+        self.count_retries(reply.retries)
 
-    def note_remarks(self, reply: AgentReply, author: str) -> None:
-        """Store text that precedes tool calls, which is not yet a reply."""
-        self.remarks += reply.remarks
-        if reply.tool_requests and reply.text and reply.text.strip():
-            self.remarks.append(Remark(author, reply.text))
-
-    def asked(self, key: str) -> SpanRequest:
+    def span_request(self, key: str) -> SpanRequest:
         """Describe the turn for a search in the spans of the conversation with this key."""
         return SpanRequest(
             key=key,
@@ -115,12 +177,10 @@ class TurnProgress:
         self.usage = self.usage if self.usage.total_tokens else traces.usage
         self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
 
-    def _waited_ms(self, who: str, waited: Mapping[str, float]) -> float:
-        """Return how long the turn has waited for a participant, including the user before its message."""
-        return (waited[who] - self.waited.get(who, 0.0)) * 1000
-
-    def closed(self, text: str, calls: tuple[ToolCall, ...], waited: Mapping[str, float]) -> Turn:
-        """Return the turn with its reply. `waited`: seconds of waiting so far, by participant."""
+    def closed(
+        self, text: str, calls: tuple[ToolCall, ...], waited: Waited, call_refused: str | None = None
+    ) -> Turn:
+        """Return the turn with its reply. `waited`: the waits of the conversation so far."""
         return Turn(
             self.turn_index,
             self.user_message,
@@ -139,13 +199,14 @@ class TurnProgress:
             self.first_token_ms,
             self.tells_calls,
             self.calls_hidden,
-            started_at=moment_of(self.began_ns),
-            user_ms=self._waited_ms("user", waited),
-            tools_ms=self._waited_ms("tools", waited),
+            call_refused,
+            moment_of(self.began_ns),
+            (waited.user - self.waited.user) * 1000,
+            (waited.tools - self.waited.tools) * 1000,
         )
 
     def unfinished(
-        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: Mapping[str, float]
+        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: Waited
     ) -> UnfinishedTurn:
         """Return the incomplete turn. `waited`: as in `closed`."""
         return UnfinishedTurn(
@@ -156,9 +217,9 @@ class TurnProgress:
             self.requests,
             output,
             started_at=moment_of(self.began_ns),
-            user_ms=self._waited_ms("user", waited),
-            tools_ms=self._waited_ms("tools", waited),
-            agent_ms=self._waited_ms("agent", waited),
+            user_ms=(waited.user - self.waited.user) * 1000,
+            tools_ms=(waited.tools - self.waited.tools) * 1000,
+            agent_ms=(waited.agent - self.waited.agent) * 1000,
         )
 
 

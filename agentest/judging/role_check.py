@@ -111,9 +111,9 @@ class UserCheck:
     model: Model
     samples: int = 1
 
-    async def look_at(
+    async def check(
         self,
-        told: str,
+        instructions: str,
         conversation: Conversation,
         key: CallKey,
         attempt: int,
@@ -123,13 +123,13 @@ class UserCheck:
         """Return what is wrong with a conversation; None if its user stayed in role. Never raises.
 
         Args:
-            told: the user's instructions.
+            instructions: the user's instructions.
             attempt: number of earlier attempts at this conversation.
             has_tools: True if the user has its own tools.
         """
         first = attempt * self.samples
         numbers, asked = range(first, first + self.samples), replace(key, metric=METRIC)
-        messages = check_messages(told, conversation, has_tools=has_tools)
+        messages = check_messages(instructions, conversation, has_tools=has_tools)
         answers = usable_answers(await ask_samples(self.model, messages, RoleAnswer, asked, numbers))
         return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
@@ -150,13 +150,15 @@ def _majority(answers: Sequence[RoleAnswer]) -> Finding | None:
     return Finding(f"the simulated user {role}: {reason}")
 
 
-def check_messages(told: str, conversation: Conversation, *, has_tools: bool = False) -> list[Message]:
+def check_messages(
+    instructions: str, conversation: Conversation, *, has_tools: bool = False
+) -> list[Message]:
     """Build the messages to the judge of a user with these instructions.
 
     Leaves out the agent's tool calls, which the user does not see. Shows the calls of the user's own tools.
     """
     parts = [
-        block("user_instructions", told),
+        block("user_instructions", instructions),
         "The conversation:",
         *message_blocks(conversation.turns),
         _ending_text(conversation),
@@ -182,8 +184,8 @@ def _user_calls(calls: Sequence[ToolCall]) -> list[str]:
     shown = calls[:_MAX_CALLS]
     left_out = len(calls) - len(shown)
     more = [f"({left_out} more calls are left out here.)"] if left_out else []
-    made = [call_block("user_tool_call", call, _CALL_CHARS) for call in shown]
-    return [_USER_CALLS_TEXT, *(made or ["(It made none.)"]), *more]
+    blocks = [call_block("user_tool_call", call, _CALL_CHARS) for call in shown]
+    return [_USER_CALLS_TEXT, *(blocks or ["(It made none.)"]), *more]
 
 
 def _ending_text(conversation: Conversation) -> str:

@@ -86,7 +86,7 @@ class ServerGroup:
 
 
 @dataclass(slots=True)
-class _UnderWay:
+class _Active:
     who: Identity
     group: ServerGroup
     serving: ActiveConversation
@@ -112,7 +112,7 @@ class Registry:
     """Receives each refused call at once."""
     on_reached: Callable[[ServerGroup], None] = lambda _: None
     """Receives a group when further clients of its agents connect to mock servers."""
-    _under_way: dict[str, _UnderWay] = field(default_factory=dict)
+    _active: dict[str, _Active] = field(default_factory=dict)
     """By key and by session id."""
     _ended: dict[str, _Ended] = field(default_factory=dict)
 
@@ -127,8 +127,8 @@ class Registry:
 
     def _clients(self, group: ServerGroup, names: Names) -> list[str]:
         """Return the agents that the client may belong to; all agents if nothing identifies it."""
-        named = [one for name in names if (one := self._under_way.get(name.text))]
-        known = {one.who.agent for one in named[:1] or self._under_way.values() if one.group is group}
+        named = [active for name in names if (active := self._active.get(name.text))]
+        known = {active.who.agent for active in named[:1] or self._of_group(group) if active.group is group}
         if len(known) != 1:
             return list(group.agents)
         place = group.places.get(*known)
@@ -143,14 +143,14 @@ class Registry:
         self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
     ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        stay = await self.enter(who, serving, outside)
+        period = await self.enter(who, serving, outside)
         try:
-            yield stay
+            yield period
         except BaseException:  # the run is being stopped, without notice to the agent
-            stay.failed = True
+            period.failed = True
             raise
         finally:
-            self.leave(who, failed=stay.failed, at_work_s=stay.at_work_s)
+            self.leave(who, failed=period.failed, at_work_s=period.at_work_s)
 
     async def enter(
         self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
@@ -160,7 +160,7 @@ class Registry:
         if group is None:
             return ActivePeriod(Addresses())
         await group.admission.enter(outside)
-        self._under_way |= dict.fromkeys(_names(who), _UnderWay(who, group, serving))
+        self._active |= dict.fromkeys(_names(who), _Active(who, group, serving))
         if group.traces:
             group.traces.begin(who)
         return ActivePeriod(group.addresses.of(who.key), traces=group.traces)
@@ -170,17 +170,17 @@ class Registry:
 
         The arguments are the fields of `ActivePeriod`.
         """
-        one = self._under_way.get(who.key)
-        if one is None:  # its agent has no servers
+        active = self._active.get(who.key)
+        if active is None:  # its agent has no servers
             return
         ended = _Ended(who, failed)
         for name in _names(who):
-            del self._under_way[name]
+            del self._active[name]
             self._ended[name] = ended
-        if one.group.traces:
-            one.group.traces.end(who.key)
-        one.group.given_up = ended if failed else None
-        if one.group.admission.leave(called=one.called, at_work_s=at_work_s):
+        if active.group.traces:
+            active.group.traces.end(who.key)
+        active.group.given_up = ended if failed else None
+        if active.group.admission.leave(called=active.called, at_work_s=at_work_s):
             self.on_note(
                 f"{who} was given up before its agent had answered, and nothing showed that calls of this "
                 f"agent name their conversation: the next one waits {at_work_s:g} s, so that late calls are "
@@ -189,9 +189,10 @@ class Registry:
 
     def claims(self, group: ServerGroup, names: Names) -> bool:
         """True if a request belongs to an active conversation, by name or because there is only one."""
-        named = (self._under_way.get(name.text) for name in names)
-        mine = {one.who.key for one in self._under_way.values() if one.group is group}
-        return len(mine) == 1 or any(one is not None and one.group is group for one in named)
+        named = (self._active.get(name.text) for name in names)
+        return len(self._of_group(group)) == 1 or any(
+            active is not None and active.group is group for active in named
+        )
 
     async def answer(
         self, group: ServerGroup, names: Names, call: ServedCall, real: CallReal | None = None
@@ -202,37 +203,37 @@ class Registry:
             real: calls the real tool, if there is no mock and it may run; None if it is unreachable, so that
                 the answer is null. A caller that runs the tool itself reports its answer to `answered`.
         """
-        found = self._owner_of(group, names)
-        if isinstance(found, str):
-            return await self._refused(group, call, found, self._may_have_made(group, names))
-        if isinstance(found, _Ended):
-            return await self._too_late(group, call, found)
-        found.called = True
-        answer = await found.serving.answer(call)
+        owner = self._owner_of(group, names)
+        if isinstance(owner, str):
+            return await self._refused(group, call, owner, self._may_have_made(group, names))
+        if isinstance(owner, _Ended):
+            return await self._too_late(group, call, owner)
+        owner.called = True
+        answer = await owner.serving.answer(call)
         if answer.how is CallOutcome.REFUSED:  # it has just ended
-            ended = self._ended.get(found.who.key) or _Ended(found.who, failed=True)
+            ended = self._ended.get(owner.who.key) or _Ended(owner.who, failed=True)
             return await self._too_late(group, call, ended)
         if answer.how is not CallOutcome.REAL or call.caller_runs:
             return answer
-        return await _real(found.serving, answer, real)
+        return await _real(owner.serving, answer, real)
 
     async def answered(
         self, group: ServerGroup, names: Names, number: int, result: Any, *, failed: bool
     ) -> None:
         """Record the real tool's answer to a call that its caller ran (`CallOutcome.REAL`)."""
-        found = self._owner_of(group, names)
-        if isinstance(found, _UnderWay):
-            await found.serving.answered(number, result, failed=failed)
+        owner = self._owner_of(group, names)
+        if isinstance(owner, _Active):
+            await owner.serving.answered(number, result, failed=failed)
 
-    def _owner_of(self, group: ServerGroup, names: Names) -> _UnderWay | _Ended | str:
+    def _owner_of(self, group: ServerGroup, names: Names) -> _Active | _Ended | str:
         """Return the conversation that a call belongs to, or the reason why there is none."""
         for name in names:
-            one = self._under_way.get(name.text)
-            if one is not None and one.group is group:
-                group.admission.note_named(one.who.key)
-                return one
-            if one is not None:
-                return f"{name.place} names {one.who}, whose servers are others"
+            active = self._active.get(name.text)
+            if active is not None and active.group is group:
+                group.admission.note_named(active.who.key)
+                return active
+            if active is not None:
+                return f"{name.place} names {active.who}, whose servers are others"
             ended = self._ended.get(name.text)
             if ended is not None and not _is_reused_name(group, name, ended):
                 return ended
@@ -240,57 +241,61 @@ class Registry:
                 return f"{name.place} names {_shown(name)}, which is no conversation of this run"
         return self._only_candidate(group)
 
-    def _only_candidate(self, group: ServerGroup) -> _UnderWay | _Ended | str:
+    def _only_candidate(self, group: ServerGroup) -> _Active | _Ended | str:
         """Return the only conversation that a call without a name can belong to."""
-        mine = {one.who.key: one for one in self._under_way.values() if one.group is group}
-        if not mine and group.given_up:
+        candidates = self._of_group(group)
+        if not candidates and group.given_up:
             return group.given_up
-        if mine and group.admission.note_unnamed():
+        if candidates and group.admission.note_unnamed():
             self.on_note(
                 f"calls to tools of agent {group.agents[0]!r} come without the name of their conversation: "
                 "its conversations were held one at a time (exclusive: true does so from the start). To hold "
                 f"many at once, {WAYS_TO_NAME}"
             )
-        if len(mine) != 1:
-            number = f"{len(mine)} conversations are" if mine else "no conversation is"
+        if len(candidates) != 1:
+            number = f"{len(candidates)} conversations are" if candidates else "no conversation is"
             return f"it names no conversation, and {number} under way"
-        return next(iter(mine.values()))
+        return candidates[0]
+
+    def _of_group(self, group: ServerGroup) -> list[_Active]:
+        """Return the active conversations of a group, each of which may have several names."""
+        return list(
+            {active.who.key: active for active in self._active.values() if active.group is group}.values()
+        )
 
     async def _too_late(self, group: ServerGroup, call: ServedCall, ended: _Ended) -> ServedAnswer:
         why = f"it is of {ended.who}, which has ended"
-        others = any(one.group is group for one in self._under_way.values())
         # After an error, an agent that timed out may still be working. But if conversations run one at
         # a time, the call may belong to the active one, whose client still has an old name.
         # If calls have named their conversations before, this call belongs to the one that it names.
         doubtful = [] if group.admission.names_are_right else self._may_have_made(group)
-        if ended.failed and not (group.admission.exclusive and others):
+        if ended.failed and not (group.admission.exclusive and self._of_group(group)):
             await _report_doubt(doubtful, call, why)
             return ServedAnswer(how=CallOutcome.REFUSED, message=_refusal(call, why))
         return await self._refused(group, call, why, doubtful)
 
     async def _refused(
-        self, group: ServerGroup, call: ServedCall, why: str, doubtful: Sequence[_UnderWay]
+        self, group: ServerGroup, call: ServedCall, why: str, doubtful: Sequence[_Active]
     ) -> ServedAnswer:
         """Refuse a call. `doubtful` has the conversations that may have made it."""
-        one = UnclaimedCall(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
-        if one not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
-            one = replace(one, tool="(others)", why="they are like those that came before")
-        self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
-        self.on_refused(one)
+        kind = UnclaimedCall(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
+        if kind not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
+            kind = replace(kind, tool="(others)", why="they are like those that came before")
+        self.unclaimed[kind] = self.unclaimed.get(kind, 0) + 1
+        self.on_refused(kind)
         await _report_doubt(doubtful, call, why)
         return ServedAnswer(
             how=CallOutcome.REFUSED,
             message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true"),
         )
 
-    def _may_have_made(self, group: ServerGroup, names: Iterable[Name] = ()) -> list[_UnderWay]:
+    def _may_have_made(self, group: ServerGroup, names: Iterable[Name] = ()) -> list[_Active]:
         """Return the conversations that may have made a call: the named one, or else all of the group."""
-        named = [one for name in names if (one := self._under_way.get(name.text))]
-        mine = (one for one in self._under_way.values() if one.group is group)
-        return named[:1] or list({one.who.key: one for one in mine}.values())
+        named = [active for name in names if (active := self._active.get(name.text))]
+        return named[:1] or self._of_group(group)
 
 
-async def _report_doubt(doubtful: Iterable[_UnderWay], call: ServedCall, why: str) -> None:
+async def _report_doubt(doubtful: Iterable[_Active], call: ServedCall, why: str) -> None:
     """Report the refused call to the conversations that may have made it."""
     for each in doubtful:
         await each.serving.refused(
@@ -324,13 +329,13 @@ async def _real(serving: ActiveConversation, answer: ServedAnswer, real: CallRea
         await serving.answered(answer.number, None, failed=False)
         return replace(answer, how=CallOutcome.ANSWERED, result=None)
     try:
-        told = await real()
+        reply = await real()
     except AgentestError as error:
         await serving.answered(answer.number, {"error": str(error)}, failed=True)
         return replace(answer, how=CallOutcome.FAILED, message=str(error))
-    await serving.answered(answer.number, told.result, failed=told.failed, status=told.status)
-    how = CallOutcome.FAILED if told.failed else CallOutcome.ANSWERED
-    return replace(answer, how=how, result=told.result, real=told.raw)
+    await serving.answered(answer.number, reply.result, failed=reply.failed, status=reply.status)
+    how = CallOutcome.FAILED if reply.failed else CallOutcome.ANSWERED
+    return replace(answer, how=how, result=reply.result, real=reply.raw)
 
 
 _REQUIRED_NAMED = 2
@@ -357,7 +362,7 @@ class Admission:
         self.exclusive = exclusive
         """True if only one conversation may run at a time, by configuration or by observation."""
         self._open = open_at_once
-        self._under_way = 0
+        self._active = 0
         self._named: set[str] = set()
         self._silent = 0
         self._waiting: deque[anyio.Event] = deque()
@@ -366,7 +371,7 @@ class Admission:
     async def enter(self, outside: WaitingBlock = nullcontext) -> None:
         """Wait until a conversation may begin, inside the block that `outside` opens."""
         if self._may_begin() and not self._waiting and not self.resting:
-            self._under_way += 1
+            self._active += 1
             return
         begin = anyio.Event()
         self._waiting.append(begin)
@@ -378,7 +383,7 @@ class Admission:
                     await anyio.sleep_until(self._quiet_from)
         except BaseException:
             if begin.is_set():
-                self._under_way -= 1
+                self._active -= 1
             else:
                 self._waiting.remove(begin)
             self._admit()
@@ -391,7 +396,7 @@ class Admission:
             called: True if any of its calls arrived.
             at_work_s: how long its agent may continue, so that unnamed calls may belong to it.
         """
-        self._under_way -= 1
+        self._active -= 1
         if not called:
             self._silent += 1
         rests = at_work_s > 0 and not self._named
@@ -417,19 +422,19 @@ class Admission:
 
     def note_unnamed(self) -> bool:
         """Record a call without a name. Returns True for the first one."""
-        news = not self.exclusive
+        is_first = not self.exclusive
         self.exclusive = True
-        return news
+        return is_first
 
     def _may_begin(self) -> bool:
         if self.exclusive:
-            return self._under_way == 0
+            return self._active == 0
         self._open = self._open or len(self._named) >= _REQUIRED_NAMED or self._silent >= _SILENT_LIMIT
-        return self._open or self._under_way == 0
+        return self._open or self._active == 0
 
     def _admit(self) -> None:
         while self._waiting and self._may_begin():
-            self._under_way += 1
+            self._active += 1
             self._waiting.popleft().set()
 
 
@@ -474,15 +479,15 @@ def names_of(
 def _names_names(headers: Mapping[str, str], path: str | None, meta: Mapping[str, Any]) -> Iterator[Name]:
     if path:
         yield Name(text=path, place="the path", certain=True)
-    if told := headers.get(HEADER):
-        yield Name(text=told, place=f"the header {HEADER}", certain=True)
-    if told := _text(meta, META):
-        yield Name(text=told, place=f"_meta[{META!r}]", certain=True)
+    if name := headers.get(HEADER):
+        yield Name(text=name, place=f"the header {HEADER}", certain=True)
+    if name := _text(meta, META):
+        yield Name(text=name, place=f"_meta[{META!r}]", certain=True)
     for where, carrier in (("_meta", meta), ("the header", headers)):
-        if told := named_in_baggage(_text(carrier, "baggage")):
-            yield Name(text=told, place=f"{where} baggage", certain=False)
-        if told := named_in_trace(_text(carrier, "traceparent")):
-            yield Name(text=told, place=f"{where} traceparent", certain=False)
+        if name := named_in_baggage(_text(carrier, "baggage")):
+            yield Name(text=name, place=f"{where} baggage", certain=False)
+        if name := named_in_trace(_text(carrier, "traceparent")):
+            yield Name(text=name, place=f"{where} traceparent", certain=False)
 
 
 def _text(values: Mapping[str, Any], key: str) -> str | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from dis import get_instructions
 from functools import partial
 from types import FunctionType
 from typing import Any, get_type_hints
@@ -59,13 +60,15 @@ class BoundFunction:
 
     function: Callable[..., Any]
     is_async: bool
-    """True if a call only creates a coroutine; other functions may block."""
+    """True if a call only creates a coroutine."""
     positions: int | None
     """Number of positional parameters for the raw arguments and the context; None: passed by name."""
     takes_args: bool = False
     takes_ctx: bool = False
     model: type[BaseModel] | None = None
     """Checks the arguments of a function that is bound by name; None if they are passed raw or ignored."""
+    may_block: bool = True
+    """False if the function's code shows that a call takes no time."""
 
     @property
     def receives_context(self) -> bool:
@@ -92,6 +95,11 @@ Mock = Any
 
 def bind(function: Callable[..., Any]) -> BoundFunction:
     """Read a function's signature. Raises TypeError or ValueError if it cannot be bound."""
+    bound = _bind(function)
+    return replace(bound, may_block=False) if _is_instant(bound) else bound
+
+
+def _bind(function: Callable[..., Any]) -> BoundFunction:
     parameters = inspect.signature(function).parameters
     named = [p for p in parameters.values() if p.kind not in _VARIADIC]
     names, waits = {p.name for p in named}, is_async(function)
@@ -107,6 +115,25 @@ def bind(function: Callable[..., Any]) -> BoundFunction:
         return BoundFunction(function, waits, None, takes_ctx=takes_ctx)
     model = _shared_model(function, parameters)
     return BoundFunction(function, waits, None, takes_ctx=takes_ctx, model=model)
+
+
+_CONTEXT_FIELDS = frozenset({"call_index", "conversation_id", "scenario", "state", "turn_index"})
+_PLAIN_TYPES = (str, int, float, bool, dict, list, Any)
+
+
+def _is_instant(bound: BoundFunction) -> bool:
+    """Return True if a function calls nothing and has no loop, so that it cannot block the event loop."""
+    if not isinstance(bound.function, FunctionType) or bound.is_async:
+        return False
+    code, fields = bound.function.__code__, bound.model.model_fields.values() if bound.model else ()
+    if code.co_freevars or not _CONTEXT_FIELDS.issuperset(code.co_names):
+        return False
+    if any(field.annotation not in _PLAIN_TYPES or field.metadata for field in fields):
+        return False  # users' types may run code
+    return not any(
+        "BACKWARD" in step.opname or "CALL" in step.opname or step.argrepr in ("**", "**=", "<<", "<<=")
+        for step in get_instructions(code)
+    )
 
 
 def _takes_raw_by_position(named: Sequence[inspect.Parameter]) -> bool:
@@ -250,11 +277,11 @@ def _schema(model: type[BaseModel], parameters: Mapping[str, inspect.Parameter])
 
 def _with_default(schema: Mapping[str, Any], parameter: inspect.Parameter) -> dict[str, Any]:
     """Add the parameter's default to its schema if JSON can represent it."""
-    kept = {key: value for key, value in schema.items() if key not in ("title", "default")}
+    settings = {key: value for key, value in schema.items() if key not in ("title", "default")}
     if parameter.default is inspect.Parameter.empty:
-        return kept
+        return settings
     try:
         check_plain(parameter.default)
     except NotJson:
-        return kept
-    return {**kept, "default": parameter.default}
+        return settings
+    return {**settings, "default": parameter.default}

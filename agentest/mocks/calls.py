@@ -1,4 +1,4 @@
-"""HTTP responses of mocks, with their own status and headers, for tools that are HTTP requests."""
+"""The record of a conversation's tool calls, which decides which reports of several sources are one call."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class HttpResponse(Exception):
 
     def __str__(self) -> str:
         try:
-            said = self.body if isinstance(self.body, str) else json_text(self.body)
+            text = self.body if isinstance(self.body, str) else json_text(self.body)
         except NotJson:
-            said = ""
-        return _reason_phrase(self.status) if self.body is None else f"{_reason_phrase(self.status)}: {said}"
+            text = ""
+        return _reason_phrase(self.status) if self.body is None else f"{_reason_phrase(self.status)}: {text}"
 
 
 def _reason_phrase(status: int) -> str:
@@ -105,7 +105,7 @@ class RecordedCall:
     def is_seen_by(self, source: SeenBy) -> bool:
         return source in self._reports or source in self.call.also_seen_by
 
-    def as_told_by(self, source: SeenBy) -> ToolCall:
+    def as_reported_by(self, source: SeenBy) -> ToolCall:
         """Return the call as the source reported it, else as recorded."""
         return self._reports.get(source, self.call)
 
@@ -153,7 +153,7 @@ class CallRecord:
         """Return the calls of a turn, in the order in which they were made."""
         return tuple(recorded.call for recorded in self._calls if recorded.call.turn_index == turn_index)
 
-    def asked_in(self, turn_index: int) -> tuple[ToolCall, ...]:
+    def moved_from(self, turn_index: int) -> tuple[ToolCall, ...]:
         """Return the calls that waited for approval in a turn and moved to a later turn."""
         return tuple(call for call in self._moved_to_later_turn if call.turn_index == turn_index)
 
@@ -206,8 +206,8 @@ class CallRecord:
         recorded = RecordedCall(call)
         at = len(self._calls) if before is None else self._calls.index(before)
         self._calls.insert(at, recorded)
-        mine = self._by_turn[call.turn_index]
-        mine.insert(mine.index(before) if before in mine else len(mine), recorded)
+        in_turn = self._by_turn[call.turn_index]
+        in_turn.insert(in_turn.index(before) if before in in_turn else len(in_turn), recorded)
         self._sources[call.turn_index].add(call.seen_by)
         if call.call_id:
             self._by_id[call.call_id].append(recorded)
@@ -224,25 +224,25 @@ class CallRecord:
     def _known(self, calls: Sequence[ToolCall], retold: bool) -> list[RecordedCall | None]:
         """Return for each call the recorded one that it equals. Each recorded one is used at most once."""
         known: list[RecordedCall | None] = []
-        taken: set[RecordedCall | None] = set()
+        matched: set[RecordedCall | None] = set()
         for call in calls:
-            known.append(self._by_its_id(call, taken, retold))
-            taken.add(known[-1])
+            known.append(self._by_its_id(call, matched, retold))
+            matched.add(known[-1])
         for i, call in enumerate(calls):
             if known[i] is None:
-                known[i] = self._by_its_form(call, taken)
-                taken.add(known[i])
-        self._match_server_calls(known, calls, taken)
+                known[i] = self._by_its_form(call, matched)
+                matched.add(known[i])
+        self._match_server_calls(known, calls, matched)
         return known
 
     def _by_its_id(
-        self, call: ToolCall, taken: Container[RecordedCall | None], retold: bool
+        self, call: ToolCall, matched: Container[RecordedCall | None], retold: bool
     ) -> RecordedCall | None:
         for recorded in self._by_id.get(call.call_id or "", ()):
             again = recorded.is_seen_by(call.seen_by)
-            if recorded in taken or (again and not retold):
+            if recorded in matched or (again and not retold):
                 continue
-            reported = recorded.as_told_by(call.seen_by)
+            reported = recorded.as_reported_by(call.seen_by)
             if again and reported.name == call.name and _same_arguments(reported.args, call.args):
                 return recorded
             if not again and self._may_be(recorded, call):
@@ -251,12 +251,12 @@ class CallRecord:
                     return recorded
         return None
 
-    def _by_its_form(self, call: ToolCall, taken: Container[RecordedCall | None]) -> RecordedCall | None:
+    def _by_its_form(self, call: ToolCall, matched: Container[RecordedCall | None]) -> RecordedCall | None:
         if self._sources[call.turn_index] <= {call.seen_by}:
             return None
         for recorded in self._by_turn[call.turn_index]:
             reported = recorded.call
-            if recorded in taken or recorded.is_seen_by(call.seen_by) or reported.name != call.name:
+            if recorded in matched or recorded.is_seen_by(call.seen_by) or reported.name != call.name:
                 continue
             if not _have_different_ids(reported, call) and _same_arguments(reported.args, call.args):
                 return recorded
@@ -266,33 +266,35 @@ class CallRecord:
         self,
         known: list[RecordedCall | None],
         calls: Sequence[ToolCall],
-        taken: set[RecordedCall | None],
+        matched: set[RecordedCall | None],
     ) -> None:
         """Match the remaining calls with mock server calls under other names or arguments.
 
         Begins with calls that have only one candidate, because the others have a choice.
         """
         open_ones = {
-            i: self._server_candidates(call, taken) for i, call in enumerate(calls) if known[i] is None
+            i: self._server_candidates(call, matched) for i, call in enumerate(calls) if known[i] is None
         }
         for i, candidates in sorted(open_ones.items(), key=lambda each: len(each[1])):
-            known[i] = next((one for one in candidates if one not in taken), None)
-            taken.add(known[i])
+            known[i] = next((one for one in candidates if one not in matched), None)
+            matched.add(known[i])
 
-    def _server_candidates(self, call: ToolCall, taken: Container[RecordedCall | None]) -> list[RecordedCall]:
+    def _server_candidates(
+        self, call: ToolCall, matched: Container[RecordedCall | None]
+    ) -> list[RecordedCall]:
         """Return the mock server calls of the turn that this call may be, best match first."""
         if SeenBy.MOCK_SERVER not in self._sources[call.turn_index]:
             return []
-        found = [
+        candidates = [
             recorded
             for recorded in self._by_turn[call.turn_index]
-            if recorded not in taken
+            if recorded not in matched
             and not recorded.is_seen_by(call.seen_by)
             and recorded.is_seen_by(SeenBy.MOCK_SERVER)
             and self._may_be(recorded, call)
             and _alike_arguments(recorded.call.args, call.args)
         ]
-        return sorted(found, key=lambda one: _distance(one.call, call))
+        return sorted(candidates, key=lambda one: _distance(one.call, call))
 
     def _may_be(self, recorded: RecordedCall, call: ToolCall) -> bool:
         """Return True if the call may be of the recorded tool, whose name a framework lengthens."""
@@ -321,7 +323,7 @@ def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
     best, other = sorted((recorded, reported), key=_rank)
     sources = {recorded.seen_by, *recorded.also_seen_by, reported.seen_by}
     arguments = best if best.args or not other.args else other
-    made = replace(
+    merged = replace(
         best,
         args=arguments.args,
         invalid_arguments=arguments.invalid_arguments,
@@ -334,8 +336,8 @@ def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
         by_real_tool=best.by_real_tool or other.by_real_tool,
     )
     if best.mocked or best.result is not None or best.error:
-        return made
-    return replace(made, result=other.result, error=other.error)
+        return merged
+    return replace(merged, result=other.result, error=other.error)
 
 
 def _rank(call: ToolCall) -> tuple[bool, int]:
@@ -403,12 +405,12 @@ def _as_number(value: Any) -> float | str | None:
         return None
 
 
-def is_called(told: str, served: str) -> bool:
-    """Return True if a framework may call the tool `served` by the name `told`.
+def is_called(name: str, tool: str) -> bool:
+    """Return True if a framework may call the tool by this name.
 
     `mcp__shop__check_stock`, `shop.check_stock` and `shop_check_stock` are names of `check_stock`.
     """
-    long, short = _normalized_name(told), _normalized_name(served)
+    long, short = _normalized_name(name), _normalized_name(tool)
     return long == short or long.endswith(f"_{short}")
 
 
@@ -417,16 +419,16 @@ def _normalized_name(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def tool_called(told: str, served: Iterable[str], others: Container[str] = ()) -> str | None:
-    """Return the tool among `served` that a framework calls `told`; None if it is another tool.
+def tool_called(name: str, tools: Iterable[str], others: Container[str] = ()) -> str | None:
+    """Return the tool that a framework calls by this name; None if it is another tool.
 
     Args:
         others: names of the agent's own tools.
     """
-    names = [name for name in served if is_called(told, name)]
-    if told in names:
-        return told
-    return None if told in others else max(names, key=len, default=None)
+    candidates = [tool for tool in tools if is_called(name, tool)]
+    if name in candidates:
+        return name
+    return None if name in others else max(candidates, key=len, default=None)
 
 
 class PendingRealCall:

@@ -66,7 +66,7 @@ class MockResolver:
         self._passthrough = unmocked_tools == "passthrough"
         self._timeout_s = timeout_s
         self._redact = redact
-        self._begun = state
+        self._initial = state
         self._mocks = ConversationMocks(
             tools, scenario=scenario, conversation_id=conversation_id, timeout_s=timeout_s, redact=redact
         )
@@ -92,7 +92,7 @@ class MockResolver:
 
     def begin(self) -> None:
         """Fill the mocks' shared state with its initial value. Raises MockError."""
-        self._mocks.state.update(copy_initial_state(self._begun))
+        self._mocks.state.update(copy_initial_state(self._initial))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class MockResolver:
 
     def end_state(self) -> EndState:
         """Return the state at the end of the conversation."""
-        return end_state(self._mocks.state, self._begun)
+        return end_state(self._mocks.state, self._initial)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Describe the mocks as tools."""
@@ -111,9 +111,9 @@ class MockResolver:
         """Return the calls of a turn, in order, including one that ended the conversation."""
         return self._record.of_turn(turn_index)
 
-    def asked_in(self, turn_index: int) -> tuple[ToolCall, ...]:
+    def moved_from(self, turn_index: int) -> tuple[ToolCall, ...]:
         """Return the calls that waited for approval in a turn and moved to a later turn."""
-        return self._record.asked_in(turn_index)
+        return self._record.moved_from(turn_index)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -333,8 +333,8 @@ class MockResolver:
         if not answers:
             return None
         before = sum(call.name == name and call.args == args for call in self._record.calls) - 1
-        found = copied(answers[min(before, len(answers) - 1)])
-        return MockOutcome(result=found, sent=found, as_text=isinstance(found, str))
+        answer = copied(answers[min(before, len(answers) - 1)])
+        return MockOutcome(result=answer, sent=answer, as_text=isinstance(answer, str))
 
 
 _MOST_CHARS = 200_000
@@ -355,7 +355,7 @@ class EndState:
 
     live: Mapping[str, Any]
     """A copy of the state. A value that cannot be copied is the object itself."""
-    told: Mapping[str, Any]
+    readable: Mapping[str, Any]
     """The state in JSON types, as mocks' answers are sent. Other values are described in words."""
     inexact: tuple[str, ...] = ()
     """Keys whose values are not JSON or are incomplete."""
@@ -376,52 +376,52 @@ def copy_initial_state(state: Mapping[str, Any] | None) -> dict[str, Any]:
         ) from None
 
 
-def end_state(state: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
+def end_state(state: Mapping[str, Any], initial: Mapping[str, Any] | None) -> EndState:
     """Return a snapshot of the state, unaffected by threads. `begun`: the scenario's initial state."""
     now = dict(state)
     data = builtin_bytes(now)
     if data is not None:
-        return _end_of_builtins(pickle.loads(data), len(data), begun)
+        return _end_of_builtins(pickle.loads(data), len(data), initial)
     memo: dict[int, Any] = {}  # one memo for all keys, so that shared objects stay shared in the copy
-    return _end_of({key: _copy(value, memo) for key, value in now.items()}, begun)
+    return _end_of({key: _copy(value, memo) for key, value in now.items()}, initial)
 
 
-def _end_of_builtins(live: dict[Any, Any], size: int, begun: Mapping[str, Any] | None) -> EndState:
+def _end_of_builtins(live: dict[Any, Any], size: int, initial: Mapping[str, Any] | None) -> EndState:
     """Do the same as `_end_of` with fewer conversions, because each one blocks other conversations."""
     text = _text(live) if size <= _MAX_PICKLED_BYTES else None
     if text is not None and len(text) <= _MOST_CHARS and all(isinstance(key, str) for key in live):
-        form = json.loads(text)
-        inexact = tuple(key for key, value in live.items() if form[key] != value)
-        return EndState(live=live, told=form, inexact=inexact)
+        json_form = json.loads(text)
+        inexact = tuple(key for key, value in live.items() if json_form[key] != value)
+        return EndState(live=live, readable=json_form, inexact=inexact)
     long = size > _MAX_PICKLED_BYTES or (text is not None and len(text) > _MOST_CHARS)
-    if long and isinstance(begun, BuiltinState):
+    if long and isinstance(initial, BuiltinState):
         try:
-            return _end_of_long(live, begun)
+            return _end_of_long(live, initial)
         except RecursionError:  # contains itself
             pass
-    return _end_of(live, begun)
+    return _end_of(live, initial)
 
 
-def _end_of_long(live: Mapping[str, Any], begun: Mapping[str, Any]) -> EndState:
+def _end_of_long(live: Mapping[str, Any], initial: Mapping[str, Any]) -> EndState:
     """Convert only the changes of a state with megabytes."""
-    changed = _changes(live, begun)
+    changed = _changes(live, initial)
     cut = [_key(key) for key, value in changed.items() if key not in live or value != live[key]]
     converted = {_key(key): _exact_or_words(value) for key, value in changed.items()}
     inexact = [key for key, (_, exact) in converted.items() if not exact]
-    forms = {key: form for key, (form, _) in converted.items()}
-    return EndState(live=live, told=forms, inexact=tuple(dict.fromkeys((*inexact, *cut))))
+    json_forms = {key: json_form for key, (json_form, _) in converted.items()}
+    return EndState(live=live, readable=json_forms, inexact=tuple(dict.fromkeys((*inexact, *cut))))
 
 
-def _end_of(live: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
+def _end_of(live: Mapping[str, Any], initial: Mapping[str, Any] | None) -> EndState:
     converted = {_key(key): _exact_or_words(value) for key, value in live.items()}
-    forms = {key: form for key, (form, _) in converted.items()}
+    json_forms = {key: json_form for key, (json_form, _) in converted.items()}
     inexact = tuple(key for key, (_, exact) in converted.items() if not exact)
-    if len(json.dumps(forms)) <= _MOST_CHARS:
-        return EndState(live=live, told=forms, inexact=inexact)
-    begins = {_key(key): _exact_or_words(value)[0] for key, value in (begun or {}).items()}
-    changed = _changes(forms, begins)
-    cut = tuple(key for key in changed if changed[key] != forms.get(key))
-    return EndState(live=live, told=changed, inexact=tuple(dict.fromkeys((*inexact, *cut))))
+    if len(json.dumps(json_forms)) <= _MOST_CHARS:
+        return EndState(live=live, readable=json_forms, inexact=inexact)
+    begins = {_key(key): _exact_or_words(value)[0] for key, value in (initial or {}).items()}
+    changed = _changes(json_forms, begins)
+    cut = tuple(key for key in changed if changed[key] != json_forms.get(key))
+    return EndState(live=live, readable=changed, inexact=tuple(dict.fromkeys((*inexact, *cut))))
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
@@ -440,9 +440,9 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
 
 def _exact_or_words(value: Any) -> tuple[Any, bool]:
     """Return the value in JSON types, and True if the conversion is exact."""
-    form = _form(value)
-    if form is not None or value is None:
-        return form, builtin_bytes(value) is not None and bool(form == value)
+    json_form = _form(value)
+    if json_form is not None or value is None:
+        return json_form, builtin_bytes(value) is not None and bool(json_form == value)
     try:
         return _in_words(value, ()), False
     except Exception:  # noqa: BLE001 - a mock's thread may still be changing the value
@@ -483,13 +483,13 @@ def _in_words(value: Any, inside: tuple[int, ...]) -> Any:
 
 def _object_in_words(value: Any, inside: tuple[int, ...]) -> Any:
     """Return an object's attributes, or its repr without the address if it has one."""
-    form = _form(value)
-    if form is not None:
-        return form
-    held = getattr(value, "__dict__", None)
+    json_form = _form(value)
+    if json_form is not None:
+        return json_form
+    attributes = getattr(value, "__dict__", None)
     shows_itself = getattr(type(value), "__repr__", None) != object.__repr__
-    if not shows_itself and isinstance(held, dict) and held:
-        return {_key(key): _in_words(item, inside) for key, item in [*held.items()]}
+    if not shows_itself and isinstance(attributes, dict) and attributes:
+        return {_key(key): _in_words(item, inside) for key, item in [*attributes.items()]}
     return _words(value)
 
 
@@ -501,15 +501,15 @@ def _words(value: Any) -> str:
     return _ADDRESS.sub("", safe_repr(value))
 
 
-def _changes(now: Mapping[str, Any], begun: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+def _changes(now: Mapping[str, Any], initial: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """Return the parts of the objects that changed, and count the rest."""
-    kept: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for key, value in now.items():
-        before = begun.get(key, CUT_OFF)
+        before = initial.get(key, CUT_OFF)
         inside = isinstance(value, dict) and isinstance(before, dict) and depth < _MOST_DEPTH
         if value != before:
-            kept[key] = _changes(value, before, depth + 1) if inside else value
-    more = [f"{len(now) - len(kept)} more, as at the beginning"] if len(kept) < len(now) else []
-    if gone := [_key(key) for key in begun if key not in now]:
+            changed[key] = _changes(value, before, depth + 1) if inside else value
+    more = [f"{len(now) - len(changed)} more, as at the beginning"] if len(changed) < len(now) else []
+    if gone := [_key(key) for key in initial if key not in now]:
         more.append(f"gone: {', '.join(gone[:_SHOWN_KEYS])}{', …' if len(gone) > _SHOWN_KEYS else ''}")
-    return {**kept, CUT_OFF: f"({'; '.join(more)})"} if more else kept
+    return {**changed, CUT_OFF: f"({'; '.join(more)})"} if more else changed

@@ -10,10 +10,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, c
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import anyio
 from anyio.abc import TaskGroup
 
 from agentest.agents.factory import check_reachable, make_agents
-from agentest.agents.port import Agent
+from agentest.agents.port import Agent, Resources
 from agentest.agents.server_process import ServerCallbacks, running_server
 from agentest.config.agent_types import AgentConfig, returns_calls, ways_to_mock
 from agentest.config.agents.over_http import HttpAgent
@@ -164,9 +165,16 @@ async def connected_agents(
         prepared.loaded.redact.learn(known)
         on_secret(known)
 
-    timeout_s = prepared.loaded.config.request_timeout_ms / 1000
-    agents, root = prepared.plan.agents, prepared.request.root
-    return await make_agents(agents, client, timeout_s, prepared.concurrency, root, stack, on_note, hide)
+    resources = Resources(
+        client=client,
+        timeout_s=prepared.loaded.config.request_timeout_ms / 1000,
+        threads=anyio.CapacityLimiter(prepared.concurrency),
+        root=prepared.request.root,
+        closing=stack,
+        on_note=on_note,
+        on_secret=hide,
+    )
+    return await make_agents(prepared.plan.agents, resources)
 
 
 RAY = "ray"

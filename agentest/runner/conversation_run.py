@@ -19,7 +19,16 @@ from agentest.conversation.turn_loop import OnTurn
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, TurnEvaluation
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Blame, Conversation, Failure, ToolCall, Turn, Usage, get_call_metadata
+from agentest.domain.transcript import (
+    Blame,
+    Conversation,
+    Failure,
+    TimeSpent,
+    ToolCall,
+    Turn,
+    Usage,
+    get_call_metadata,
+)
 from agentest.domain.truncation import stored
 from agentest.models.port import CallKey, Model
 from agentest.runner.plan import Unit
@@ -30,6 +39,7 @@ from agentest.support.replacing import replace
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric
+    from agentest.judging.evaluation import ConversationEvaluation
     from agentest.judging.role_check import Finding, UserCheck
 
 _JUDGED_PER_SLOT = 10
@@ -136,32 +146,57 @@ class LocalConversationRunner:
             ids_end: suffix of its id, because the agent may know a lost conversation of the same number.
         """
         request = _ConversationRequest(unit, number, ongoing, ids_end)
-        instructions = self._source.told_to_user(unit) if self._user_check else None
+        instructions = self._source.user_instructions(unit) if self._user_check else None
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
         evaluation = self._evaluation.begin(unit, number, at_end=instructions is not None)
         held_again = ""
+        if instructions is not None:
+            timed, held_again = await self._run_checked(request, instructions)
+            await self._judge(timed.conversation, evaluation, ongoing)
+        elif self._evaluation.may_wait(unit):
+            timed = await self._run_and_judge(request, evaluation)
+        else:  # a task for each turn would cost more than the evaluation
+            closed: list[tuple[Turn, ...]] = []
+            timed = await self._run(request, closed.append)
+            for turns in closed:
+                await evaluation.add_turn(turns)
+            await self._judge(timed.conversation, evaluation, ongoing)
+        result = self._result(timed, evaluation)
+        return JudgedConversation(stored(result, self._redact), held_again=held_again)
+
+    async def _run_and_judge(
+        self, request: _ConversationRequest, evaluation: ConversationEvaluation
+    ) -> _TimedConversation:
+        """Run a conversation, and evaluate each turn as soon as it closes."""
         async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
                 judging.start_soon(evaluation.add_turn, turns)
 
-            if instructions is None:
-                timed = await self._run(request, judge)
-            else:
-                timed, held_again = await self._run_checked(request, instructions)
+            timed = await self._run(request, judge)
             await until_judged.enter_async_context(self._judging_slots)
+            request.ongoing.on_held()
+            if timed.conversation.invalid is None:
+                await evaluation.add_conversation(timed.conversation)
+        return timed
+
+    async def _judge(
+        self, conversation: Conversation, evaluation: ConversationEvaluation, ongoing: RunningConversation
+    ) -> None:
+        async with self._judging_slots:
             ongoing.on_held()
-            conversation = timed.conversation
             if conversation.invalid is None:
                 await evaluation.add_conversation(conversation)
-        now = perf_counter()
+
+    def _result(self, timed: _TimedConversation, evaluation: ConversationEvaluation) -> ConversationResult:
+        conversation, now = timed.conversation, perf_counter()
         judges_ms = (now - timed.ended) * 1000 if self._evaluation.asks_judge else 0.0
-        time = replace(conversation.time, total_ms=(now - timed.began) * 1000, judges_ms=judges_ms)
+        waits = conversation.time
+        total_ms = (now - timed.began) * 1000
+        time = TimeSpent(total_ms, waits.agent_ms, waits.user_ms, waits.tools_ms, judges_ms)
         if conversation.invalid is not None:
-            result = ConversationResult(conversation, time=time, invalid=conversation.invalid)
-        else:
-            result = replace(evaluation.result(conversation), time=time)
-        return JudgedConversation(stored(result, self._redact), held_again=held_again)
+            return ConversationResult(conversation, time=time, invalid=conversation.invalid)
+        return replace(evaluation.result(conversation), time=time)
 
     def end(self, unit: Unit) -> None:
         self._evaluation.end(unit)
@@ -177,12 +212,12 @@ class LocalConversationRunner:
         It keeps its slot, so that the second attempt follows the first before another conversation begins.
         """
         first = await self._run(request, _judge_nothing)
-        found = await self._check_user(first, request, instructions)
-        if found is None or not found.broken:
-            return _invalidated(first, found), ""
+        finding = await self._check_user(first, request, instructions)
+        if finding is None or not finding.broken:
+            return _invalidated(first, finding), ""
         second = await self._run(request, _judge_nothing, attempt=1)
         checked = await self._check_user(second, request, instructions, attempt=1)
-        return _invalidated(second, checked), found.text
+        return _invalidated(second, checked), finding.text
 
     async def _check_user(
         self, timed: _TimedConversation, request: _ConversationRequest, instructions: str, attempt: int = 0
@@ -193,8 +228,8 @@ class LocalConversationRunner:
             return None
         key = CallKey("judge", request.unit.scope, request.number)
         has_tools = bool(request.unit.scenario.user_tools)
-        found = await self._user_check.look_at(instructions, conversation, key, attempt, has_tools=has_tools)
-        return found and replace(found, text=self._redact.error(found.text))
+        finding = await self._user_check.check(instructions, conversation, key, attempt, has_tools=has_tools)
+        return finding and replace(finding, text=self._redact.error(finding.text))
 
     async def _run(
         self, request: _ConversationRequest, judge: OnTurn, attempt: int = 0
@@ -243,11 +278,11 @@ def _user_check(judge: Model | None, settings: Settings) -> UserCheck | None:
     return UserCheck(judge, settings.samples)
 
 
-def _invalidated(timed: _TimedConversation, found: Finding | None) -> _TimedConversation:
+def _invalidated(timed: _TimedConversation, finding: Finding | None) -> _TimedConversation:
     """Mark the conversation as invalid if its user broke its role."""
-    if found is None:
+    if finding is None:
         return timed
-    return replace(timed, conversation=replace(timed.conversation, invalid=found.text))
+    return replace(timed, conversation=replace(timed.conversation, invalid=finding.text))
 
 
 def _judge_nothing(turns: tuple[Turn, ...]) -> None:
@@ -360,5 +395,5 @@ class PartSharing:
         """Return the first part seen with this key (default: the part itself)."""
         if len(self._known) >= _MAX_PARTS:
             self._known.clear()
-        found: _T = self._known.setdefault(part if key is None else key, part)
-        return found
+        first: _T = self._known.setdefault(part if key is None else key, part)
+        return first

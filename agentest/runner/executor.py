@@ -24,7 +24,6 @@ from agentest.domain.events import (
     ConversationFinished,
     ConversationHeld,
     ConversationStarted,
-    Emit,
     ScenarioFinished,
     ScenarioStarted,
     TurnFinished,
@@ -44,8 +43,6 @@ from agentest.runner.plan import Unit
 from agentest.runner.run_summary import NOT_JOINED, JoinedCauses, joined_causes
 from agentest.runner.session import (
     RunSession,
-    Settings,
-    Stop,
     UnitConnections,
     allowance_of,
     check_recordings,
@@ -106,13 +103,13 @@ class LocalEngine:
             source = await origin.make(models, stack)
             allowance = allowance_of(session, gates, ledger, recordings)
             connections = UnitConnections(models, ledger, prepared.loaded.redact, allowance)
-            holder = LocalConversationRunner(source, prepared.plan.custom, session.settings, connections)
-            yield units_in_order(session, holder, connections, origin)
+            runner = LocalConversationRunner(source, prepared.plan.custom, session.settings, connections)
+            yield units_in_order(session, runner, connections, origin)
 
 
 def units_in_order(
     session: RunSession,
-    holder: ConversationRunner,
+    runner: ConversationRunner,
     connections: UnitConnections,
     origin: Origin | None = None,
 ) -> RunUnits:
@@ -121,14 +118,10 @@ def units_in_order(
     Args:
         origin: the source of the conversations; None: live conversations without mock servers.
     """
-    trials = Trials(live=origin is None or origin.held is None)
-    reached = origin.is_reached if origin else _always_reached
 
     async def run() -> UnitResults:
-        plan, settings, stop = session.prepared.plan, session.settings, session.stop
-        results = await run_units(
-            plan.left, holder, settings, connections, session.emit, stop, trials, reached
-        )
+        plan = session.prepared.plan
+        results = await _Scheduler(session, runner, connections, origin).run(plan.left)
         finished_earlier = [unit.kept.result for unit in plan.units if unit.kept.result]
         return UnitResults(
             results, await joined_causes([*finished_earlier, *results.values()], session, connections)
@@ -137,66 +130,37 @@ def units_in_order(
     return run
 
 
-def _always_reached(agent: str, key: str) -> bool:
-    del agent, key
-    return True
-
-
-async def run_units(
-    units: Iterable[Unit],
-    holder: ConversationRunner,
-    settings: Settings,
-    connections: UnitConnections,
-    emit: Emit,
-    stop: Stop,
-    trials: Trials | None = None,
-    reached: Callable[[str, str], bool] = lambda *_: True,
-) -> dict[str, ScenarioResult]:
-    """Run units, each as soon as a slot is free for its first conversation.
-
-    Never raises for what happens inside a conversation. Returns results by scope for every unit that began,
-    including units that a stop interrupted.
-
-    Args:
-        emit: receives every event, in order; must not raise.
-        trials: decides which agents must first run one conversation alone.
-        reached: returns True if a client ever connected to the mock server of an agent (agent, key).
-    """
-    scheduler = _Scheduler(holder, settings, connections, emit, stop, trials or Trials(), reached)
-    return await scheduler.run(units)
-
-
 class _Scheduler:
+    """Runs units, each as soon as a slot is free for its first conversation."""
+
     def __init__(
         self,
-        holder: ConversationRunner,
-        settings: Settings,
+        session: RunSession,
+        runner: ConversationRunner,
         connections: UnitConnections,
-        emit: Emit,
-        stop: Stop,
-        trials: Trials,
-        reached: Callable[[str, str], bool],
+        origin: Origin | None,
     ) -> None:
+        settings = session.settings
         self._settings = settings
-        self._holder = holder
+        self._runner = runner
         self._decision = UnitDecision(settings, connections)
         self._ledger = connections.ledger
         self._allowance = connections.allowance
-        self.report = emit
-        self._stop = stop
-        self._slots = anyio.Semaphore(settings.concurrency)
+        self.report = session.emit
+        self._stop = session.stop
+        self._slots = anyio.Semaphore(settings.concurrency, fast_acquire=True)
         self._rejoining = anyio.Lock()
         """Serializes re-queueing: two conversations that alternate could block each other forever."""
         self._queue_slots: defaultdict[str, anyio.Semaphore] = defaultdict(_single_slot)
         """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
         self._queues: dict[str, _Queue] = {}
         """By exclusive agent that is running now: the units in its queue."""
-        self.trials = trials
+        self.trials = Trials(live=origin is None or origin.earlier is None)
         self._trial_lock = anyio.Lock()
         """Allows one trial at a time."""
         self._units_on_trial: dict[str, deque[Unit]] = {}
         """By agent that is on trial: the units that wait for it to hand over a call."""
-        self._reached = reached
+        self._reached = origin.is_reached if origin else _always_reached
         self._unreached: list[UnitProgress] = []
         """Finished units whose agent's mock servers no client has connected to so far."""
         self._in_progress: dict[str, UnitProgress] = {}
@@ -204,13 +168,17 @@ class _Scheduler:
         self._sharing = PartSharing()
 
     async def run(self, units: Iterable[Unit]) -> dict[str, ScenarioResult]:
+        """Run the units. Returns results by scope for every unit that began, also if a stop interrupted it.
+
+        Never raises for what happens inside a conversation.
+        """
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 await self._start(units, tasks)
             for progress in self._unreached:
                 await self._decide(progress)
         if self._in_progress:
-            await self._holder.settle()
+            await self._runner.settle()
         for progress in list(self._in_progress.values()):
             self._finish(progress, self._decision.decide_early(progress, self._stop))
         return self._results
@@ -407,7 +375,7 @@ class _Scheduler:
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
         ongoing = _RunningConversation(unit, number, slot, self._slots, self)
         try:
-            finished = await self._holder.hold(unit, number, ongoing)
+            finished = await self._runner.hold(unit, number, ongoing)
         finally:
             ongoing.leave()
         progress.results[number] = self._retained(unit, finished)
@@ -484,7 +452,7 @@ class _Scheduler:
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope
         del self._in_progress[scope]
-        self._holder.end(progress.unit)
+        self._runner.end(progress.unit)
         self.report(ScenarioFinished(result))
         keeps_conversations = self._settings.keep_conversations
         self._results[scope] = result if keeps_conversations else replace(result, conversations=())
@@ -562,6 +530,11 @@ class _Queue:
 
     waiting: deque[Unit]
     free: anyio.Semaphore
+
+
+def _always_reached(agent: str, key: str) -> bool:
+    del agent, key
+    return True
 
 
 def _single_slot() -> anyio.Semaphore:

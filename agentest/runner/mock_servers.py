@@ -17,7 +17,7 @@ from agentest.config.agent_types import AgentConfig, returns_calls, visibility_o
 from agentest.config.agents.mock_servers import McpMock
 from agentest.config.agents.server import Server
 from agentest.config.file import LoadedConfig
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import MockServerCalls
 from agentest.domain.messages import ToolSpec
 from agentest.domain.results import RunWarning
 from agentest.domain.tool_visibility import Sight, cannot_be_seen
@@ -411,7 +411,7 @@ async def forwarding_servers(
     recorder.on_mocks(_NAME, mocks)
     group = registry.group_of(unit.agent)
     assert group is not None
-    async with registry.under_way(who, ServedConversation(who, mocks)):
+    async with registry.under_way(who, MockServerCalls(who, mocks)):
         try:
             yield group.addresses
         finally:

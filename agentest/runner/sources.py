@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
-from agentest.conversation.out_of_band_calls import ServedConversation, TracedConversation
 from agentest.conversation.plan_user import PlanUser, plan_user_prompt
 from agentest.conversation.simulated_user import (
     OfflineUser,
@@ -24,7 +22,8 @@ from agentest.conversation.simulated_user import (
     User,
     UserTools,
 )
-from agentest.conversation.turn_loop import OnTurn, TurnLoop, session_id_of
+from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
+from agentest.conversation.turn_progress import CallSource
 from agentest.conversation.user_prompts import user_prompt
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
@@ -41,12 +40,12 @@ from agentest.runner.agents import (
     start_servers,
     with_ports,
 )
-from agentest.runner.plan import Unit, UnmockedTools, unmocked_tools_setting
-from agentest.runner.prepare import ManagedServers, Prepared
+from agentest.runner.plan import Unit, unmocked_tools_setting
+from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
-from agentest.support.redaction import Redactor
+from agentest.support.replacing import replace
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
@@ -81,7 +80,7 @@ class ConversationSource(Protocol):
         """
         ...
 
-    def told_to_user(self, unit: Unit) -> str | None:
+    def user_instructions(self, unit: Unit) -> str | None:
         """Return the instructions of the model that plays the live user; None if there is no such model."""
         ...
 
@@ -104,7 +103,7 @@ class Origin:
     """The conversations in progress, if agents have mock servers or spans."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about an earlier run's calls that belonged to no conversation."""
-    held: EarlierConversation | None = None
+    earlier: EarlierConversation | None = None
     """The conversations of an earlier run; None: conversations are live."""
     keep_span: Callable[[bytes], object] | None = None
     keep_output: OnOutput | None = None
@@ -118,7 +117,31 @@ class Origin:
         """Return True if a client of the agent ever connected to this mock server, or in an earlier run."""
         group = self.registry.group_of(agent) if self.registry else None
         reached = self.reached | (group.reached if group else frozenset())
-        return self.held is not None or (agent, key) in reached
+        return self.earlier is not None or (agent, key) in reached
+
+    def warnings_of_unclaimed_calls(self, prepared: Prepared) -> tuple[RunWarning, ...]:
+        """Return warnings about calls that belonged to no conversation, in an earlier part of the run too."""
+        return (
+            *self.unclaimed,
+            *_unclaimed_call_warnings(prepared, self.refused),
+            *(prepared.kept.unclaimed if prepared.kept else ()),
+            *unclaimed_call_warnings(prepared, self.registry),
+        )
+
+
+def unclaimed_call_warnings(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
+    """Return warnings about calls to the run's servers that belonged to no conversation."""
+    return _unclaimed_call_warnings(prepared, registry.unclaimed) if registry else ()
+
+
+def _unclaimed_call_warnings(
+    prepared: Prepared, calls: Mapping[UnclaimedCall, int]
+) -> tuple[RunWarning, ...]:
+    if not calls:
+        return ()
+    from agentest.runner.mock_servers import warnings_of_unclaimed
+
+    return warnings_of_unclaimed(prepared.plan, calls, prepared.loaded.redact)
 
 
 class SourceFactory(Protocol):
@@ -151,7 +174,7 @@ class LiveAgents:
             agents = await connected_agents(prepared, started.client, stack, on_note)
             if models.judge:
                 _read_mock_server_tools(prepared)
-            return live_conversations(
+            return LiveConversations(
                 prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
             )
 
@@ -177,7 +200,7 @@ class EarlierRun:
         if session.model_names.get("judge"):
             for note in _read_mock_server_tools(session.prepared):
                 session.on_note(note)
-        return Origin(self._make, unclaimed=self.unclaimed, held=self._conversation)
+        return Origin(self._make, unclaimed=self.unclaimed, earlier=self._conversation)
 
     async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
         del models, stack
@@ -189,20 +212,16 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class LiveConversations:
-    """Runs live conversations with the agents."""
+    """Runs live conversations with open agents and models, as configured."""
 
+    prepared: Prepared
     agents: Mapping[str, Agent]
-    models: Models = Models()
-    unmocked_tools: UnmockedTools | None = None
-    """How to treat calls that nothing answers. None: null in cases of evaluation sets, else an error."""
-    request_timeout_s: float = 30.0
-    redact: Redactor = field(default_factory=Redactor)
+    models: Models
     pick_user: PickUser | None = None
     """Chooses a user to replace the scenario's own."""
     registry: Conversations | None = None
     """The conversations in progress, to which servers assign calls; None: no agent has such servers."""
     on_mocks: OnMocks | None = None
-    own_servers: ManagedServers = ManagedServers()
 
     async def converse(
         self,
@@ -213,79 +232,69 @@ class LiveConversations:
         outside: WaitingBlock = nullcontext,
         attempt: int = 0,
     ) -> Conversation:
+        scenario = unit.scenario
+        spec = ConversationSpec(
+            conversation_id,
+            scenario.name,
+            unit.max_turns,
+            scenario.session,
+            session_id_of(scenario.session, conversation_id),
+            scenario.date,
+            scenario.keeps_state,
+        )
         mocks = self._mocks(unit, conversation_id)
         if self.on_mocks:
             self.on_mocks(conversation_id, mocks)
-        session_id = session_id_of(unit.scenario.session, conversation_id)
         user_tools = self._user_tools(unit, mocks)
-        loop = partial(
-            self._loop,
-            unit,
-            number,
-            attempt,
-            conversation_id=conversation_id,
-            session_id=session_id,
-            on_turn=on_turn,
-            mocks=mocks,
-            user_tools=user_tools,
-        )
-        if self.registry is None or not unit.about.served:
-            return await loop().run()
-        served = ServedConversation(
-            _identity(unit, conversation_id, session_id), mocks, unit.about.tool_names
-        )
-        async with self.registry.under_way(served.who, served, outside) as stay:
-            served.addresses = stay.addresses
-            if stay.traces:
-                served.traced = TracedConversation(mocks, stay.traces, alone=_needs_spans(unit))
-            conversation = await loop(served=served).run()
-            stay.failed = conversation.failure is not None
-            if stay.failed and _unanswered_wait_s(conversation) >= self.request_timeout_s:
-                stay.at_work_s = self.request_timeout_s
+        user = self.pick_user(unit, number) if self.pick_user else None
+        user = user or self._user(unit, number, attempt, user_tools)
+
+        async def run(*sources: CallSource) -> Conversation:
+            agent, servers = self.agents[unit.agent], self.prepared.own_servers.of(unit.agent)
+            redact = self.prepared.loaded.redact.error
+            loop = TurnLoop(
+                spec, agent, user, mocks, sources, on_turn=on_turn, redact=redact, servers=servers
+            )
+            conversation = await loop.run()
+            return replace(conversation, user_calls=user_tools.calls) if user_tools else conversation
+
+        config = self.prepared.plan.agents[unit.agent]
+        in_process: list[CallSource] = []
+        if config.in_process or config.type == "custom":
+            from agentest.conversation.in_process_calls import InProcessCalls
+
+            in_process.append(InProcessCalls(mocks, mocks_inside=unit.about.mocks_inside))
+        if self.registry is None or not config.beside:
+            return await run(*in_process)
+        from agentest.conversation.server_calls import MockServerCalls, TracedCalls
+
+        served = MockServerCalls(_identity(unit, spec), mocks, unit.about.tool_names)
+        async with self.registry.under_way(served.who, served, outside) as period:
+            served.addresses = period.addresses
+            traced: list[CallSource] = []
+            if period.traces:
+                traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
+            conversation = await run(served, *traced, *in_process)
+            period.failed = conversation.failure is not None
+            if period.failed and _unanswered_wait_s(conversation) >= self._timeout_s:
+                period.at_work_s = self._timeout_s
             return conversation
 
-    def _loop(
-        self,
-        unit: Unit,
-        number: int,
-        attempt: int,
-        *,
-        conversation_id: str,
-        session_id: str,
-        on_turn: OnTurn,
-        mocks: MockResolver,
-        user_tools: UserTools | None,
-        served: ServedConversation | None = None,
-    ) -> TurnLoop:
-        user = self.pick_user(unit, number) if self.pick_user else None
-        return TurnLoop(
-            conversation_id,
-            unit.scenario.name,
-            self.agents[unit.agent],
-            user or self._user(unit, number, attempt, user_tools),
-            mocks,
-            max_turns=unit.max_turns,
-            session=unit.scenario.session,
-            session_id=session_id,
-            date=unit.scenario.date,
-            served=served,
-            mocks_inside=unit.about.mocks_inside,
-            keeps_state=unit.scenario.keeps_state,
-            on_turn=on_turn,
-            redact=self.redact.error,
-            servers=self.own_servers.of(unit.agent),
-            user_tools=user_tools,
-        )
+    @property
+    def _timeout_s(self) -> float:
+        return self.prepared.loaded.config.request_timeout_ms / 1000
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
+        prepared = self.prepared
+        unmocked_tools = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
         return MockResolver(
             unit.scenario.tools,
             scenario=unit.scenario.name,
             conversation_id=conversation_id,
-            unmocked_tools=self.unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
+            unmocked_tools=unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
             recorded=unit.scenario.recorded,
-            timeout_s=max(_MIN_MOCK_TIMEOUT_S, self.request_timeout_s),
-            redact=self.redact,
+            timeout_s=max(_MIN_MOCK_TIMEOUT_S, self._timeout_s),
+            redact=prepared.loaded.redact,
             state=unit.scenario.state,
         )
 
@@ -294,7 +303,7 @@ class LiveConversations:
         tools = unit.scenario.user_tools
         return UserTools(mocks.beside(tools)) if tools and not self.pick_user else None
 
-    def told_to_user(self, unit: Unit) -> str | None:
+    def user_instructions(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan
         if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
             return None
@@ -312,7 +321,8 @@ class LiveConversations:
             user = PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
         else:
             user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
-        return RedactedUser(user, self.redact.transcript) if self.redact.hides_transcripts else user
+        redact = self.prepared.loaded.redact
+        return RedactedUser(user, redact.transcript) if redact.hides_transcripts else user
 
 
 def _needs_spans(unit: Unit) -> bool:
@@ -327,14 +337,13 @@ def _needs_spans(unit: Unit) -> bool:
     return unit.about.seen_by_spans_alone or beside
 
 
-def _identity(unit: Unit, conversation_id: str, session_id: str) -> Identity:
-    session = unit.scenario.session
-    shared = bool(session and session.session_id)  # shared by all conversations of the scenario
+def _identity(unit: Unit, spec: ConversationSpec) -> Identity:
+    shared = bool(spec.session and spec.session.session_id)  # by all conversations of the scenario
     return Identity(
         key=new_key(),
-        session_id=None if shared else session_id,
-        conversation_id=conversation_id,
-        scenario=unit.scenario.name,
+        session_id=None if shared else spec.session_id,
+        conversation_id=spec.conversation_id,
+        scenario=spec.scenario,
         agent=unit.agent,
     )
 
@@ -344,35 +353,11 @@ def _unanswered_wait_s(conversation: Conversation) -> float:
     return (conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)) / 1000
 
 
-def live_conversations(
-    prepared: Prepared,
-    agents: Mapping[str, Agent],
-    models: Models,
-    *,
-    pick_user: PickUser | None = None,
-    registry: Conversations | None = None,
-    on_mocks: OnMocks | None = None,
-) -> LiveConversations:
-    """Create the source of live conversations with open agents and models, as configured."""
-    config = prepared.loaded.config
-    return LiveConversations(
-        agents=agents,
-        models=models,
-        unmocked_tools=unmocked_tools_setting(config, prepared.request.options),
-        request_timeout_s=config.request_timeout_ms / 1000,
-        redact=prepared.loaded.redact,
-        pick_user=pick_user,
-        registry=registry,
-        on_mocks=on_mocks,
-        own_servers=prepared.own_servers,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class FinishedConversations:
     """Replays the conversations of an earlier run, turn by turn, without any agent."""
 
-    held: EarlierConversation
+    earlier: EarlierConversation
 
     async def converse(
         self,
@@ -384,7 +369,7 @@ class FinishedConversations:
         attempt: int = 0,
     ) -> Conversation:
         del conversation_id, outside, attempt  # a finished conversation needs none of these
-        stored = self.held(unit, number)
+        stored = self.earlier(unit, number)
         # A conversation without its end cannot be judged: a check might pass or fail only because of that.
         unusable = stored.shortened or stored.invalid is not None
         conversation = stored if unusable or stored.failure else _check_script_length(stored, unit)
@@ -394,7 +379,7 @@ class FinishedConversations:
             on_turn(conversation.turns[:closed])
         return conversation
 
-    def told_to_user(self, unit: Unit) -> str | None:
+    def user_instructions(self, unit: Unit) -> str | None:
         del unit  # users were checked when their conversations ran
         return None
 
@@ -408,5 +393,5 @@ def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation
     if not expected or actual == expected:
         return conversation
     turns = count(actual, "turn")
-    why = f"it was held with {turns}, and the script has {expected} now: run the scenario again"
+    why = f"it ran with {turns}, and the script now has {expected}: run the scenario again"
     return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, why))

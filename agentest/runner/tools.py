@@ -490,8 +490,6 @@ class AgentTraits:
     """The queue of its conversations, if only one may run at a time; None: no limit."""
     mock_servers: tuple[str, ...] = ()
     """The keys of its mock servers."""
-    served: bool = False
-    """True if Agentest runs mock servers or span receivers for it."""
     mocks_inside: bool = False
     """True if it is declared to run in this process with tools that mocks answer."""
     tools_on_either_side: bool = False
@@ -524,7 +522,6 @@ def agent_traits(name: str, agent: AnyAgent, beside: MockServerTools | None = No
         told_counts=agent.tool_visibility is None,
         line=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
-        served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
         tools_on_either_side=agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE,
         spans_count=_spans_count(agent),

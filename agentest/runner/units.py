@@ -161,6 +161,11 @@ class UnitEvaluation:
         """True if a model judges."""
         return self._judge is not None or bool(self._named)
 
+    def may_wait(self, unit: Unit) -> bool:
+        """Return True if the evaluation of a turn may wait: for a judge or for functions of users."""
+        checked = any(turn.trajectory or turn.expect for turn in unit.scenario.turns)
+        return checked or self.asks_judge or bool(self._custom)
+
     def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> ConversationEvaluation:
         """Begin to evaluate one conversation; its turns are added as they close.
 

@@ -503,6 +503,8 @@ def _slim_turn(turn: Turn) -> Turn:
 
 
 def _slim_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
+    if not turn.metrics and turn.trajectory is None:
+        return turn
     return replace(turn, metrics=_slim_metrics(turn.metrics), trajectory=_slim_trajectory(turn.trajectory))
 
 

@@ -332,7 +332,7 @@ _current: ContextVar[Any] = ContextVar("agentest_whose_code", default=None)
 
 
 def current_code_owner() -> Any:
-    """Return who answers tool calls of the current code: THE_USERS, or the value given to `code_of`.
+    """Return who answers tool calls of the current code: USER_CODE, or the value given to `code_owned_by`.
 
     None means unknown.
     """
@@ -347,3 +347,22 @@ def code_owned_by(who: Any) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+_runs_in_progress: list[object] = []
+
+
+@contextmanager
+def run_in_progress() -> Iterator[None]:
+    """Prevent wrapped tools from running the real tool outside of a conversation during this block."""
+    run = object()
+    _runs_in_progress.append(run)
+    try:
+        yield
+    finally:
+        _runs_in_progress.remove(run)
+
+
+def is_run_in_progress() -> bool:
+    """Return True inside of any `run_in_progress` block of this process."""
+    return bool(_runs_in_progress)

@@ -87,6 +87,53 @@ def handle_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextmanager
+def handled_signals(
+    on_first: Callable[[], None],
+    last_words: Callable[[], str],
+    show: Callable[[str], bool] = lambda _: False,
+) -> Iterator[list[int]]:
+    """Call `on_first` in the event loop at the first signal; write `last_words` and exit at the second.
+
+    Yields the list of signals received so far. Installs plain handlers instead of the loop's own, because the
+    loop drops signals that arrive while it shuts down.
+
+    Args:
+        show: displays the message for the first signal; returns True if it did.
+    """
+    import asyncio  # slow to import, like anyio above
+
+    received: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def handle(number: int, _: object) -> None:
+        if received:
+            end_at_once(last_words())
+        received.append(number)
+        shown = show(STOPPING)
+        if not shown or not os.isatty(2):  # on a terminal, a second copy would garble the display
+            # Write to the descriptor: the interrupted code may hold the lock of sys.stderr.
+            os.write(2, f"\nagentest: {STOPPING}\n".encode())
+        loop.call_soon_threadsafe(on_first)
+
+    before = {number: signal.signal(number, handle) for number in _signals_to_handle()}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _signals_to_handle() -> list[int]:
+    # Only the main thread may install handlers, and an ignored SIGHUP (nohup) stays ignored.
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
+
+
 def end_at_once(last_words: str = "") -> None:
     """End the process immediately and restore the terminal.
 

@@ -32,7 +32,7 @@ async def open_traces_server(settings: Traces, opening: ServerInputs) -> str:
     collector = Collector(
         opening.group.agents[0],
         one_at_a_time=lambda: opening.group.admission.exclusive,
-        kept=SpanWriter(opening.keep_span, opening.redact),
+        writer=SpanWriter(opening.keep_span, opening.redact),
         on_note=opening.on_note,
     )
     origin = await listen(trace_application(collector), settings, place, opening.stack, opening.on_note)

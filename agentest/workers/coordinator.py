@@ -275,7 +275,7 @@ class WorkerPool:
             ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1
         )
         member.units.add(unit.scope)
-        held = self._origin.held
+        held = self._origin.earlier
         order = RunConversation(
             hold=hold,
             scope=unit.scope,

@@ -32,7 +32,7 @@ from agentest.runner.session import (
     settings_of,
     stopping,
 )
-from agentest.runner.sources import ConversationSource, FinishedConversations, live_conversations
+from agentest.runner.sources import ConversationSource, FinishedConversations, LiveConversations
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.codec import conversation_json
 from agentest.support.errors import UsageError, described
@@ -213,7 +213,7 @@ class Worker:
             )
             prepared, client = opened.prepared, opened.client
             agents = await connected_agents(prepared, client, stack, session.on_note, self._send_secrets)
-            source = live_conversations(prepared, agents, models, registry=opened.conversations)
+            source = LiveConversations(prepared, agents, models, registry=opened.conversations)
         connections = UnitConnections(models, ledger, self._prepared.loaded.redact)
         return LocalConversationRunner(source, self._prepared.plan.custom, session.settings, connections)
 

@@ -17,7 +17,7 @@ from agentest.agents.chat_completions import content_of
 from agentest.agents.port import AgentReply, TurnContext
 from agentest.config.agents.adk import AdkAgent
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import AttachedFile, Blame, Conversation
 from agentest.mocks.resolver import MockResolver
@@ -150,12 +150,10 @@ async def test_a_protocol_that_knows_no_files_drops_none() -> None:
     """An agent's client that does not say that it takes files is not asked: the conversation is errored."""
     file = Attachment(mime_type="image/png", base64=PNG, origin="user_content of invocation 7")
     loop = TurnLoop(
-        "c-1",
-        "c",
+        ConversationSpec("c-1", "c", 5),
         _TextOnly(),
         ScriptedUser(["Hi", UserText("See", (file,))]),
         MockResolver({}, scenario="c", conversation_id="c-1"),
-        max_turns=5,
     )
     held: Conversation = await loop.run()
     assert [turn.agent_message for turn in held.turns] == ["never asked"]

@@ -19,12 +19,12 @@ from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.adk_server.events import AdkRun, read_run
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable, make_agents
-from agentest.agents.port import AgentReply, NoReply, TurnContext
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import AgentMessage, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Blame, Conversation, Remark, ToolCall, Usage
@@ -214,9 +214,8 @@ def test_the_session_of_a_conversation(named: str | None, sent: str) -> None:
             config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}")
             user, mocks = ScriptedUser(("Hi.",)), MockResolver({}, scenario="s", conversation_id="slot-1")
             session = Session("salon", session_id=named)
-            loop = TurnLoop(
-                "slot-1", "s", AdkClient(config, client, 5), user, mocks, max_turns=2, session=session
-            )
+            spec = ConversationSpec("slot-1", "s", 2, session)
+            loop = TurnLoop(spec, AdkClient(config, client, 5), user, mocks)
             return await loop.run(), opened
 
     held, opened = anyio.run(go)
@@ -354,7 +353,7 @@ def test_a_session_without_the_state(answers: list[bytes], problem: str) -> None
             config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}")
             user, mocks = ScriptedUser(("Hi.",)), MockResolver({}, scenario="s", conversation_id="slot-1")
             agent = AdkClient(config, client, 5)
-            loop = TurnLoop("slot-1", "s", agent, user, mocks, max_turns=2, session=SESSION)
+            loop = TurnLoop(ConversationSpec("slot-1", "s", 2, SESSION), agent, user, mocks)
             return await loop.run(), opened
 
     held, opened = anyio.run(go)
@@ -624,7 +623,7 @@ def test_a_handed_over_conversation() -> None:
             mocks = MockResolver({}, scenario="slot", conversation_id="slot-1")
             user = ScriptedUser(["A person, please.", "Thanks."])
             agent = AdkClient(config, client, 5)
-            loop = TurnLoop("slot-1", "slot", agent, user, mocks, max_turns=3, session=SESSION)
+            loop = TurnLoop(ConversationSpec("slot-1", "slot", 3, SESSION), agent, user, mocks)
             return await loop.run()
 
     conversation = anyio.run(go)
@@ -733,13 +732,10 @@ def test_a_conversation_that_fails_keeps_its_calls() -> None:
         async with wire(created(), failed) as opened, open_client(AddressGuard()) as client:
             config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}", streaming=True)
             loop = TurnLoop(
-                "slot-1",
-                "slot",
+                ConversationSpec("slot-1", "slot", 2, SESSION),
                 AdkClient(config, client, 5),
                 ScriptedUser(("Book.",)),
                 MockResolver({}, scenario="slot", conversation_id="slot-1"),
-                max_turns=2,
-                session=SESSION,
             )
             return await loop.run()
 
@@ -811,7 +807,15 @@ def test_agents_by_type(tmp_path: Any) -> None:
             "b": ChatCompletionsAgent(endpoint="http://h"),
         }
         async with open_client(AddressGuard()) as client, AsyncExitStack() as stack:
-            agents = await make_agents(configs, client, 1.0, 1, tmp_path, stack)
+            resources = Resources(
+                client=client,
+                timeout_s=1.0,
+                threads=anyio.CapacityLimiter(1),
+                root=tmp_path,
+                closing=stack,
+                on_note=print,
+            )
+            agents = await make_agents(configs, resources)
         assert isinstance(agents["a"], AdkClient)
         assert isinstance(agents["b"], ChatCompletionsClient)
 

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, TurnContext
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import AgentMessage, Message, Session, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
@@ -62,7 +62,7 @@ class Switchboard:
 async def held(agent: Agent, *lines: str) -> Conversation:
     user = ScriptedUser(lines)
     mocks = MockResolver({}, scenario="s", conversation_id="c-1")
-    return await TurnLoop("c-1", "s", agent, user, mocks, max_turns=8).run()
+    return await TurnLoop(ConversationSpec("c-1", "s", 8), agent, user, mocks).run()
 
 
 def test_each_conversation_has_its_own() -> None:

@@ -72,7 +72,7 @@ def test_a_script_of_another_length_is_not_judged_again(project: Project) -> Non
     project.scenario('scenario("s", turns=["x", {"user_message": "y", "expect": {"contains": "never"}}])')
     done = project.agentest("judge", ".agentest/results.json")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "it was held with 1 turn, and the script has 2 now: run the scenario again" in done.stdout
+    assert "it ran with 1 turn, and the script now has 2: run the scenario again" in done.stdout
 
 
 def test_results_of_another_form_are_refused(project: Project) -> None:

@@ -19,7 +19,7 @@ from anyio.lowlevel import checkpoint
 from agentest import scenario, sequence
 from agentest.agents.port import AgentReply
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.conversation.user_prompts import SILENCE
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult
@@ -684,12 +684,30 @@ def test_an_answer_that_is_nested_too_deeply() -> None:
 
     conversation = asyncio.run(
         TurnLoop(
-            "s-1",
-            "s",
+            ConversationSpec("s-1", "s", 1),
             Deep(),
             ScriptedUser(["Hi"]),
             MockResolver({}, scenario="s", conversation_id="s-1"),
-            max_turns=1,
         ).run()
     )
     assert failure(conversation) == Failure(Blame.AGENT, "the agent's answer is nested too deeply to be read")
+
+
+_A_RUN = """
+import sys
+from agentest import scenario
+from agentest.testing import ScriptedAgent, run_scenarios
+with ScriptedAgent(["Hello."]) as agent:
+    result = run_scenarios([scenario("s", turns=["Hi."])], agent=agent)
+print(result.scenarios[0].verdict.status, *(name for name in sys.modules if name.startswith("agentest.")))
+"""
+
+
+def test_a_plain_agent_loads_no_code_for_calls_that_it_cannot_make() -> None:
+    """An agent behind HTTP has no source of calls besides its protocol, so that nothing of them is loaded."""
+    ran = subprocess.run([sys.executable, "-c", _A_RUN], capture_output=True, text=True, check=True)
+    status, *modules = ran.stdout.split()
+    assert status == "passed"
+    assert "agentest.conversation.turn_loop" in modules
+    unneeded = ("conversation.in_process", "conversation.server", "agents.in_process.", "tracing.")
+    assert [name for name in modules if name.removeprefix("agentest.").startswith(unneeded)] == []

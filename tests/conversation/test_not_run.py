@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from agentest.agents.bypassed_tools import MockedTools
 from agentest.agents.port import MockBypassed
-from agentest.conversation.out_of_band_calls import check_no_bypass
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall
 from agentest.mock_servers.port import REFUSED
@@ -29,7 +29,7 @@ def problem(*calls: ToolCall, own: tuple[str, ...] = ()) -> str | None:
     made = scenario("s", turns=["-"], tools={"check_stock": check_stock, "price": {"eur": 2}})
     mocks = MockResolver(made.tools, scenario="s", conversation_id="s-1")
     try:
-        check_no_bypass("shop", mocks.specs(), calls, own)
+        MockedTools("shop", mocks.specs(), own).check(calls)
     except MockBypassed as error:
         return str(error)
     return None

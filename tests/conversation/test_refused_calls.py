@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import MockServerCalls
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.transcript import Blame
 from agentest.mock_servers.port import Identity
 from agentest.mocks.resolver import MockResolver
@@ -38,8 +38,8 @@ def test_a_refused_call_takes_the_blame_from_the_agent_alone(error: Exception, b
 
     mocks = MockResolver({}, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    served = ServedConversation(who, mocks)
-    loop = TurnLoop("a-1", "a", Breaks(), ScriptedUser(["go"]), mocks, max_turns=3, served=served)
+    served = MockServerCalls(who, mocks)
+    loop = TurnLoop(ConversationSpec("a-1", "a", 3), Breaks(), ScriptedUser(["go"]), mocks, [served])
     failure = anyio.run(loop.run).failure
     assert failure
     assert failure.blame is blame

@@ -10,7 +10,7 @@ import pytest
 from project import Project
 
 from agentest import scenario
-from agentest.conversation.handler_calls import HandlerRecording
+from agentest.conversation.in_process_calls import RequestCalls
 from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
@@ -65,9 +65,9 @@ def test_a_call_that_is_only_told_of_has_no_time() -> None:
     """Nobody measured a call that the agent made itself; what it hands to us keeps its time when it is told
     of again."""
     mocks = MockResolver({}, scenario="s", conversation_id="c", unmocked_tools="passthrough")
-    HandlerRecording(0, mocks).record_tool("look", {"n": 1})
+    RequestCalls(0, mocks).record_tool("look", {"n": 1})
     assert mocks.calls[0].duration_ms is None
-    real = HandlerRecording(0, mocks).real_call("find", {})
+    real = RequestCalls(0, mocks).real_call("find", {})
     assert real
     assert mocks.calls[1].duration_ms is None
     real.answered("x")

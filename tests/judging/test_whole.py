@@ -224,7 +224,7 @@ STATE = {"orders": {"17": {"status": "refunded", "amount": 5.0}}, "n": 1, "when"
 
 def ended(state: Any, begun: Any = None) -> Conversation:
     end = end_state(state, begun)
-    return conversation(mock_state=end.told, inexact_state=end.inexact, live_state=end.live)
+    return conversation(mock_state=end.readable, inexact_state=end.inexact, live_state=end.live)
 
 
 def stored(of: Conversation) -> Conversation:
@@ -368,13 +368,13 @@ def test_what_is_kept_of_a_state() -> None:
     state["list"].append(2)
     assert end.live["list"] == [1]
     assert end.live["shop"] is state["shop"]  # a lock has no copy
-    assert end.told == {
+    assert end.readable == {
         "shop": {"orders": {"17": "open"}, "lock": "<unlocked _thread.lock object>"},
         "list": [1],
         "nan": "nan",
         "5": ["a"],
         "pair": [1, 2],
-        "self": end.told["self"],
+        "self": end.readable["self"],
     }
     assert set(end.inexact) == {"shop", "nan", "5", "pair", "self"}
 
@@ -391,7 +391,7 @@ def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
     state["old"] = {"a": 1, "b": (1, 2)}
     end = end_state(state, begun)
     assert end.live == state
-    assert end.told == {
+    assert end.readable == {
         "orders": {
             "17": {"status": "refunded", "…": "(1 more, as at the beginning)"},
             "…": "(2998 more, as at the beginning; gone: 18)",
@@ -399,7 +399,7 @@ def test_of_a_large_state_is_kept_what_has_changed(parsed: bool) -> None:
         "old": {"b": [1, 2], "…": "(1 more, as at the beginning)"},
         "…": "(2 more, as at the beginning)",
     }
-    again = conversation(mock_state=end.told, inexact_state=end.inexact)
+    again = conversation(mock_state=end.readable, inexact_state=end.inexact)
     paths = {"orders.17.status": "refunded", "far.off": 1}
     (untold,) = checks(again, final_state={"n": 1, "gone": absent, **paths, "free": {1, 2}, "old": 5})
     assert "of n, gone, orders.17.status, far.off, free, old in the mocks' state" in str(untold.error)
@@ -419,6 +419,6 @@ def test_a_large_state_that_contains_itself() -> None:
 def test_a_number_that_python_does_not_write_is_told_in_words() -> None:
     """A whole number of more than 4,300 digits in a state ends no run: its size is told."""
     end = end_state({"n": 10**5000, "m": [10**5000], "k": 10**1000}, None)
-    assert end.told == {"n": "(an int of 16,610 bits)", "m": ["(an int of 16,610 bits)"], "k": 10**1000}
+    assert end.readable == {"n": "(an int of 16,610 bits)", "m": ["(an int of 16,610 bits)"], "k": 10**1000}
     assert set(end.inexact) == {"n", "m"}
     assert end.live["n"] == 10**5000

@@ -25,7 +25,7 @@ def collector(notes: list[str] | None = None) -> Collector:
     return Collector(
         "shop",
         one_at_a_time=lambda: False,
-        kept=SpanWriter(None, str),
+        writer=SpanWriter(None, str),
         on_note=(notes if notes is not None else []).append,
         patience_s=0,
     )

@@ -68,7 +68,7 @@ class Lab:
         self.collector = Collector(
             "shop",
             one_at_a_time=lambda: self.alone,
-            kept=SpanWriter(lambda line: self.lines.append(json.loads(line)), self.redacted),
+            writer=SpanWriter(lambda line: self.lines.append(json.loads(line)), self.redacted),
             on_note=self.notes.append,
             patience_s=self.patience_s,
         )

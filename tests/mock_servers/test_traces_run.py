@@ -16,9 +16,9 @@ from pydantic import TypeAdapter
 
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agent_types import AgentConfig
-from agentest.conversation.out_of_band_calls import ServedConversation, TracedConversation
+from agentest.conversation.server_calls import MockServerCalls, TracedCalls
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Usage
@@ -238,12 +238,11 @@ def held(
 ) -> Conversation:
     who = Identity(key=new_key(), session_id=None, conversation_id="c", scenario="s", agent="shop")
     mocks = MockResolver(tools, scenario="s", conversation_id="c", unmocked_tools="error")
-    served = ServedConversation(who, mocks)
-    served.traced = TracedConversation(mocks, source, alone=alone)
+    served = MockServerCalls(who, mocks)
+    traced = TracedCalls(mocks, source, who.key, alone=alone)
     user = ScriptedUser([UserText(str(at)) for at in range(len(replies))])
-    loop = TurnLoop(
-        "c", "s", Speaker(*replies, stays_open=stays_open), user, mocks, max_turns=9, served=served
-    )
+    agent = Speaker(*replies, stays_open=stays_open)
+    loop = TurnLoop(ConversationSpec("c", "s", 9), agent, user, mocks, [served, traced])
     return anyio.run(loop.run)
 
 

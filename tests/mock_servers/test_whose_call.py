@@ -11,9 +11,9 @@ from tool_agents import call_tool, names_by, tool_agent
 
 from agentest import scenario
 from agentest.agents.port import AgentReply, NoReply
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import MockServerCalls
 from agentest.conversation.simulated_user import NextMessage
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import Noted
 from agentest.domain.results import ConversationResult, RunResult, Status
@@ -217,10 +217,13 @@ def test_a_call_that_comes_after_the_end() -> None:
     assert "it is of conversation a-1 of agent 'agent', which has ended" in result.unclaimed[0].message
 
 
+SPEC = ConversationSpec("a-1", "a", 3)
+
+
 class LateUser:
     """Says one thing; before it falls silent, the agent's call of that turn comes."""
 
-    def __init__(self, served: ServedConversation) -> None:
+    def __init__(self, served: MockServerCalls) -> None:
         self._served = served
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
@@ -243,8 +246,8 @@ def test_a_call_after_the_last_reply(unknown: str) -> None:
     tools = {"cancel": len} if unknown == "cancel" else {}
     mocks = MockResolver(tools, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    served = ServedConversation(who, mocks)
-    loop = TurnLoop("a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served)
+    served = MockServerCalls(who, mocks)
+    loop = TurnLoop(SPEC, Done(), LateUser(served), mocks, [served])
     conversation = anyio.run(loop.run)
     assert conversation.failure
     assert "tool 'cancel'" in conversation.failure.message
@@ -263,8 +266,8 @@ def test_an_agent_that_ran_a_real_tool_and_then_broke() -> None:
 
     mocks = MockResolver({"cancel": 1}, scenario="a", conversation_id="a-1")
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
-    served = ServedConversation(who, mocks)
-    loop = TurnLoop("a-1", "a", Breaks(), LateUser(served), mocks, max_turns=3, served=served)
+    served = MockServerCalls(who, mocks)
+    loop = TurnLoop(SPEC, Breaks(), LateUser(served), mocks, [served])
     failure = anyio.run(loop.run).failure
     assert failure
     assert failure.blame is Blame.INTERNAL
@@ -282,10 +285,8 @@ def test_a_call_after_the_reply() -> None:
     closed: list[tuple[Turn, ...]] = []
 
     async def go() -> ConversationResult:
-        served = ServedConversation(who, mocks)
-        loop = TurnLoop(
-            "a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served, on_turn=closed.append
-        )
+        served = MockServerCalls(who, mocks)
+        loop = TurnLoop(SPEC, Done(), LateUser(served), mocks, [served], on_turn=closed.append)
         conversation = await loop.run()
         await evaluation.add_turn(closed[0])
         await evaluation.add_conversation(conversation)
@@ -306,8 +307,8 @@ def test_a_call_after_the_last_reply_that_nothing_answers() -> None:
     who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
 
     async def go() -> Conversation:
-        served = ServedConversation(who, mocks)
-        return await TurnLoop("a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served).run()
+        served = MockServerCalls(who, mocks)
+        return await TurnLoop(SPEC, Done(), LateUser(served), mocks, [served]).run()
 
     conversation = anyio.run(go)
     assert [call.name for call in conversation.turns[0].tool_calls] == ["cancel"]

@@ -26,7 +26,7 @@ from agentest import scenario, sequence
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Blame, Conversation, ToolCall
 from agentest.mocks.answering import MockContext
-from agentest.mocks.binding import RecordedAnswer
+from agentest.mocks.binding import RecordedAnswer, bind
 from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import (
     AgentError,
@@ -910,3 +910,54 @@ def test_a_handler_cannot_change_what_its_messages_hold() -> None:
     with_tools = scenario("s", turns=["Go."], tools={"a": 1})
     (found,) = run_scenarios([with_tools], agent=handler).scenarios
     assert found.conversations[0].conversation.turns[0].agent_message == "['a', 'a']"
+
+
+def test_a_function_that_cannot_block_needs_no_thread() -> None:
+    """A function without calls and loops answers at once; every other one runs in a thread."""
+    here: list[int] = []
+
+    def put_together(service: str, ctx: MockContext) -> Any:
+        return {"id": f"BK-{ctx.call_index}", "for": service}
+
+    def asks_for_its_thread(service: str) -> Any:
+        here.append(threading.get_ident())
+        return service
+
+    async def outcome(mock: Any) -> Any:
+        asked = asyncio.get_running_loop().create_task(
+            resolver({"book": mock}).resolve("book", {"service": "cut"}, 0)
+        )
+        await asyncio.sleep(0)
+        return asked.result() if asked.done() else [await asked]
+
+    assert asyncio.run(outcome(put_together)) == {"id": "BK-0", "for": "cut"}
+    assert asyncio.run(outcome(asks_for_its_thread)) == ["cut"]
+    assert here != [threading.get_ident()]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda n: n**n,
+        lambda n: n << n,
+        lambda n: [each for each in n],  # noqa: C416
+        lambda n: len(n),
+        lambda n, ctx: ctx.state["lock"].acquire(),
+    ],
+)
+def test_a_function_that_may_take_time_never_runs_in_the_event_loop(function: Any) -> None:
+    """Powers, shifts, loops and calls may take any time, so that they never run in the event loop."""
+    assert bind(function).may_block
+
+
+def test_types_of_users_may_take_time() -> None:
+    """The arguments of such types are checked by code of users."""
+
+    def book(service: Service) -> str:
+        return "done"
+
+    assert bind(book).may_block
+
+
+class Service(BaseModel):
+    name: str

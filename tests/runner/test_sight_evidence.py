@@ -19,7 +19,7 @@ from agentest.config.agent_types import AGENT_TYPES, advice_for_unseen_calls, wa
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.domain.tool_visibility import Sight
@@ -117,12 +117,10 @@ def test_a_turn_keeps_what_its_answers_told() -> None:
 
     async def hold(*said: str) -> list[bool]:
         loop = TurnLoop(
-            "c",
-            "s",
+            ConversationSpec("c", "s", 9),
             Telling(),
             ScriptedUser([UserText(text) for text in said]),
             MockResolver({}, scenario="s", conversation_id="c"),
-            max_turns=9,
         )
         held = await loop.run()
         return [*(turn.tells_calls for turn in held.turns), held.tells_calls]

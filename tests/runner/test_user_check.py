@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import anyio
+import builders
 import pytest
 from model_server import Answer, ModelServer, Received, best, completion, model_keys
 from project import Project
@@ -14,10 +17,15 @@ from agentest import scenario
 from agentest.conversation.user_prompts import user_prompt
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.events import Event, TurnFinished
-from agentest.domain.results import RunResult, Status
+from agentest.domain.results import ConversationResult, RunResult, Status
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.judging.role_check import Role, check_messages
-from agentest.models.port import ChatRequest
+from agentest.models.factory import Models
+from agentest.models.port import CallKey, ChatRequest
+from agentest.runner.conversation_run import LocalConversationRunner
+from agentest.runner.plan import Unit
+from agentest.runner.session import Settings, UnitConnections
+from agentest.runner.sources import FinishedConversations
 from agentest.scenarios.model import ConversationPlan, Scenario
 from agentest.support.errors import ModelUnavailable
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
@@ -265,3 +273,47 @@ def test_on_the_command_line(project: Project) -> None:
     assert [c["invalid"] for c in entry["conversations"]] == [why, why]
     assert entry["averages"] == {}
     assert "`user.check` has a judge look at the simulated user, and no model judges" in refused.stderr
+
+
+class _Asked:
+    """A judge's model that notes what it is asked."""
+
+    name = "judge"
+
+    def __init__(self) -> None:
+        self.keys: list[CallKey] = []
+
+    async def ask(self, messages: Any, shape: Any, key: CallKey) -> Any:
+        self.keys.append(key)
+        raise ModelUnavailable("it was asked")
+
+
+class _Silent:
+    """A place in the order of a run that nobody watches."""
+
+    def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
+        """Say nothing."""
+
+    def on_held(self) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_stored_conversation_that_does_not_count_is_not_evaluated(judged: bool) -> None:
+    """Neither its turns nor the whole, with or without a judge; one that counts is."""
+    asked = _Asked()
+    models = Models(judge=asked) if judged else Models()
+    made = scenario("s", turns=["Hi"])
+    unit = Unit(made, "a", "a.sim.py", "s", "s", 1, 1, ("helpfulness", "goal_completion"), {})
+
+    def result(stored: Conversation) -> ConversationResult:
+        source = FinishedConversations(lambda *_: stored)
+        runner = LocalConversationRunner(source, (), Settings(), UnitConnections(models))
+        return anyio.run(runner.hold, unit, 1, _Silent()).result
+
+    counts = builders.conversation()
+    found = result(replace(counts, invalid="the user invented facts"))
+    assert (found.invalid, found.turns, asked.keys) == ("the user invented facts", (), [])
+    assert result(replace(counts, shortened=True)).turns == ()
+    assert [each.turn_index for each in result(counts).turns] == [0]
+    assert bool(asked.keys) is judged

@@ -16,7 +16,7 @@ from agentest.agents.ag_ui.client import open_agent
 from agentest.agents.port import Resources
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import Session, UserText
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
@@ -112,7 +112,7 @@ def held(
                 conversation_id="c-1",
             )
             client_of = open_agent("shop", settings, resources)
-            loop = TurnLoop("c-1", "s", client_of, ScriptedUser(lines), mocks, max_turns=9, session=session)
+            loop = TurnLoop(ConversationSpec("c-1", "s", 9, session), client_of, ScriptedUser(lines), mocks)
             return await loop.run(), opened
 
     return anyio.run(go)

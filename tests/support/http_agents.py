@@ -8,14 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import hurrying
 from aiohttp import web
 
 from agentest.agents.factory import make_agents
-from agentest.agents.port import Agent
+from agentest.agents.port import Agent, Resources
 from agentest.config.config import Config
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver
@@ -59,16 +60,16 @@ async def opened(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client(AddressGuard()))
         closing = await stack.enter_async_context(AsyncExitStack())
-        agents = await make_agents(
-            {"agent": agent},
-            client,
-            timeout_s,
-            4,
-            Path(),
-            closing,
-            (notes if notes is not None else []).append,
-            (secrets if secrets is not None else []).extend,
+        resources = Resources(
+            client=client,
+            timeout_s=timeout_s,
+            threads=anyio.CapacityLimiter(4),
+            root=Path(),
+            closing=closing,
+            on_note=(notes if notes is not None else []).append,
+            on_secret=(secrets if secrets is not None else []).extend,
         )
+        agents = await make_agents({"agent": agent}, resources)
         yield agents["agent"]
 
 
@@ -79,7 +80,7 @@ async def held(
     name = f"c-{number}"
     mocks = MockResolver({}, scenario="s", conversation_id=name)
     session = None if state is None else Session(state=state)
-    loop = TurnLoop(name, "s", agent, ScriptedUser(lines), mocks, max_turns=20, session=session)
+    loop = TurnLoop(ConversationSpec(name, "s", 20, session), agent, ScriptedUser(lines), mocks)
     return await loop.run()
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import httpx
 
 from agentest.config.agents.mock_servers import McpMock
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import MockServerCalls
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.server import open_mcp_server
 from agentest.mock_servers.port import Addresses, Identity
@@ -32,7 +32,7 @@ class McpServer:
     url: str
     client: Client
     mocks: MockResolver
-    served: ServedConversation
+    served: MockServerCalls
     registry: Registry
     notes: list[str] = field(default_factory=list)
 
@@ -93,7 +93,7 @@ async def mcp_server(
     who = Identity(key=KEY, session_id=None, conversation_id="c-1", scenario="s", agent="shop")
     notes: list[str] = []
     group = ServerGroup(("shop",), Addresses(), exclusive=False)
-    registry, served = Registry((group,), notes.append), ServedConversation(who, resolver)
+    registry, served = Registry((group,), notes.append), MockServerCalls(who, resolver)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client())
         opening = ServerInputs(

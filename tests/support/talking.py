@@ -18,8 +18,9 @@ from wire import Answer, Request, http, wire
 from agentest.agents.port import Resources
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
 from agentest.config.agent_types import AgentConfig, type_of
+from agentest.conversation.in_process_calls import InProcessCalls
 from agentest.conversation.simulated_user import ScriptedUser
-from agentest.conversation.turn_loop import TurnLoop
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
@@ -120,7 +121,9 @@ async def converse(
         made = scenario("s", turns=["-"], tools=dict(tools or {}))
         mocks = MockResolver(made.tools, scenario="s", conversation_id="c-1")
         user = ScriptedUser(list(lines))
-        return await TurnLoop("c-1", "s", agent, user, mocks, max_turns=8, session_id="session-1").run()
+        spec = ConversationSpec("c-1", "s", 8, session_id="session-1")
+        in_process = [InProcessCalls(mocks)] if settings.type == "custom" else []
+        return await TurnLoop(spec, agent, user, mocks, in_process).run()
 
 
 def looked(

@@ -14,7 +14,7 @@ from openapi_documents import SHOP, written
 
 from agentest import scenario
 from agentest.config.agents.mock_servers import McpMock, RestMock, Traces
-from agentest.conversation.out_of_band_calls import ServedConversation
+from agentest.conversation.server_calls import MockServerCalls
 from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.server import open_mcp_server
@@ -71,7 +71,7 @@ async def three_servers(
     )
     who = Identity(key="a" * 24, session_id=None, conversation_id="c-1", scenario="s", agent="shop")
     group, notes = ServerGroup(("shop",), Addresses(), exclusive=True), list[str]()
-    registry, served = Registry((group,), notes.append), ServedConversation(who, resolver)
+    registry, served = Registry((group,), notes.append), MockServerCalls(who, resolver)
     real: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:

@@ -18,7 +18,13 @@ from typing import Any, Protocol
 
 from agentest.agents.port import AgentReply, RealCall, TurnContext
 from agentest.domain.messages import Message
-from agentest.support.calling import USER_CODE, code_owned_by, current_code_owner, make_loop_independent
+from agentest.support.calling import (
+    USER_CODE,
+    code_owned_by,
+    current_code_owner,
+    is_run_in_progress,
+    make_loop_independent,
+)
 from agentest.support.errors import REAL_TOOLS_RUN, AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.support.function_threads import in_function_thread
 from agentest.support.json_text import NotJson, json_text
@@ -213,8 +219,6 @@ _gates_by_thread: Counter[int] = Counter()
 """Thread id → number of active gates, for threads whose event loops run conversations."""
 _available_gates: list[ToolGate] = []
 """Gates that tools may look up now."""
-_active_runs: list[object] = []
-"""Runs in progress in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +259,7 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
         return given
     if isinstance(who, _LookupGate):
         return who.gate
-    if _active_runs:
+    if is_run_in_progress():
         raise _unknown_conversation(name)
     if any(environ.get(variable) for variable in _MOCK_SERVER_VARIABLES):
         raise MockError(
@@ -301,17 +305,6 @@ def gate_for_lookup(gate: ToolGate) -> Iterator[None]:
             yield
     finally:
         _available_gates.remove(gate)
-
-
-@contextmanager
-def run_in_progress() -> Iterator[None]:
-    """Prevent wrapped tools from running the real tool outside of a conversation during this block."""
-    run = object()
-    _active_runs.append(run)
-    try:
-        yield
-    finally:
-        _active_runs.remove(run)
 
 
 def gate_method(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

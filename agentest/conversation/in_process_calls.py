@@ -1,12 +1,16 @@
-"""Calls of an agent in this process: `ctx.resolve_tool`, `ctx.record_tool` and `ctx.record_usage`."""
+"""Calls of an agent in this process: of a handler through its context, and of tools through interceptors."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from agentest.agents.in_process.tool_gate import ToolGate, gate_for_lookup
+from agentest.agents.port import TurnContext
+from agentest.conversation.turn_progress import CallSource, TurnProgress
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, Usage
 from agentest.mocks.calls import PendingRealCall
@@ -14,14 +18,68 @@ from agentest.mocks.resolver import MockResolver
 from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.importing import called_at
 from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.replacing import replace
 
 
-class HandlerCalls:
-    """The calls that the agent hands over during one request, with errors that it may swallow."""
+class InProcessCalls(CallSource):
+    """Answers and records calls of an agent's code in this process.
+
+    Args:
+        mocks_inside: True if mocks answer calls within the agent, which may report them as well.
+    """
+
+    def __init__(self, mocks: MockResolver, *, mocks_inside: bool = False) -> None:
+        self._mocks = mocks
+        self._mocks_inside = mocks_inside
+        self.remedy = "lead all tools of the agent to the mocks (agentest.mocks)" if mocks_inside else ""
+        self._request: RequestCalls | None = None
+        """The last request, until its errors have been checked."""
+        self._gates: list[ToolGate] = []
+
+    @contextmanager
+    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+        calls = self._request = RequestCalls(turn.turn_index, self._mocks)
+        ctx = replace(
+            ctx,
+            resolve_tool=calls.resolve,
+            record_tool=calls.record_tool,
+            record_usage=calls.record_usage,
+            real_call=calls.real_call,
+            mocks_inside=ctx.mocks_inside or self._mocks_inside,
+        )
+        gate = ToolGate(ctx)
+        self._gates.append(gate)
+        with gate_for_lookup(gate):
+            try:
+                yield replace(ctx, gate=gate)
+            finally:
+                calls.close()
+                turn.usage += calls.usage
+
+    def check(self, cause_of: Exception | None = None) -> None:
+        for gate in self._gates:
+            if gate.ended is not None:
+                raise gate.ended from cause_of
+        if self._request is not None:
+            request, self._request = self._request, None
+            request.check(cause_of)
+
+    def close(self) -> None:
+        for gate in self._gates:
+            gate.close()
+
+
+class RequestCalls:
+    """The calls and usage that an agent hands over during one request, and the errors that it may swallow.
+
+    Invalid values are agent errors.
+    """
 
     def __init__(self, turn_index: int, mocks: MockResolver) -> None:
+        self.usage = Usage()
         self._turn_index = turn_index
         self._mocks = mocks
+        self._closed = False
         self._ended: list[AgentestError] = []
         self._waiting: list[str] = []
         self._made: list[tuple[Coroutine[Any, Any, Any], str, str]] = []
@@ -43,27 +101,24 @@ class HandlerCalls:
         self._waiting.remove(name)
         return result
 
-    def check(self) -> None:
+    def check(self, cause_of: Exception | None = None) -> None:
         """Raise the error that ended the conversation, even if a handler has caught it.
 
-        Raises AgentError for a call that the handler did not await, because no tool ran.
+        Raises AgentError for a call that the handler did not await, because no tool ran, and MockError for
+        one that its mock has not answered. An agent's own error (`cause_of`) stays the error if it explains
+        more than these.
         """
         missed = self._not_awaited()
-        if self._ended:
-            raise self._ended[0]
-        if missed:
-            raise AgentError(missed)
-
-    def check_answered(self, error: AgentError) -> None:
-        """Raise the cause of an agent's error: an unanswered call, or one that was not awaited.
-
-        Raises MockError for the first and AgentError for the second.
-        """
-        missed = self._not_awaited()
+        if cause_of is None:
+            if self._ended:
+                raise self._ended[0]
+            if missed:
+                raise AgentError(missed)
+            return
         if self._waiting and not self._ended:
-            raise MockError(f"the mock of tool {self._waiting[0]!r} did not answer: {error}") from error
+            raise MockError(f"the mock of tool {self._waiting[0]!r} did not answer: {cause_of}") from cause_of
         if missed:
-            raise AgentError(f"{error}; {missed}") from error
+            raise AgentError(f"{cause_of}; {missed}") from cause_of
 
     def _not_awaited(self) -> str:
         """Describe the first call that was not awaited; "" if there is none. Closes all of them."""
@@ -78,16 +133,6 @@ class HandlerCalls:
             f"{where}the handler did not await ctx.resolve_tool({name!r}), so no tool ran: "
             f"write `await ctx.resolve_tool({name!r}, …)`"
         )
-
-
-class HandlerRecording:
-    """Records calls and usage that the agent reports during one request. Invalid values are agent errors."""
-
-    def __init__(self, turn_index: int, mocks: MockResolver) -> None:
-        self.usage = Usage()
-        self._turn_index = turn_index
-        self._mocks = mocks
-        self._closed = False
 
     def close(self) -> None:
         """Accept no more records: the agent has replied."""

@@ -1,0 +1,179 @@
+"""Calls of an agent that reach servers of ours: at mock servers, or as reports in the agent's spans."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+
+from agentest.agents.port import TurnContext
+from agentest.conversation.turn_progress import CallSource, TurnProgress
+from agentest.mock_servers.port import (
+    Addresses,
+    CallOutcome,
+    Identity,
+    ServedAnswer,
+    ServedCall,
+    SpanRequest,
+    SpanSource,
+    TurnTraces,
+)
+from agentest.mocks.calls import RecordedCall
+from agentest.mocks.resolver import MockResolver
+from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
+from agentest.support.replacing import replace
+from agentest.support.trace_context import TraceContext, in_turn
+
+
+class MockServerCalls(CallSource):
+    """Answers one conversation's calls at mock servers, and assigns them to the current turn.
+
+    Args:
+        who: identifies the conversation.
+    """
+
+    remedy = (
+        "give all tools of the agent the address of the mock server ({{mcp_url}}, {{rest_url}}; for "
+        "google-adk's server: --extra_plugins agentest_adk.MockTools)"
+    )
+
+    def __init__(self, who: Identity, mocks: MockResolver, own_tools: Container[str] = ()) -> None:
+        self.who = who
+        self.own_tools = own_tools
+        self.addresses = Addresses()
+        self.turn_index = 0
+        """The current turn, else the last one: a call after the reply belongs to that turn."""
+        self._mocks = mocks
+        self._doubts: dict[int, str] = {}
+        """Turn → why one of its calls may be missing."""
+        self._ended: list[AgentestError] = []
+        self._forwarded: list[tuple[RecordedCall, bool]] = []
+        """Calls that were forwarded to a real tool, and True if there is one."""
+
+    def begin_turn(self, turn_index: int) -> None:
+        self.turn_index = turn_index
+
+    @contextmanager
+    def request(self, turn: TurnProgress, ctx: TurnContext) -> Iterator[TurnContext]:
+        """Mark requests with the turn, and count those that were sent with the mark."""
+        with in_turn(TraceContext(self.who.key, turn.turn_index)) as sent:
+            try:
+                yield replace(ctx, mocks_inside=True, servers=self.addresses)
+            finally:
+                turn.named += sent.requests
+                turn.stays_open |= sent.stays_open
+
+    def check(self, cause_of: Exception | None = None) -> None:
+        if self._ended:
+            raise self._ended[0] from cause_of
+
+    async def answer(self, call: ServedCall) -> ServedAnswer:
+        """Record a call and answer it by the mocks. An error ends the conversation (`check`)."""
+        try:
+            recorded, result = await self._mocks.serve(
+                call.tool, call.arguments, self.turn_index, call.call_id, call.problem
+            )
+        except AgentestError as error:
+            self._ended.append(_ending_error(error, call))
+            return ServedAnswer(how=CallOutcome.UNMOCKED, message=str(self._ended[-1]))
+        known = recorded.call
+        if known.invalid_arguments:
+            return ServedAnswer(how=CallOutcome.INVALID, message=known.invalid_arguments)
+        if not known.mocked:
+            self._forwarded.append((recorded, call.caller_runs or call.would_run))
+            return ServedAnswer(how=CallOutcome.REAL, number=len(self._forwarded) - 1)
+        if (http := recorded.http) is not None:
+            how = CallOutcome.FAILED if http.failed else CallOutcome.ANSWERED
+            headers = tuple(http.headers.items())
+            return ServedAnswer(
+                how=how, result=result, message=str(http), status=http.status, headers=headers
+            )
+        if known.error is not None:
+            return ServedAnswer(how=CallOutcome.FAILED, message=result["error"])
+        if call.check and (problem := call.check(result)):
+            return self._wrongly_mocked(call, problem)
+        return ServedAnswer(how=CallOutcome.ANSWERED, result=result)
+
+    def _wrongly_mocked(self, call: ServedCall, problem: str) -> ServedAnswer:
+        """End the conversation, because the agent's reaction to an impossible answer is not evidence."""
+        error = MockError(
+            f"the mock of tool {call.tool!r} answered what the real tool cannot answer: {problem}. Correct "
+            "the mock (a tool that fails is a mock that raises); or, where the tool has changed, what was "
+            "recorded of it"
+        )
+        self._ended.append(error)
+        return ServedAnswer(how=CallOutcome.UNMOCKED, message=str(error))
+
+    async def answered(self, number: int, result: object, *, failed: bool, status: int | None = None) -> None:
+        """Record the real tool's answer to a forwarded call."""
+        if 0 <= number < len(self._forwarded):  # the number may come from another process
+            call, ran = self._forwarded[number]
+            self._mocks.note_real(call, result, failed=failed, status=status, ran=ran)
+
+    async def refused(self, why: str) -> None:
+        """Note that a call was refused that may have belonged to the turn."""
+        self._doubts.setdefault(self.turn_index, why)
+
+    def doubt_of(self, turn_index: int) -> str | None:
+        # A refused call makes the later turns doubtful as well.
+        return next((why for turn, why in self._doubts.items() if turn <= turn_index), None)
+
+
+class TracedCalls(CallSource):
+    """Records the calls that an agent's spans report.
+
+    Args:
+        key: identifies the conversation in spans.
+        alone: True if spans are the only source of the agent's calls, so that missing spans hide calls.
+    """
+
+    def __init__(self, mocks: MockResolver, spans: SpanSource, key: str, *, alone: bool) -> None:
+        self._mocks = mocks
+        self._spans = spans
+        self._key = key
+        self._alone = alone
+        self._asked: dict[int, SpanRequest] = {}
+        self._missing: dict[int, str] = {}
+        """Turn → why its spans were incomplete when it closed."""
+        self._late: dict[int, str] = {}
+        """The same for turns whose calls are known by now."""
+        self._stays_open = False
+        """True if the spans of all turns end with the conversation."""
+        self._recorded_spans: set[str] = set()
+        """Spans whose calls are already recorded."""
+
+    async def complete(self, turn: TurnProgress) -> None:
+        """Wait for the spans of the turn and record their calls. Raises AgentError for an invalid name."""
+        request = turn.span_request(self._key)
+        self._stays_open |= request.stays_open
+        self._asked[request.turn_index] = request
+        traces = await self._spans.spans_of(replace(request, wait=request.wait and not self._stays_open))
+        if traces.missing:
+            self._missing[request.turn_index] = traces.missing
+        self._observe(traces)
+        turn.note_traces(traces if self._alone else replace(traces, missing=None))
+
+    async def complete_late(self) -> None:
+        """Record the calls of spans that arrived after their turns had closed. Raises as `complete`."""
+        for turn_index, request in self._asked.items():
+            missing = turn_index in self._missing
+            # Spans that were due in their turn have already been waited for.
+            wait = self._stays_open and missing and not self._late
+            traces = await self._spans.spans_of(replace(request, wait=wait))
+            self._observe(traces)
+            if missing and not traces.missing:
+                self._late[turn_index] = self._missing[turn_index]
+
+    def came_late(self, turn_index: int, hidden: str) -> bool:
+        return self._late.get(turn_index) == hidden
+
+    def _observe(self, traces: TurnTraces) -> None:
+        new = [each for each in traces.calls if not each.spans & self._recorded_spans]
+        self._mocks.observe([each.call for each in new])
+        self._recorded_spans.update(*(each.spans for each in traces.calls))
+
+
+def _ending_error(error: AgentestError, call: ServedCall) -> AgentestError:
+    """Return the error that ends the conversation, with the consequence for the real tool."""
+    if isinstance(error, UnmockedToolError) and (call.would_run or call.caller_runs):
+        return UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+    return error
