@@ -71,8 +71,8 @@ def align_calls(
     rows = list(_Rows(spec, found, facts, view, undecided, pairs).all())
     if len(rows) <= MOST_ROWS:
         return tuple(rows), 0
-    shown = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
-    return tuple(rows[at] for at in shown), len(rows) - len(shown)
+    numbers = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
+    return tuple(rows[at] for at in numbers), len(rows) - len(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class _Rows:
         assert assignment
         text = shortened(slot_text(assignment.slots[number]), _TEXT_CHARS)
         row = AlignedRow(expected=text, call=call, status=RowStatus.MATCHED)
-        why = assignment.whys.get((number, call), "")
+        why = assignment.reasons.get((number, call), "")
         if call in self.pairs.different:
             text = why or self._difference(assignment, number, call)
             return replace(row, status=RowStatus.DIFFERENT, difference=text)
@@ -188,7 +188,7 @@ class _Rows:
         text = nearest_difference(assignment.slots[number], made, self._matches_in_other_places(call))
         if self.facts.free.failed.yes >> call & 1 and not text:
             return _FAILED_CALL if made.ran else WAITS_FOR_APPROVAL
-        return "; ".join(filter(None, (text, self.facts.free.whys.get(call, ""))))
+        return "; ".join(filter(None, (text, self.facts.free.reasons.get(call, ""))))
 
     def _matches_in_other_places(self, call: int) -> frozenset[int]:
         """Return the `id`s of expected calls that a call would match in another place."""
@@ -199,7 +199,7 @@ class _Rows:
         row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
         assignment = self.found.assignment
         if assignment is None or not assignment.counting >> call & 1:
-            return replace(row, difference=self.facts.free.whys.get(call, ""))
+            return replace(row, difference=self.facts.free.reasons.get(call, ""))
         if not self.spec.forbids_others:
             return row
         if self.spec.match_mode != "within":
@@ -210,7 +210,7 @@ class _Rows:
 
     def _not_allowed(self, assignment: Assignment, call: int) -> str:
         """Describe how the call differs from the allowed calls of its tool."""
-        why = next((why for (_, at), why in assignment.whys.items() if at == call), "")
+        why = next((why for (_, at), why in assignment.reasons.items() if at == call), "")
         allowed = [each for slot in assignment.slots for each in slot][: _MOST_NEAR * 10]
         return why or nearest_difference(
             allowed, assignment.calls[call], self._matches_in_other_places(call), named=False
@@ -236,7 +236,7 @@ class _Rows:
 
     def _missing_row(self, slot: Slot, number: int) -> AlignedRow:
         assert self.found.assignment
-        why = next((why for (row, _), why in self.found.assignment.whys.items() if row == number), "")
+        why = next((why for (row, _), why in self.found.assignment.reasons.items() if row == number), "")
         row = AlignedRow(
             expected=shortened(slot_text(slot), _TEXT_CHARS),
             call=None,
@@ -252,10 +252,12 @@ class _Rows:
 
 def _why_allowed(assignment: Assignment, call: int) -> str:
     """Return why it is uncertain that a call is allowed, or ""."""
-    whys = [
-        assignment.whys.get((row, call), "") for row, mask in enumerate(assignment.rows) if mask >> call & 1
+    reasons = [
+        assignment.reasons.get((row, call), "")
+        for row, mask in enumerate(assignment.rows)
+        if mask >> call & 1
     ]
-    return whys[0] if all(whys) else ""
+    return reasons[0] if all(reasons) else ""
 
 
 def pair_different_calls(

@@ -44,7 +44,7 @@ class Assignment:
     """The calls that count, as bits; free calls do not."""
     groups: tuple[int, ...]
     """Groups of calls in any order, as bits (`rounds`)."""
-    whys: Mapping[tuple[int, int], str]
+    reasons: Mapping[tuple[int, int], str]
     """Row and call → why it is unknown whether they match."""
 
     @classmethod
@@ -64,7 +64,7 @@ class Assignment:
             members=[cell.surely(best) for cell in cells],
             counting=facts.counting(best),
             groups=groups or (facts.coarse if best else facts.fine),
-            whys={
+            reasons={
                 (row, call): facts.why(slots[row], call)
                 for row, cell in enumerate(cells)
                 for call in bits(cell.maybe)

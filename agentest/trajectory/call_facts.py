@@ -185,7 +185,7 @@ class FreeCalls:
     known: KnownCalls = _NONE
     failed: KnownCalls = _NONE
     """Calls that failed, if the trajectory ignores these, and calls that wait for approval."""
-    whys: Mapping[int, str] = field(default_factory=dict)
+    reasons: Mapping[int, str] = field(default_factory=dict)
     """Call → why it is free, or may be."""
 
 
@@ -196,7 +196,7 @@ class CandidateCalls:
     anywhere: Mapping[int, KnownCalls]
     named: Mapping[int, KnownCalls]
     """Call with an expected place → the calls of its tool."""
-    whys: Mapping[tuple[int, int], str]
+    reasons: Mapping[tuple[int, int], str]
     """Expected call and call → why it is unknown whether they match."""
 
 
@@ -248,10 +248,10 @@ class CallFacts:
         by_tool: dict[str, list[int]] = {}
         for at, call in enumerate(calls):
             by_tool.setdefault(call.name, []).append(at)
-        anywhere, named, whys = {}, {}, dict[tuple[int, int], str]()
+        anywhere, named, reasons = {}, {}, dict[tuple[int, int], str]()
         for key, each in (wanted | forbidden).items():
             of_tool = _calls_of_tool(each, by_tool)
-            anywhere[key] = _collected(_answers(each, of_tool, calls, whys))
+            anywhere[key] = _collected(_answers(each, of_tool, calls, reasons))
             if each.nth is not None:
                 named[key] = of_tool
         single = tuple(1 << at for at in range(len(calls)))
@@ -260,7 +260,7 @@ class CallFacts:
             view=view,
             expected=wanted,
             forbidden=forbidden,
-            candidates=CandidateCalls(anywhere=anywhere, named=named, whys=whys),
+            candidates=CandidateCalls(anywhere=anywhere, named=named, reasons=reasons),
             free=_free_calls(spec, calls, view),
             fine=_fine_groups(calls) if spec.rounds else single,
             coarse=_coarse_groups(calls) if spec.rounds else single,
@@ -354,7 +354,7 @@ class CallFacts:
         return self._why(forbidden, call) if self.banned[id(forbidden)].maybe >> call & 1 else ""
 
     def _why(self, expected: ExpectedCall, call: int) -> str:
-        if why := self.candidates.whys.get((id(expected), call)):
+        if why := self.candidates.reasons.get((id(expected), call)):
             return why
         if self._failed_for(expected).maybe >> call & 1:
             return _why_failure_unknown(self.calls[call])
@@ -363,12 +363,12 @@ class CallFacts:
 
     def doubts(self) -> Iterator[tuple[int, str]]:
         """Yield calls about which something is unknown, with the reason."""
-        for asked, found in ((self.expected, self.cells), (self.forbidden, self.banned)):
+        for wanted, found in ((self.expected, self.cells), (self.forbidden, self.banned)):
             for key, known in found.items():
                 for call in bits(known.maybe):
-                    yield call, self._why(asked[key], call)
+                    yield call, self._why(wanted[key], call)
         for call in bits(self.free.known.maybe):
-            yield call, self.free.whys[call]
+            yield call, self.free.reasons[call]
 
 
 def _calls_of_tool(expected: ExpectedCall, by_tool: Mapping[str, Sequence[int]]) -> KnownCalls:
@@ -385,7 +385,10 @@ def _calls_of_tool(expected: ExpectedCall, by_tool: Mapping[str, Sequence[int]])
 
 
 def _answers(
-    expected: ExpectedCall, of_tool: KnownCalls, calls: Sequence[ToolCall], whys: dict[tuple[int, int], str]
+    expected: ExpectedCall,
+    of_tool: KnownCalls,
+    calls: Sequence[ToolCall],
+    reasons: dict[tuple[int, int], str],
 ) -> Iterator[tuple[int, bool | None]]:
     """Yield whether each call of the tool matches, and note the reasons for unknowns."""
     only_arguments = expected.where is None and expected.result is ANYTHING
@@ -394,44 +397,44 @@ def _answers(
         try:
             yield call, matches(expected, calls[call])
         except PredicateFailed as error:
-            whys[id(expected), call] = f"{name_text(expected.name)}: {error}"
+            reasons[id(expected), call] = f"{name_text(expected.name)}: {error}"
             yield call, None
 
 
 def _free_calls(spec: Trajectory, calls: Sequence[ToolCall], view: CallView) -> FreeCalls:
-    whys: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     if not (spec.reads or spec.ignore_failed or any(call.approval for call in calls)):
         return FreeCalls()
     waiting = {at for at, call in enumerate(calls) if call.approval is Approval.PENDING}
     others = [(at, call) for at, call in enumerate(calls) if at not in waiting]
-    reads = _collected((at, _is_read(spec, at, call, whys)) for at, call in others)
-    failures = _collected((at, _is_failure(at, call, whys)) for at, call in others if spec.ignore_failed)
+    reads = _collected((at, _is_read(spec, at, call, reasons)) for at, call in others)
+    failures = _collected((at, _is_failure(at, call, reasons)) for at, call in others if spec.ignore_failed)
     waits = _collected((at, True) for at in waiting)
     if view.of_turn:
-        whys |= dict.fromkeys(waiting, f"free: {WAITS_FOR_APPROVAL}")
+        reasons |= dict.fromkeys(waiting, f"free: {WAITS_FOR_APPROVAL}")
     yes = reads.yes | failures.yes | (waits.yes if view.of_turn else 0)
     free = KnownCalls(yes, (reads.maybe | failures.maybe) & ~yes)
-    return FreeCalls(known=free, failed=KnownCalls(failures.yes | waits.yes, failures.maybe), whys=whys)
+    return FreeCalls(known=free, failed=KnownCalls(failures.yes | waits.yes, failures.maybe), reasons=reasons)
 
 
-def _is_read(spec: Trajectory, at: int, call: ToolCall, whys: dict[int, str]) -> bool | None:
+def _is_read(spec: Trajectory, at: int, call: ToolCall, reasons: dict[int, str]) -> bool | None:
     for name in spec.reads:
         try:
             if name_matches(name, call.name):
-                whys[at] = f"free: a read ({name_text(name)})"
+                reasons[at] = f"free: a read ({name_text(name)})"
                 return True
         except PatternTimeout as error:
-            whys[at] = f"reads: {error}"
+            reasons[at] = f"reads: {error}"
             return None
     return False
 
 
-def _is_failure(at: int, call: ToolCall, whys: dict[int, str]) -> bool | None:
+def _is_failure(at: int, call: ToolCall, reasons: dict[int, str]) -> bool | None:
     if failed(call):
-        whys[at] = "free: answered with an error"
+        reasons[at] = "free: answered with an error"
         return True
     if is_result_unknown(call):
-        whys.setdefault(at, _why_failure_unknown(call))
+        reasons.setdefault(at, _why_failure_unknown(call))
         return None
     return False
 

@@ -254,8 +254,8 @@ class _Decision:
         """Add the reasons for unknowns to the rows of a failed trajectory."""
         if found.holds or not found.assignment:
             return found
-        whys = Assignment.of(found.assignment.slots, self.facts, best=True).whys
-        return replace(found, assignment=replace(found.assignment, whys=whys))
+        reasons = Assignment.of(found.assignment.slots, self.facts, best=True).reasons
+        return replace(found, assignment=replace(found.assignment, reasons=reasons))
 
     def _certain_result(self, found: Assessment) -> TrajectoryResult:
         return TrajectoryResult(
@@ -390,5 +390,5 @@ def score_of(spec: Trajectory, found: Assessment) -> TrajectoryScore:
     )
 
 
-def _fraction(part: int, whole: int) -> float:
-    return part / whole if whole else 1.0
+def _fraction(part: int, total: int) -> float:
+    return part / total if total else 1.0

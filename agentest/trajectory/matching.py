@@ -143,11 +143,11 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
     partners: list[int | None] = [None] * len(rows)
     row = column = 0
     while row < len(rows) and column < size:
-        rest = lengths[row][column]
-        if rows[row] >> column & 1 and rest == weights[column] + lengths[row + 1][column + 1]:
+        weight = lengths[row][column]
+        if rows[row] >> column & 1 and weight == weights[column] + lengths[row + 1][column + 1]:
             partners[row] = column
             row, column = row + 1, column + 1
-        elif lengths[row][column + 1] == rest:
+        elif lengths[row][column + 1] == weight:
             column += 1
         else:
             row += 1
@@ -170,13 +170,13 @@ def _suffix_weights(rows: Sequence[int], weights: Sequence[int]) -> list[list[in
     size = len(weights)
     lines = [[0] * (size + 1)]
     for row in reversed(rows):
-        below, here = lines[-1], [0] * (size + 1)
+        below, line = lines[-1], [0] * (size + 1)
         for column in range(size - 1, -1, -1):
-            best = max(below[column], here[column + 1])
+            best = max(below[column], line[column + 1])
             if row >> column & 1:
                 best = max(best, weights[column] + below[column + 1])
-            here[column] = best
-        lines.append(here)
+            line[column] = best
+        lines.append(line)
     lines.reverse()
     return lines
 
