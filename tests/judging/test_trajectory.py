@@ -57,6 +57,19 @@ def test_a_matcher_takes_what_a_scenario_takes() -> None:
         TrajectoryMatcher.of({"expectd": ["b"]})
 
 
+@pytest.mark.parametrize("mode", ["unordered", "strict"])
+def test_calls_that_count_come_before_free_ones(mode: str) -> None:
+    """An expected call that a free call could meet, too, is met by the call that must be expected."""
+    spec = {"match_mode": mode, "expected": ["*"], "reads": ["look"]}
+    for calls in ([made("look"), made("book")], [made("book"), made("look")]):
+        found = match(spec, *calls)
+        assert (found.matched, found.score.met) == (True, 1)
+        assert [row.call for row in found.alignment if row.expected] == [calls.index(made("book"))]
+    assert match(spec, made("look")).matched
+    both = {**spec, "expected": ["*", "book"]}
+    assert match(both, made("look"), made("book")).matched
+
+
 def same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
