@@ -17,6 +17,7 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 
+from agentest.agents.error_hints import ProbeResponse, hint, readable
 from agentest.agents.port import AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
@@ -40,7 +41,7 @@ from agentest.support.trace_context import note_request, turn_of_requests
 
 if TYPE_CHECKING:
     from agentest.agents.advice import Advisor
-    from agentest.agents.response_features import EndpointProbe, ProbeResponse
+    from agentest.agents.response_features import EndpointProbe
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
@@ -98,6 +99,26 @@ class _UnusableResponse(AgentError):
         self.seen = seen
 
 
+class ErrorAdvisor:
+    """Advice about unusable answers of one agent. Its modules are imported when there is such an answer."""
+
+    def __init__(self, config: HttpAgent, client: Sender) -> None:
+        self.has_answered = False
+        """True once the agent has sent a valid response."""
+        self._config = config
+        self._client = client
+        self._advisor: Advisor | None = None
+
+    async def advised(self, problem: str, seen: ProbeResponse) -> str:
+        """Return the problem, followed by the configuration that would fit if it can be determined."""
+        if self._advisor is None:
+            from agentest.agents.advice import Advisor
+
+            self._advisor = Advisor(self._config.type, endpoint_probe_of(self._config, self._client))
+        self._advisor.has_answered = self.has_answered
+        return await self._advisor.advised(problem, seen)
+
+
 class HttpSender:
     """Sends requests to an agent. Stores no conversation state."""
 
@@ -109,7 +130,7 @@ class HttpSender:
         place: str,
         late: str = "",
         *,
-        advisor: AgentAdvice | Literal["own"] | None = "own",
+        advisor: ErrorAdvisor | Literal["own"] | None = "own",
     ) -> None:
         """Create a sender.
 
@@ -120,7 +141,7 @@ class HttpSender:
                 itself.
         """
         self._place_hint = place
-        self._advisor = AgentAdvice(config, client) if advisor == "own" else advisor
+        self._advisor = ErrorAdvisor(config, client) if advisor == "own" else advisor
         self._late_hint = late and f"; {late}"
         self._retries = config.retries
         self._client = client
@@ -328,46 +349,23 @@ class HttpSender:
         status = response.status_code
         if 300 <= status < 400:
             return _redirect_hint(response)
-        from agentest.agents.error_hints import hint, readable
 
         advice = hint(status, self._place_hint)
         shown = readable(await beginning_of(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
-class AgentAdvice:
-    """Advice about one agent's errors. The advisor is loaded at the first error."""
-
-    def __init__(self, config: HttpAgent, client: Sender) -> None:
-        self._config = config
-        self._client = client
-        self._advisor: Advisor | None = None
-        self.has_answered = False
-        """True once the agent has sent a valid response."""
-
-    async def advised(self, problem: str, seen: ProbeResponse) -> str:
-        """Return the problem, followed by the configuration that would fit if it can be determined."""
-        if self._advisor is None:
-            from agentest.agents.advice import Advisor
-
-            self._advisor = Advisor(self._config.type, endpoint_probe_of(self._config, self._client))
-        self._advisor.has_answered = self.has_answered
-        return await self._advisor.advised(problem, seen)
-
-
 def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
     """Return probe requests to the agent's endpoint, with its headers."""
-    headers = [(name.lower(), value) for name, value in config.headers.items() if "{{" not in value]
     from agentest.agents.response_features import EndpointProbe
 
+    headers = [(name.lower(), value) for name, value in config.headers.items() if "{{" not in value]
     url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])
     return EndpointProbe(url=url, client=client, headers=headers)
 
 
 def probe_response_of(response: DirectResponse) -> ProbeResponse:
     """Return the part of a response that was read, for an advisor."""
-    from agentest.agents.response_features import ProbeResponse
-
     return ProbeResponse(status=response.status_code, headers=response.headers, body=response.beginning)
 
 

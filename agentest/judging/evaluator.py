@@ -113,16 +113,19 @@ class ScenarioEvaluator:
         scripted = self._script_of(turn)
         if scripted is None or not scripted.trajectory:
             return None
-        from agentest.trajectory.trajectory import match_all_trajectories
+        from agentest.trajectory.call_facts import CallView
+        from agentest.trajectory.matcher import match_all_trajectories
 
         why, calls = why_redacted([turn]), (*turn.tool_calls, *turn.asked_calls)
         found = await match_all_trajectories(
             scripted.trajectory,
             without_redacted_parts(why, calls),
             1,
-            blind=self.agent.sight.hidden(turn, turns),
-            listed=self.agent.sight.listed_in(turn),
-            of_turn=True,
+            CallView(
+                blind=self.agent.sight.hidden(turn, turns),
+                listed=self.agent.sight.listed_in(turn),
+                of_turn=True,
+            ),
         )
         return undecided_trajectory(why, calls, found)
 
@@ -227,7 +230,8 @@ class ScenarioEvaluator:
         """Match the calls of the whole conversation against the scenario's trajectory."""
         if conversation.shortened or not self.scenario.trajectory:
             return None
-        from agentest.trajectory.trajectory import match_all_trajectories
+        from agentest.trajectory.call_facts import CallView
+        from agentest.trajectory.matcher import match_all_trajectories
 
         failure = conversation.failure
         why = why_redacted((*conversation.turns, conversation.unfinished))
@@ -235,9 +239,11 @@ class ScenarioEvaluator:
             self.scenario.trajectory,
             without_redacted_parts(why, conversation.tool_calls),
             conversation.started_turns,
-            complete=failure is None or failure.blame is Blame.AGENT,
-            blind=self.agent.sight.hidden(conversation),
-            listed=self.agent.sight.listed_in(conversation),
+            CallView(
+                complete=failure is None or failure.blame is Blame.AGENT,
+                blind=self.agent.sight.hidden(conversation),
+                listed=self.agent.sight.listed_in(conversation),
+            ),
         )
         return undecided_trajectory(why, conversation.tool_calls, found)
 

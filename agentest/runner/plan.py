@@ -199,9 +199,9 @@ def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
     found: dict[tuple[RequestedModel, str], RequestedModel] = {}
     for unit in units:
         led_by = unit.scenario.plan.model if unit.scenario.plan else None
-        for wish in (led_by, *(grader.judge for grader in unit.graders)):
-            if wish:
-                found.setdefault((wish, wish.place), wish)
+        for requested in (led_by, *(grader.judge for grader in unit.graders)):
+            if requested:
+                found.setdefault((requested, requested.place), requested)
     return list(found.values())
 
 
@@ -319,7 +319,7 @@ def _entries(
 def _unit(
     scenario: Scenario, agent: str, config: Config, options: Options, custom: set[str], file: str
 ) -> Unit:
-    repeat, conversations = how_many(
+    repeat, conversations = first_repeat_setting(
         (options.repeat, options.conversations),
         (scenario.repeat, scenario.conversations_per_scenario),
         (None, 1) if scenario.scripted else (config.repeat, config.conversations_per_scenario),
@@ -331,7 +331,7 @@ def _unit(
     chosen = scenario.judged_by(chosen)
     credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
     judged = {*chosen, *custom, *credited, PASS_RATE}
-    own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
+    of_scenario = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     return Unit(
         scenario=scenario,
         agent=agent,
@@ -346,7 +346,7 @@ def _unit(
         # Apply a configured threshold only to scenarios in which its metric is judged.
         thresholds={
             **{name: least for name, least in config.thresholds.items() if name in judged},
-            **own,
+            **of_scenario,
         },
         metrics_named=metrics is not None,
     )
@@ -461,8 +461,8 @@ def slugify(name: str) -> str:
 
 
 def _broken_file_result(file: BrokenFile, root: Path) -> ScenarioResult:
-    shown = shown_path(file.file, root)
-    return _unreadable_result(shown, shown, file.line, file.message)
+    name = shown_path(file.file, root)
+    return _unreadable_result(name, name, file.line, file.message)
 
 
 def _unreadable_result(
@@ -547,11 +547,11 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
     return metric
 
 
-def how_many(*said: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
+def first_repeat_setting(*settings: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
     """Return when to stop and the maximum number of conversations, from the first setting that says either.
 
     Args:
-        said: the settings in order of precedence; the last one is never empty.
+        settings: the settings in order of precedence; the last one is never empty.
     """
-    repeat, number = next(each for each in said if any(each))
+    repeat, number = next(each for each in settings if any(each))
     return repeat, repeat.max if repeat else number or 1

@@ -24,13 +24,13 @@ def expected_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
 def expected_text(expected: ExpectedCall) -> str:
     """Format an expected call as `name(key=value, …)` with its other conditions."""
     name, wanted = _name_text(expected.name), expected_arguments(expected)
-    words = _conditions(expected)
-    if wanted is None and not words:
+    conditions = _conditions(expected)
+    if wanted is None and not conditions:
         return name
     arguments = [_argument(key, value) for key, value in (wanted or {}).items()]
     more = ["…"] if wanted is None or expected.arg_match_mode == "partial" else []
-    written = f"{name}({', '.join([*arguments, *more, *words])})"
-    return f"exactly({written})" if words and not more else written
+    written = f"{name}({', '.join([*arguments, *more, *conditions])})"
+    return f"exactly({written})" if conditions and not more else written
 
 
 def _argument(key: str, value: Any) -> str:
@@ -51,14 +51,14 @@ def _cut(text: str) -> str:
 
 
 def _conditions(expected: ExpectedCall) -> list[str]:
-    words = []
+    conditions = []
     if expected.where is not None:
-        words.append(f"where={_value_text(expected.where)}")
+        conditions.append(f"where={_value_text(expected.where)}")
     if expected.result is not ANYTHING:
-        words.append(f"result={_value_text(expected.result)}")
+        conditions.append(f"result={_value_text(expected.result)}")
     if expected.nth is not None:
-        words.append(place_text(expected.nth))
-    return words
+        conditions.append(place_text(expected.nth))
+    return conditions
 
 
 def place_text(nth: int) -> str:

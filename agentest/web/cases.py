@@ -53,7 +53,7 @@ def _route(method: str, path: str, answer: Callable[[EvalSetEditor, Values], Jso
         except ChangedOnDisk as error:
             raise Refusal(409, _conflict_json(error)) from error
         except EditRejected as error:
-            raise Refusal(422, {"error": str(error), "problems": _problems(error.troubles)}) from error
+            raise Refusal(422, {"error": str(error), "problems": _problems(error.problems)}) from error
 
     return json_route(method, path, answered)
 
@@ -74,7 +74,7 @@ def _case(editor: EvalSetEditor, values: Values) -> Json:
     try:
         notes, readable = editor.check(name, eval_id, CaseDraft(text=file.shown(place))).notes, True
     except EditRejected as error:
-        notes, readable = error.troubles, False
+        notes, readable = error.problems, False
     return {**_case_json(file, place, notes), "readable": readable}
 
 
@@ -189,14 +189,14 @@ def _conflict_json(error: ChangedOnDisk) -> Json:
     return answer
 
 
-def _problems(troubles: Sequence[EditProblem]) -> list[Json]:
-    return [{"message": each.message, "path": _page_keys(each)} for each in troubles]
+def _problems(problems: Sequence[EditProblem]) -> list[Json]:
+    return [{"message": each.message, "path": _page_keys(each)} for each in problems]
 
 
-def _page_keys(trouble: EditProblem) -> list[str | int] | None:
-    if trouble.keys is None:
+def _page_keys(problem: EditProblem) -> list[str | int] | None:
+    if problem.keys is None:
         return None
-    return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in trouble.keys]
+    return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in problem.keys]
 
 
 def _draft(values: Values) -> CaseDraft:

@@ -26,7 +26,7 @@ from agentest.agents.http.extraction import SESSION, AnswerPaths, ResponseExtrac
 from agentest.agents.http.reader import AnswerReader
 from agentest.agents.http.requests import RequestTemplate, auxiliary_request, turn_request
 from agentest.agents.http.session import Login, LoginResult, SetUpStep, secrets_of
-from agentest.agents.http_sender import AgentAdvice, HttpAnswer, HttpSender
+from agentest.agents.http_sender import ErrorAdvisor, HttpAnswer, HttpSender
 from agentest.agents.message_mapping import (
     ReportedCall,
     as_tool_calls,
@@ -377,7 +377,7 @@ class HttpAgentPlan:
     turn: RequestTemplate
     job: PolledJob | None
     steps: SetUpSteps
-    advisor: AgentAdvice
+    advisor: ErrorAdvisor
     notes: AgentNotes
 
     def open_sender(self, jar: CookieJar, *, for_setup: bool = False) -> HttpSender:
@@ -418,7 +418,7 @@ def compile_plan(config: HttpTemplateAgent, resources: Resources) -> HttpAgentPl
         turn=turn_request(config),
         job=_job(config),
         steps=_steps(config, resources),
-        advisor=AgentAdvice(config, resources.client),
+        advisor=ErrorAdvisor(config, resources.client),
         notes=AgentNotes(config.name, resources.on_note),
     )
 
@@ -453,7 +453,7 @@ def _steps(config: HttpTemplateAgent, resources: Resources) -> SetUpSteps:
 
 
 def _open_sender(
-    config: HttpTemplateAgent, resources: Resources, jar: CookieJar, advisor: AgentAdvice | None
+    config: HttpTemplateAgent, resources: Resources, jar: CookieJar, advisor: ErrorAdvisor | None
 ) -> HttpSender:
     browser = CookieSender(resources.client, jar, resources.on_secret, follows_all=advisor is None)
     bare = config.model_copy(update={"headers": {}})  # each request brings all of its headers
