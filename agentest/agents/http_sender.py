@@ -420,12 +420,13 @@ async def read_body(
     Args:
         streaming: whether events were requested. A body of unknown type is then read as events.
     """
+    content_type = response.headers.get("content-type", "")
+    if not ("event-stream" in content_type or (streaming and "json" not in content_type)):
+        return whole(await response.read())
     pieces = response.pieces()
     beginning = await first_piece(pieces)
-    content_type = response.headers.get("content-type", "")
-    streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
     # Some servers answer a streaming request with JSON and a wrong content type. A web page is never events.
-    if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
+    if not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
         return await stream(EventStream(events(again(beginning, pieces)), response.note_first_token))
     return whole(b"".join([piece async for piece in again(beginning, pieces)]))
 

@@ -72,7 +72,7 @@ class OpenAIChatModel:
         try:
             response = await self._client.send_direct("POST", self._url, self._headers, content)
             try:
-                return response, await _body(response)
+                return response, (await response.read()).decode("utf-8", errors="replace")
             finally:
                 await response.aclose()
         except BodyTooLarge as error:
@@ -146,13 +146,6 @@ def _encoded(payload: Mapping[str, Any]) -> bytes:
     except PydanticSerializationError:
         # A body from the configuration may contain half a surrogate pair, which UTF-8 cannot represent.
         return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
-
-
-async def _body(response: DirectResponse) -> str:
-    body = bytearray()
-    async for piece in response.pieces():
-        body += piece
-    return body.decode("utf-8", errors="replace")
 
 
 def response_format(request: ChatRequest) -> dict[str, Any]:
