@@ -338,6 +338,10 @@ class AsgiExchange:
         """Return the next piece of the body; empty at its end. Raises AppFailed."""
         return self._first.popleft() if self._first else await self._next_piece()
 
+    def at_eof(self) -> bool:
+        """Return True if all pieces of the body were read."""
+        return self._complete and not self._first
+
     async def _next_piece(self) -> bytes:
         while not self._complete:
             message = await self._next()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import isfinite
@@ -22,6 +23,9 @@ HIDDEN_NOTE = (
     f"In the above, {HIDDEN} stands in place of a secret. Take it that the secret itself was written there."
 )
 _SHOWN_ANSWER_CHARS = 10_000
+_HALF_PAIR = "a text in it is not valid Unicode (half a surrogate pair)"
+_IS_HALF_PAIR = re.compile("surrogate|hex escape|unicode string")
+"""Found in pydantic's message if JSON that Python accepts has half a surrogate pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +137,11 @@ def _well_formed(messages: Sequence[Message]) -> list[Message]:
 
 def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) -> Sequence[Message]:
     """Redact secrets, and add a note if there are redacted ones, including ones redacted earlier."""
-    hidden = [{**message, "content": hide(message["content"])} for message in messages]
-    if not any(HIDDEN in message["content"] for message in hidden):
+    contents = [hide(message["content"]) for message in messages]
+    if HIDDEN not in "\0".join(contents):
         return messages
-    return [*hidden[:-1], {**hidden[-1], "content": f"{hidden[-1]['content']}\n\n{HIDDEN_NOTE}"}]
+    contents[-1] += f"\n\n{HIDDEN_NOTE}"
+    return [{**message, "content": text} for message, text in zip(messages, contents, strict=True)]
 
 
 def _repair(text: str, error: Unreadable) -> list[Message]:
@@ -177,6 +182,9 @@ def read(text: str, answer: type[Answer]) -> Answer:
     in quotes, a label outside the set or a duplicate key is invalid, and a nested object is never used as the
     answer. Raises Unreadable.
     """
+    if text.startswith("{"):
+        with suppress(Unreadable):  # then it is not one object and nothing else
+            return _validated(text, answer)
     text = _THINKING.sub("", text)
     valid: list[Answer] = []
     attempts: list[str] = []
@@ -197,22 +205,17 @@ def read(text: str, answer: type[Answer]) -> Answer:
 
 def _validated(source: str, answer: type[Answer]) -> Answer:
     try:
+        _STRICT.decode(source)
         # Validate as JSON, where a choice is a text; as a Python value it would not be a valid choice.
-        return answer.model_validate_json(_unambiguous_json(source), strict=True)
+        return answer.model_validate_json(source, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)[:5]
+        if _IS_HALF_PAIR.search(problems[0]["msg"]):
+            raise Unreadable(_HALF_PAIR) from None
         raise Unreadable("; ".join(_problem(details) for details in problems)) from None
     except (ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, _AmbiguousObject) else "it is not valid JSON"
         raise Unreadable(reason) from None
-
-
-def _unambiguous_json(source: str) -> bytes:
-    """Return the JSON of an object whose values are unambiguous."""
-    try:
-        return json.dumps(_STRICT.decode(source), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise _AmbiguousObject("a text in it is not valid Unicode (half a surrogate pair)") from None
 
 
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:

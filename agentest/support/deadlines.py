@@ -8,8 +8,6 @@ these delays, and watches all limits, because a timer for each would cost more t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -27,9 +25,10 @@ _RECENT_S = 1.0
 
 
 class _Heartbeat:
-    """Measures how long an event loop was delayed, and ends its time limits. It beats only while there are any.
+    """Measures how long an event loop was delayed, and ends its time limits.
 
-    It has no strong reference to the loop, which would keep the loop alive. Callers run in it.
+    It beats only while there are limits. It has no strong reference to the loop, which would keep the loop
+    alive. Callers run in it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -148,7 +147,7 @@ class TimeLimit:
                 raise TimeoutError from error
 
     def check(self, now: float) -> float:
-        """Cancel the block if its time is up, repeatedly if the code ignores it. Return when to check again."""
+        """Cancel the block if its time is up, again if the code ignored that. Return when to check again."""
         left = self._seconds - self._elapsed_at(now)
         if left < _INSTANT_S:
             self._cancels += 1
@@ -179,15 +178,16 @@ class TimeLimit:
         """
         return self._heartbeat.held_up(self._loop.time()) - self._recently
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> _Pause:
         """Exclude the time inside of the block. Pauses do not overlap."""
+        return _Pause(self)
+
+    def pause(self) -> None:
         self._paused_at = self.elapsed
-        try:
-            yield
-        finally:
-            before, self._paused_at = self._paused_at, None
-            self._uncounted += self.elapsed - before
+
+    def resume(self) -> None:
+        before, self._paused_at = self._paused_at or 0.0, None
+        self._uncounted += self.elapsed - before
 
     @property
     def expired(self) -> bool:
@@ -198,3 +198,16 @@ class TimeLimit:
     def ends_at(self) -> float:
         """End of the limit on the event loop's clock if there are no further delays."""
         return self._loop.time() + self._seconds - self.elapsed
+
+
+class _Pause:
+    __slots__ = ("_limit",)
+
+    def __init__(self, limit: TimeLimit) -> None:
+        self._limit = limit
+
+    def __enter__(self) -> None:
+        self._limit.pause()
+
+    def __exit__(self, *_: object) -> None:
+        self._limit.resume()

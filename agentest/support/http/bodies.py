@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from aiohttp import web
 from anyio.lowlevel import checkpoint
 from multidict import CIMultiDictProxy
+
+if TYPE_CHECKING:
+    from aiohttp import web  # a tenth of a run's start-up, and clients do not need it
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
 """Maximum size of a response body, both as received and decompressed."""
@@ -28,6 +30,8 @@ class BodyTooLarge(BadBody):
 
 class _Pieces(Protocol):
     async def readany(self) -> bytes: ...
+
+    def at_eof(self) -> bool: ...
 
 
 class RawResponse(Protocol):
@@ -176,6 +180,8 @@ async def skip_body(request: web.Request, most: int, body_s: float = BODY_S) -> 
 
 
 async def _receive(request: web.Request, most: int, body_s: float, take: Callable[[bytes], object]) -> None:
+    from aiohttp import web
+
     left = most
     try:
         async with asyncio.timeout(body_s):

@@ -45,7 +45,8 @@ _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods whose requests need no Content-Length if they have no body."""
 _IDEMPOTENT = _WITHOUT_BODY | {"PUT", "DELETE"}
-_SWITCHING_PROTOCOLS = 101
+_INFORMATIONAL = frozenset({*range(100, 200)} - {101})
+"""Status codes of heads before the response's. 101 is a response: the protocol was switched."""
 _LINE_END = re.compile("[\r\n\0]")
 _BEGINNING_BYTES = 8192
 _ENCODING = "content-encoding"
@@ -161,8 +162,8 @@ class DirectResponse:
         if _ENCODING in self._raw.headers:
             return b"".join([piece async for piece in self._unpacked()])
         pieces: list[bytes] = []
-        while piece := await self._next_piece():
-            pieces.append(piece)
+        while not self._raw.content.at_eof():
+            pieces.append(await self._next_piece())
         return b"".join(pieces)
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -177,8 +178,7 @@ class DirectResponse:
             yield piece
 
     async def _next_piece(self) -> bytes:
-        piece = await self._raw.content.readany()
-        return self._counted(piece) if piece else piece
+        return self._counted(await self._raw.content.readany())
 
     def _counted(self, piece: bytes) -> bytes:
         self._left -= len(piece)
@@ -279,7 +279,20 @@ class Client:
         while True:
             connection = await self._connector.connect(request.target, [], _NO_TIMEOUT)
             try:
-                return await _exchange(connection, request, content)
+                protocol, transport = connection.protocol, connection.transport
+                if protocol is None or transport is None:
+                    raise aiohttp.ServerDisconnectedError
+                protocol.set_response_params(
+                    skip_payload=method == "HEAD", read_until_eof=True, auto_decompress=False
+                )
+                transport.write(request.bytes_with(content))
+                head, body = await protocol.read()
+                while head.code in _INFORMATIONAL:
+                    head, body = await protocol.read()
+                return DirectResponse(_Exchange(request.url, connection, head, body))
+            except HttpProcessingError as error:
+                connection.close()
+                raise aiohttp.ClientPayloadError(error.message) from error
             except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
                 connection.close()
                 if not may_repeat:
@@ -346,26 +359,6 @@ class Client:
             self._guard.check_literal(host)
         loop = asyncio.get_running_loop()
         return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-
-
-async def _exchange(
-    connection: Connection, request: _PreparedRequest, content: bytes | None
-) -> DirectResponse:
-    """Send a request over a connection and wait for the head of the response."""
-    protocol, transport = connection.protocol, connection.transport
-    if protocol is None or transport is None:
-        raise aiohttp.ServerDisconnectedError
-    protocol.set_response_params(
-        skip_payload=request.method == "HEAD", read_until_eof=True, auto_decompress=False
-    )
-    transport.write(request.bytes_with(content))
-    while True:
-        try:
-            head, body = await protocol.read()
-        except HttpProcessingError as error:
-            raise aiohttp.ClientPayloadError(error.message) from error
-        if head.code >= 200 or head.code == _SWITCHING_PROTOCOLS:
-            return DirectResponse(_Exchange(request.url, connection, head, body))
 
 
 def _credentials(header: str, url: URL) -> dict[str, str]:
