@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.error_hints import CHAT_PLACE
@@ -42,6 +42,7 @@ from agentest.domain.messages import (
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
+from agentest.support.replacing import replace
 from agentest.support.templates import Template, Values
 
 _STREAM_OPTIONS = "stream_options"

@@ -91,11 +91,13 @@ class _Tries:
 
     def need_check(self, gate: Gate) -> bool:
         """Return True if nothing was answered since the last failure, so the model must be checked first."""
+        if not self.made or not gate.waits:
+            return False
         is_last = self.own + self.unclear >= max(1, self.retries)
         nobody = gate.is_down or (is_last and gate.answers == self.seen)
         # A check that was never answered may itself be the problem, so it alternates with the request.
         may_tell = gate.known_good is not None or not self.was_check
-        return bool(self.made) and gate.waits and nobody and may_tell
+        return nobody and may_tell
 
     def checked(self, *, is_up: bool) -> None:
         """Record whether the model answered the other request."""
@@ -139,10 +141,10 @@ class LiveModel:
         return self._level
 
     async def answer(self, question: Question) -> ModelAnswer:
-        """Return the answer at the strictest level that the model accepts. Raises ModelUnavailable."""
+        """Return the answer in the strictest form that the model accepts. Raises ModelUnavailable."""
+        asker = question.key.scope, question.key.conversation
         try:
             with TimeLimit(self._patience.deadline_s) as limit:
-                asker = question.key.scope, question.key.conversation
                 return await self._at_best_level(question, Call(limit, asker=asker))
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"

@@ -18,6 +18,7 @@ from agentest.support.errors import ModelUnavailable
 from agentest.support.http.bodies import CODINGS, BodyTooLarge
 from agentest.support.http.client import Client, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe, retry_after
+from agentest.support.json_text import parse_json
 from agentest.support.redaction import Redactor, header_secrets, url_secrets
 from agentest.version import __version__
 
@@ -157,7 +158,7 @@ def response_format(request: ChatRequest) -> dict[str, Any]:
 
 def _json(body: str) -> Any:
     try:
-        return json.loads(body)
+        return parse_json(body)
     except (ValueError, RecursionError):
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
@@ -69,7 +69,7 @@ class ChatRequest:
 @dataclass(frozen=True, slots=True)
 class ChatReply:
     text: str
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     model: str = ""
     """The model that answered, as it reports itself."""
     refusal: str = ""
@@ -140,7 +140,7 @@ class ModelAnswer:
     text: str
     refusal: str = ""
     model: str = ""
-    used: ModelUsage = field(default_factory=ModelUsage)
+    used: ModelUsage = ModelUsage()
 
 
 class AnswerSource(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import isfinite
@@ -183,8 +182,10 @@ def read(text: str, answer: type[Answer]) -> Answer:
     answer. Raises Unreadable.
     """
     if text.startswith("{"):
-        with suppress(Unreadable):  # then it is not one object and nothing else
+        try:
             return _validated(text, answer)
+        except Unreadable:
+            pass  # it is not one object and nothing else
     text = _THINKING.sub("", text)
     valid: list[Answer] = []
     attempts: list[str] = []

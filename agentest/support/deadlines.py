@@ -47,26 +47,27 @@ class _Heartbeat:
         late = now - self._next
         return self._total + late if self._beating and late > _TOLERANCE_S else self._total
 
-    def held_up_before(self, now: float) -> float:
-        """Return the total delay without one that has just ended."""
-        return self._total - self._length if now - self._ended < _RECENT_S else self._total
-
-    def enter(self, limit: TimeLimit, loop: asyncio.AbstractEventLoop, now: float, ends_at: float) -> None:
+    def enter(
+        self, limit: TimeLimit, loop: asyncio.AbstractEventLoop, now: float, ends_at: float
+    ) -> tuple[float, float]:
+        """Watch a limit. Returns the total delay, and the same without a delay that has just ended."""
         if not self._beating:
             self._arm(loop, now)
         elif not self._limits:  # the loop may not have run since the last limit ended
             self._next = now + _BEAT_S
         self._limits.add(limit)
-        self._check_by(ends_at, loop)
+        if ends_at < self._check_at:
+            self._check_by(ends_at, loop)
+        before_last = self._total - self._length if now - self._ended < _RECENT_S else self._total
+        return self.held_up(now), before_last
 
     def leave(self, limit: TimeLimit) -> None:
         self._limits.remove(limit)
 
     def _check_by(self, time: float, loop: asyncio.AbstractEventLoop) -> None:
-        if time < self._check_at:
-            self._check_at = time
-            if time < self._next:
-                loop.call_at(time, self._check)
+        self._check_at = time
+        if time < self._next:
+            loop.call_at(time, self._check)
 
     def _arm(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
         self._beating, self._next = True, min(now + _BEAT_S, self._check_at)
@@ -88,7 +89,7 @@ class _Heartbeat:
     def _check(self) -> None:
         """End the limits whose time is up, and find out when to check again."""
         loop = asyncio.get_running_loop()
-        now, self._check_at = loop.time(), inf
+        now = loop.time()
         self._check_by(min([limit.check(now) for limit in self._limits], default=inf), loop)
 
 
@@ -120,15 +121,14 @@ class TimeLimit:
         self._uncounted = 0.0
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
+        self._loop = loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a time limit needs a task to cancel")
         self._task, self._cancelling = task, task.cancelling()
-        self._loop = loop = asyncio.get_running_loop()
-        self._heartbeat = heartbeat = _heartbeat_of(loop)
+        self._heartbeat = _heartbeat_of(loop)
         now = self._began = loop.time()
-        heartbeat.enter(self, loop, now, now + self._seconds)
-        self._before, self._recently = heartbeat.held_up(now), heartbeat.held_up_before(now)
+        self._before, self._recently = self._heartbeat.enter(self, loop, now, now + self._seconds)
         return self
 
     def __exit__(
