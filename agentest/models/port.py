@@ -34,6 +34,10 @@ Role = Literal["user", "judge", "dedup"]
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
+_NO_TOKENS = Usage()
+_NO_USAGE = ModelUsage()
+
+
 class Level(IntEnum):
     """Ways to request the form of an answer, strictest first."""
 
@@ -69,7 +73,7 @@ class ChatRequest:
 @dataclass(frozen=True, slots=True)
 class ChatReply:
     text: str
-    usage: Usage = Usage()
+    usage: Usage = _NO_TOKENS
     model: str = ""
     """The model that answered, as it reports itself."""
     refusal: str = ""
@@ -140,7 +144,7 @@ class ModelAnswer:
     text: str
     refusal: str = ""
     model: str = ""
-    used: ModelUsage = ModelUsage()
+    used: ModelUsage = _NO_USAGE
 
 
 class AnswerSource(Protocol):
