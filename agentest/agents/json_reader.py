@@ -81,7 +81,7 @@ def text_or_none(value: Any) -> str | None:
 def read_count(reported: Any, key: str) -> int:
     """Return a reported token count. A missing or invalid count is 0."""
     value = reported.get(key) if isinstance(reported, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0
 
 
 def read_arguments(arguments: Any) -> tuple[Any, str | None]:

@@ -33,9 +33,9 @@ class Models:
     confirm: Model | None = None
     """Confirms judge answers that would fail a scenario."""
 
-    def user_for(self, wish: RequestedModel | None) -> Model | None:
+    def user_for(self, requested: RequestedModel | None) -> Model | None:
         """Return the model that plays the user for a file that requests this model."""
-        return (self.named.get(wish) if wish else None) or self.user
+        return (self.named.get(requested) if requested else None) or self.user
 
 
 @dataclass(slots=True)
@@ -77,16 +77,16 @@ async def open_models(
         judge_model = user_model
         if judge != user:
             judge_model = StructuredModel(await opener.answers(judge), terms.hide) if judge else None
-        wishes = {wish: await _named(opener, wish, spec) for wish, spec in named.items()}
+        named_models = {request: await _named(opener, request, spec) for request, spec in named.items()}
         confirming = StructuredModel(await opener.answers(confirm), terms.hide) if confirm else None
-        yield Models(user_model, judge_model, wishes, confirming)
+        yield Models(user_model, judge_model, named_models, confirming)
 
 
-async def _named(opener: _Opener, wish: RequestedModel, spec: ModelSpec) -> Model:
+async def _named(opener: _Opener, request: RequestedModel, spec: ModelSpec) -> Model:
     try:
         return StructuredModel(await opener.answers(spec), opener.hide)
     except ConfigError as error:
-        raise ConfigError(f"{wish.place}: {error}") from None
+        raise ConfigError(f"{request.place}: {error}") from None
 
 
 class _Opener:

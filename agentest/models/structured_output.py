@@ -93,24 +93,24 @@ class StructuredModel:
         """
         if key.role != "user":
             messages = _without_secrets(messages, self._hide)
-        asked, left = list(messages), None
+        shown, usable = list(messages), None
         for repair in range(MAX_REPAIRS + 1):
-            reply = await self._answers.answer(Question(_well_formed(asked), answer, key, repair))
+            reply = await self._answers.answer(Question(_well_formed(shown), answer, key, repair))
             if reply.refusal:
-                if left:
-                    return cast("Answer", left)
+                if usable:
+                    return cast("Answer", usable)
                 raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
-                found = read(reply.text, answer)
+                whole = read(reply.text, answer)
                 # A repair fixes wrong parts and changes no others.
-                return cast("Answer", _usable_parts(reply.text, answer, left)) if left else found
+                return cast("Answer", _usable_parts(reply.text, answer, usable)) if usable else whole
             except Unreadable as error:
-                left = _usable_parts(reply.text, answer, left)
-                if left and (left.whole or repair == MAX_REPAIRS):
-                    return cast("Answer", left)
+                usable = _usable_parts(reply.text, answer, usable)
+                if usable and (usable.whole or repair == MAX_REPAIRS):
+                    return cast("Answer", usable)
                 if repair == MAX_REPAIRS:
                     raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None
-                asked = [*messages, *_repair(reply.text, error)]
+                shown = [*messages, *_repair(reply.text, error)]
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 
@@ -121,12 +121,12 @@ def _usable_parts(text: str, answer: type[BaseModel], earlier: UsableParts | Non
     """
     shape: type[UsableParts] | None = getattr(answer, "what_is_left", None)
     try:
-        found = read(text, shape) if shape else None
+        usable = read(text, shape) if shape else None
     except Unreadable:
         return earlier
-    if found is None or not found.any:
+    if usable is None or not usable.any:
         return earlier
-    return earlier.completed_by(found) if earlier else found
+    return earlier.completed_by(usable) if earlier else usable
 
 
 def _well_formed(messages: Sequence[Message]) -> list[Message]:

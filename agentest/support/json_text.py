@@ -23,7 +23,8 @@ from pydantic_core import from_json, to_jsonable_python
 _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
 
 
-_MAX_DEPTH = 100
+_MAX_DEPTH = 50
+"""Nested containers beyond this depth are not converted."""
 _MAX_VALUES = 1_000_000
 
 
@@ -169,9 +170,6 @@ def _well_formed(value: Any, depth: int) -> Any:
 
 def _items(value: dict[Any, Any] | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
-
-
-_MAX_DEPTH = 50
 
 
 _ELLIPSIS = "…"

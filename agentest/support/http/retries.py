@@ -118,8 +118,8 @@ _SHORTAGES = frozenset(
 
 def shortage_in(errors: Iterable[BaseException]) -> OSError | None:
     """Return the first error that reports a lack of resources; None if there is none."""
-    said = (error for error in errors if isinstance(error, OSError) and error.errno in _SHORTAGES)
-    return next(said, None)
+    shortages = (error for error in errors if isinstance(error, OSError) and error.errno in _SHORTAGES)
+    return next(shortages, None)
 
 
 def describe_shortage(problem: str, error: OSError) -> str:
