@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -271,7 +272,7 @@ class AsgiExchange:
         self._closed, self._ended = asyncio.Event(), asyncio.Event()
         self._error: BaseException | None = None
         self._steps = BlockingTimer()
-        self._first: list[bytes] = []
+        self._first: deque[bytes] = deque()
         self._complete = False
         self._sent_all = False
 
@@ -320,7 +321,7 @@ class AsgiExchange:
     async def _read_ahead(self) -> None:
         """Read the whole body, because an exception at its end is more informative than the response."""
         size = 0
-        async for piece in self._pieces():
+        while piece := await self._next_piece():
             self._first.append(piece)
             size += len(piece)
             if size > MAX_BODY_BYTES:
@@ -330,14 +331,15 @@ class AsgiExchange:
             self.late_error = None
             raise AppFailed(describe_app_error(self._error))
 
-    async def iter_any(self) -> AsyncIterator[bytes]:
-        """Yield the body in pieces. Raises AppFailed."""
-        for piece in self._first:
-            yield piece
-        async for piece in self._pieces():
-            yield piece
+    async def readany(self) -> bytes:
+        """Return the next piece of the body; empty at its end. Raises AppFailed."""
+        return self._first.popleft() if self._first else await self._next_piece()
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
+    def at_eof(self) -> bool:
+        """Return True if all pieces of the body were read."""
+        return self._complete and not self._first
+
+    async def _next_piece(self) -> bytes:
         while not self._complete:
             message = await self._next()
             if message["type"] != "http.response.body":
@@ -346,7 +348,8 @@ class AsgiExchange:
                 self._complete = True
                 self._closed.set()
             if body := message.get("body", b""):
-                yield _bytes(body)
+                return _bytes(body)
+        return b""
 
     async def _next(self) -> Message:
         message = await self._messages.get()

@@ -22,6 +22,7 @@ from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, rea
 from agentest.agents.json_reader import (
     arguments_text,
     read_any,
+    read_count,
     read_event,
     read_object,
     shown,
@@ -155,14 +156,7 @@ def read_completion(body: bytes) -> AgentReply:
 
 def read_usage(reported: Any) -> Usage:
     """Return the reported token counts. A missing or invalid count is 0."""
-    if not isinstance(reported, Mapping):
-        return Usage()
-
-    def count(key: str) -> int:
-        value = reported.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-    return Usage(count("prompt_tokens"), count("completion_tokens"))
+    return Usage(read_count(reported, "prompt_tokens"), read_count(reported, "completion_tokens"))
 
 
 async def read_stream(events: EventStream) -> AgentReply:

@@ -266,37 +266,28 @@ class HttpSender:
         also: Container[int],
         limit: TimeLimit,
     ) -> tuple[T, DirectResponse]:
-        """Send once. Returns the parsed value and the closed response."""
+        """Send once, with redirects. Returns the parsed value and the closed response."""
+        configured_url = request.url
         try:
             with limit:
-                return await self._follow(request, headers, read, also, limit)
+                for _ in range(MAX_REDIRECTS + 1):
+                    response = await self._request(request, headers, limit)
+                    response.waited = lambda: limit.elapsed
+                    try:
+                        if response.status_code not in (307, 308):
+                            return await self._read(response, read, also, limit), response
+                        url, headers = _redirected(request.url, headers, response)
+                        request = replace(request, url=url)
+                    finally:
+                        await response.aclose()
         except TimeoutError:
-            raise AgentError(self._timeout_message(request.url)) from None
+            raise AgentError(self._timeout_message(configured_url)) from None
         except (RefusedAddress, AppFailed) as error:
             raise AgentError(str(error)) from None
+        raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")
 
     def _timeout_message(self, url: str) -> str:
         return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms){self._late_hint}"
-
-    async def _follow(
-        self,
-        request: OutgoingRequest,
-        headers: Headers,
-        read: Callable[[DirectResponse], Awaitable[T]],
-        also: Container[int],
-        limit: TimeLimit,
-    ) -> tuple[T, DirectResponse]:
-        for _ in range(MAX_REDIRECTS + 1):
-            response = await self._request(request, headers, limit)
-            response.waited = lambda: limit.elapsed
-            try:
-                if response.status_code not in (307, 308):
-                    return await self._read(response, read, also, limit), response
-                url, headers = _redirected(request.url, headers, response)
-                request = replace(request, url=url)
-            finally:
-                await response.aclose()
-        raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")
 
     async def _request(self, request: OutgoingRequest, headers: Headers, limit: TimeLimit) -> DirectResponse:
         try:
@@ -441,12 +432,13 @@ async def read_body(
     Args:
         streaming: whether events were requested. A body of unknown type is then read as events.
     """
+    content_type = response.headers.get("content-type", "")
+    if not ("event-stream" in content_type or (streaming and "json" not in content_type)):
+        return whole(await response.read())
     pieces = response.pieces()
     beginning = await first_piece(pieces)
-    content_type = response.headers.get("content-type", "")
-    streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
     # Some servers answer a streaming request with JSON and a wrong content type. A web page is never events.
-    if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
+    if not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
         return await stream(EventStream(events(again(beginning, pieces)), response.note_first_token))
     return whole(b"".join([piece async for piece in again(beginning, pieces)]))
 

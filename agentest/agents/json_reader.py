@@ -8,6 +8,7 @@ from typing import Any
 
 from agentest.agents.error_hints import is_page
 from agentest.support.errors import AgentError
+from agentest.support.json_text import parse_json
 
 SHOWN_CHARS = 10_000
 """Longest part of an agent's data in a message. Messages are shortened again after redaction."""
@@ -17,11 +18,11 @@ TOO_DEEP = "what the agent has answered is nested too deeply to be sent back to 
 
 def read_json(body: bytes, location: str) -> Any:
     """Parse a body as JSON. Raises AgentError; `place` is a hint about the usual address of such agents."""
-    if not body.strip():
-        raise AgentError("the agent's answer is empty")
     try:
-        return json.loads(body)
+        return parse_json(body)
     except (ValueError, RecursionError):
+        if not body.strip():
+            raise AgentError("the agent's answer is empty") from None
         text = body[:SHOWN_CHARS].decode("utf-8", errors="replace")
         if is_page(body):
             raise AgentError(f"the agent's answer is a web page, no JSON ({location}): {text!r}") from None
@@ -80,7 +81,7 @@ def text_or_none(value: Any) -> str | None:
 def read_count(reported: Any, key: str) -> int:
     """Return a reported token count. A missing or invalid count is 0."""
     value = reported.get(key) if isinstance(reported, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0
 
 
 def read_arguments(arguments: Any) -> tuple[Any, str | None]:

@@ -236,8 +236,9 @@ async def _not_ready_reason(ready: str, client: Client) -> str | None:
             if parts.scheme == "tcp":
                 await client.check_listening(parts.hostname or "", parts.port or 0)
                 return None
-            async with client.stream("GET", ready) as response:  # do not read the body: it may never end
-                status = response.status_code
+            response = await client.send_direct("GET", ready, (), None)
+            await response.aclose()  # do not read the body: it may never end
+            status = response.status_code
             return None if status < 500 else f"answers {status}"
     except TimeoutError:
         return "no answer"

@@ -6,7 +6,8 @@ model that must agree before a judgement can fail a scenario.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -41,6 +42,9 @@ MAX_TURNS_PER_CALL = 8
 
 _REASON_CHARS = 300
 """Limit for the quoted reason of each model if two models differ."""
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ class Judge:
         """Return answers to questions about one turn or about a whole conversation."""
         if self.batch is not Batch.OFF and len(questions) > 1:
             return await self._together(questions, context, key, by_turn=False)
-        answers = await run_concurrently([partial(self._alone, each, context, key) for each in questions])
+        requests = [(judge_messages(context, each.alone), each.answer, each.name) for each in questions]
+        answers = map(usable_answers, await self._samples(requests, key))
         return dict(zip(questions, answers, strict=True))
 
     async def ask_of_all_turns(
@@ -121,18 +126,12 @@ class Judge:
         )
         return {question: answers for part in found for question, answers in part.items()}
 
-    async def _alone(self, question: JudgeQuestion, context: str, key: CallKey) -> SampledAnswers:
-        messages = judge_messages(context, question.alone)
-        return usable_answers(
-            await self._sample(messages, question.answer, replace(key, metric=question.name))
-        )
-
     async def _together(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey, *, by_turn: bool
     ) -> dict[JudgeQuestion, SampledAnswers]:
         messages = joint_messages(questions, context, by_turn=by_turn)
         shape = joint_answer(questions, by_turn=by_turn)
-        samples = await self._sample(messages, shape, replace(key, metric=BATCH_METRIC))
+        [samples] = await self._samples([(messages, shape, BATCH_METRIC)], key)
         picks = [
             share_evidence({q: self._picked(sample, q, by_turn=by_turn) for q in questions})
             for sample in samples
@@ -148,20 +147,39 @@ class Judge:
             return own
         return AnswerProblem(f"model {self.model.name} gave no usable answer to this question: {own.text}")
 
-    async def _sample(
-        self, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
-    ) -> list[Any | AnswerProblem]:
+    async def _samples(
+        self, requests: Iterable[tuple[Sequence[Message], type[BaseModel], str]], key: CallKey
+    ) -> list[list[Any | AnswerProblem]]:
+        """Return the samples for each request, which consists of messages, a shape and a metric."""
         numbers = range(self.first_sample, self.first_sample + self.samples)
-        return await ask_samples(self.model, messages, shape, key, numbers)
+        samples = await _gather(
+            ask_model(
+                self.model,
+                messages,
+                shape,
+                CallKey(key.role, key.scope, key.conversation, key.turn, metric, number),
+            )
+            for messages, shape, metric in requests
+            for number in numbers
+        )
+        return [samples[start : start + self.samples] for start in range(0, len(samples), self.samples)]
 
 
 async def ask_samples(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey, numbers: Iterable[int]
 ) -> list[Any | AnswerProblem]:
     """Return the answer or problem of each sample, in the order of their numbers. Never raises."""
-    return await run_concurrently(
-        [partial(ask_model, model, messages, shape, replace(key, sample=n)) for n in numbers]
-    )
+    return await _gather(ask_model(model, messages, shape, replace(key, sample=n)) for n in numbers)
+
+
+async def _gather(questions: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Ask models concurrently. A task group of anyio would cost more than the calls."""
+    first, *others = questions
+    if not others:
+        return [await first]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(question) for question in (first, *others)]
+    return [task.result() for task in tasks]
 
 
 async def ask_model(

@@ -213,7 +213,8 @@ class LocalAttempt:
         self._place = place or gate.limiter.place(tokens, call.limit)
 
     async def __aenter__(self) -> Self:
-        await self.enter()
+        if not self.enter_now():
+            await self.enter()
         return self
 
     async def __aexit__(

@@ -72,7 +72,7 @@ class _Tries:
     retries: int
     seen: int
     made: int = 0
-    own: int = 0
+    certain: int = 0
     """Failures while other requests were answered."""
     unclear: int = 0
     """Failures while no request was answered."""
@@ -85,21 +85,23 @@ class _Tries:
         self.seen = answers
         self.was_check = False
         self.made += 1
-        self.own += others_were_answered
+        self.certain += others_were_answered
         self.unclear += not others_were_answered
-        return others_were_answered and self.own > self.retries
+        return others_were_answered and self.certain > self.retries
 
     def need_check(self, gate: Gate) -> bool:
         """Return True if nothing was answered since the last failure, so the model must be checked first."""
-        is_last = self.own + self.unclear >= max(1, self.retries)
+        if not self.made or not gate.waits:
+            return False
+        is_last = self.certain + self.unclear >= max(1, self.retries)
         nobody = gate.is_down or (is_last and gate.answers == self.seen)
         # A check that was never answered may itself be the problem, so it alternates with the request.
         may_tell = gate.known_good is not None or not self.was_check
-        return bool(self.made) and gate.waits and nobody and may_tell
+        return nobody and may_tell
 
     def checked(self, *, is_up: bool) -> None:
         """Record whether the model answered the other request."""
-        self.own += self.unclear if is_up else 0
+        self.certain += self.unclear if is_up else 0
         self.unclear = 0
         self.was_check = True
 
@@ -139,10 +141,10 @@ class LiveModel:
         return self._level
 
     async def answer(self, question: Question) -> ModelAnswer:
-        """Return the answer at the strictest level that the model accepts. Raises ModelUnavailable."""
+        """Return the answer in the strictest form that the model accepts. Raises ModelUnavailable."""
+        asker = question.key.scope, question.key.conversation
         try:
             with TimeLimit(self._patience.deadline_s) as limit:
-                asker = question.key.scope, question.key.conversation
                 return await self._at_best_level(question, Call(limit, asker=asker))
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
@@ -201,8 +203,8 @@ class LiveModel:
             check = tries.need_check(self._gate)
             before = self._gate.answers
             try:
-                asked = self._answerable if check else request
-                reply = await self._make_attempt(asked, request.key, attempt, retry)
+                sent = self._answerable if check else request
+                reply = await self._make_attempt(sent, request.key, attempt, retry)
             except TransientError as error:
                 if check:
                     tries.checked(is_up=False)

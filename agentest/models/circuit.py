@@ -142,7 +142,7 @@ class Circuit:
 
     def leave(self, caller: object) -> None:
         """Record that the attempt has ended. If it was the probe, another one may follow."""
-        if self._probe == caller:
+        if self._probe is not None and self._probe == caller:
             self._probe = None
             self._wake()
 

@@ -61,16 +61,16 @@ async def open_models(
         judge_model = user_model
         if judge != user:
             judge_model = StructuredModel(await opener.answers(judge), terms.hide) if judge else None
-        wishes = {wish: await _named(opener, wish, spec) for wish, spec in named.items()}
+        named_models = {request: await _named(opener, request, spec) for request, spec in named.items()}
         confirming = StructuredModel(await opener.answers(confirm), terms.hide) if confirm else None
-        yield Models(user_model, judge_model, wishes, confirming)
+        yield Models(user_model, judge_model, named_models, confirming)
 
 
-async def _named(opener: _Opener, wish: RequestedModel, spec: ModelSpec) -> Model:
+async def _named(opener: _Opener, request: RequestedModel, spec: ModelSpec) -> Model:
     try:
         return StructuredModel(await opener.answers(spec), opener.hide)
     except ConfigError as error:
-        raise ConfigError(f"{wish.place}: {error}") from None
+        raise ConfigError(f"{request.place}: {error}") from None
 
 
 class _Opener:

@@ -377,7 +377,7 @@ def hold_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
         headers: response headers, with lower-case names or in a case-insensitive mapping.
         now: reference for absolute times; defaults to the current time.
     """
-    if not any(_RATE_LIMIT in name for name in headers):
+    if _RATE_LIMIT not in "\n".join(headers).lower():
         return None
     holds = [
         _seconds_until(headers.get(reset, ""), now)

@@ -152,10 +152,10 @@ class LiteLLMChatModel:
 
 def _refusal(choice: Any) -> str:
     """Return why there is no text; empty if nothing was refused."""
-    said = getattr(choice.message, "refusal", None)
+    refusal = getattr(choice.message, "refusal", None)
     # litellm's value for Claude's `refusal` and Gemini's `SAFETY`.
     filtered = "its provider's content filter stopped it" if choice.finish_reason == "content_filter" else ""
-    return str(said) if said else filtered
+    return str(refusal) if refusal else filtered
 
 
 def _with_api_base(spec: ModelSpec) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,8 +16,9 @@ from agentest.models.port import ChatReply, ChatRequest, Level, RequestRefused, 
 from agentest.models.providers import ModelSpec, parameters
 from agentest.support.errors import ModelUnavailable
 from agentest.support.http.bodies import CODINGS, BodyTooLarge
-from agentest.support.http.client import Client, DirectResponse, Headers
+from agentest.support.http.client import Client, Headers
 from agentest.support.http.retries import CONNECTION_ERRORS, describe, retry_after
+from agentest.support.json_text import parse_json
 from agentest.support.redaction import Redactor, header_secrets, url_secrets
 from agentest.version import __version__
 
@@ -46,10 +46,29 @@ class OpenAIChatModel:
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Make one attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
         sent = dict(self._parameters)
-        response, body = await self._post(request, sent)
+        content = _encoded(
+            {
+                **self._spec.body,
+                "model": self._spec.model,
+                "messages": joined(request.messages),
+                **sent,
+                **response_format(request),
+            }
+        )
+        try:
+            response = await self._client.send_direct("POST", self._url, self._headers, content)
+            try:
+                body = (await response.read()).decode("utf-8", errors="replace")
+            finally:
+                await response.aclose()
+        except BodyTooLarge as error:
+            raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
+        except CONNECTION_ERRORS as error:
+            problem = f"{self._url}: {describe(error)}"
+            raise TransientError(problem, misaddressed=True) from None
         status = response.status_code
         if 200 <= status < 300:
-            return replace(self._reply(body), hold_s=hold_from_headers(response.headers))
+            return self._reply(body, hold_from_headers(response.headers))
         problem = f"{self._url} answered {status}: {_excerpt(self._redact(body))}"
         if status in HOPELESS or (status == 429 and _OUT_OF_CREDIT in body):
             raise ModelUnavailable(problem, permanent=True)
@@ -59,27 +78,6 @@ class OpenAIChatModel:
         if status in REFUSED:
             raise RequestRefused(problem, mended=self._leave_out(sent, body))
         raise ModelUnavailable(problem)
-
-    async def _post(self, request: ChatRequest, parameters: Mapping[str, Any]) -> tuple[DirectResponse, str]:
-        payload = {
-            **self._spec.body,
-            "model": self._spec.model,
-            "messages": joined(request.messages),
-            **parameters,
-            **response_format(request),
-        }
-        content = _encoded(payload)
-        try:
-            response = await self._client.send_direct("POST", self._url, self._headers, content)
-            try:
-                return response, await _body(response)
-            finally:
-                await response.aclose()
-        except BodyTooLarge as error:
-            raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
-        except CONNECTION_ERRORS as error:
-            problem = f"{self._url}: {describe(error)}"
-            raise TransientError(problem, misaddressed=True) from None
 
     def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
         """Omit or rename the parameter that a refusal names. Returns False if it names none that was sent.
@@ -95,7 +93,7 @@ class OpenAIChatModel:
                 return True
         return False
 
-    def _reply(self, body: str) -> ChatReply:
+    def _reply(self, body: str, hold_s: float | None) -> ChatReply:
         data = _json(body)
         try:
             message = data["choices"][0]["message"]
@@ -107,8 +105,8 @@ class OpenAIChatModel:
             raise TransientError(problem, misaddressed=not isinstance(data, dict)) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
         if refusal and not content:
-            return ChatReply("", usage, model, _shortened(self._redact(str(refusal))))
-        return ChatReply(_text(content), usage, model)
+            return ChatReply("", usage, model, _shortened(self._redact(str(refusal))), hold_s)
+        return ChatReply(_text(content), usage, model, hold_s=hold_s)
 
 
 def completions_url(base_url: str) -> str:
@@ -148,13 +146,6 @@ def _encoded(payload: Mapping[str, Any]) -> bytes:
         return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
 
 
-async def _body(response: DirectResponse) -> str:
-    body = bytearray()
-    async for piece in response.pieces():
-        body += piece
-    return body.decode("utf-8", errors="replace")
-
-
 def response_format(request: ChatRequest) -> dict[str, Any]:
     """Return the parameter that requests the response format of the request's level."""
     if request.level is Level.SCHEMA:
@@ -167,7 +158,7 @@ def response_format(request: ChatRequest) -> dict[str, Any]:
 
 def _json(body: str) -> Any:
     try:
-        return json.loads(body)
+        return parse_json(body)
     except (ValueError, RecursionError):
         return None
 
@@ -181,17 +172,17 @@ def _text(content: Any) -> str:
 
 def usage_of(reported: Any) -> Usage:
     """Read the tokens of a `usage` object. Missing and non-numeric values count as 0."""
-    if not isinstance(reported, Mapping):
+    if not isinstance(reported, dict):
         return Usage()
     details = reported.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     return Usage(
         _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens")), _count(cached)
     )
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0
 
 
 def _error_summary(body: str) -> str:

@@ -41,6 +41,10 @@ WITHOUT_DESCRIPTION = ConfigDict(
 """Model settings for an answer whose docstring must not be sent to the model as a `description`."""
 
 
+_NO_TOKENS = Usage()
+_NO_USAGE = ModelUsage()
+
+
 class Level(IntEnum):
     """Ways to request the form of an answer, strictest first."""
 
@@ -76,7 +80,7 @@ class ChatRequest:
 @dataclass(frozen=True, slots=True)
 class ChatReply:
     text: str
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = _NO_TOKENS
     model: str = ""
     """The model that answered, as it reports itself."""
     refusal: str = ""
@@ -147,7 +151,7 @@ class ModelAnswer:
     text: str
     refusal: str = ""
     model: str = ""
-    used: ModelUsage = field(default_factory=ModelUsage)
+    used: ModelUsage = _NO_USAGE
 
 
 class AnswerSource(Protocol):

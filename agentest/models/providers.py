@@ -309,14 +309,14 @@ def resolve_confirming(
 
     Raises ConfigError if the model's key or base URL is missing.
     """
-    found = _confirming_settings(config, override)
-    return resolve(*found, environ) if found else None
+    settings = _confirming_settings(config, override)
+    return resolve(*settings, environ) if settings else None
 
 
 def confirming_name(config: Config, override: str | None = None) -> str | None:
     """Return the name of the model of `judge.confirm`, without requiring its key."""
-    found = _confirming_settings(config, override)
-    return model_name(*found) if found else None
+    settings = _confirming_settings(config, override)
+    return model_name(*settings) if settings else None
 
 
 def _confirming_settings(config: Config, override: str | None) -> tuple[Config, JudgeSettings] | None:
@@ -329,8 +329,8 @@ def _confirming_settings(config: Config, override: str | None) -> tuple[Config, 
     options = _options_of_role(config, config.judge, of_judge)
     as_top = {"model": model, "provider": provider, "provider_options": options}
     judge_as_top = config.model_copy(update=as_top)
-    own = _provider_of(*_choose_model(judge_as_top, settings, None))
-    return (judge_as_top if own == of_judge else config), settings
+    provider = _provider_of(*_choose_model(judge_as_top, settings, None))
+    return (judge_as_top if provider == of_judge else config), settings
 
 
 def litellm_name(written: str) -> str:
@@ -350,8 +350,8 @@ def litellm_name(written: str) -> str:
 def sampled(spec: ModelSpec, sampling: Sampling) -> ModelSpec:
     """Return the model with these sampling parameters. Missing ones stay unchanged."""
     given = sampling.given()
-    own = {name: given.pop(name) for name in ("temperature", "max_tokens") if name in given}
-    return replace(spec, **own, sampling={**spec.sampling, **given})
+    direct = {name: given.pop(name) for name in ("temperature", "max_tokens") if name in given}
+    return replace(spec, **direct, sampling={**spec.sampling, **given})
 
 
 def recorded(name: str, settings: ModelSettings) -> ModelSpec:
@@ -403,8 +403,8 @@ def _options_of_role(config: Config, settings: ModelSettings, provider: str | No
     return settings.provider_options
 
 
-def _merged(base: ProviderOptions, own: ProviderOptions) -> ProviderOptions:
-    return base.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+def _merged(base: ProviderOptions, override: ProviderOptions) -> ProviderOptions:
+    return base.model_copy(update={name: getattr(override, name) for name in override.model_fields_set})
 
 
 def _spec(

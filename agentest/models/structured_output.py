@@ -22,6 +22,9 @@ HIDDEN_NOTE = (
     f"In the above, {HIDDEN} stands in place of a secret. Take it that the secret itself was written there."
 )
 _SHOWN_ANSWER_CHARS = 10_000
+_HALF_PAIR = "a text in it is not valid Unicode (half a surrogate pair)"
+_IS_HALF_PAIR = re.compile("surrogate|hex escape|unicode string")
+"""Found in pydantic's message if JSON that Python accepts has half a surrogate pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +93,24 @@ class StructuredModel:
         """
         if key.role != "user":
             messages = _without_secrets(messages, self._hide)
-        asked, left = list(messages), None
+        shown, usable = list(messages), None
         for repair in range(MAX_REPAIRS + 1):
-            reply = await self._answers.answer(Question(_well_formed(asked), answer, key, repair))
+            reply = await self._answers.answer(Question(_well_formed(shown), answer, key, repair))
             if reply.refusal:
-                if left:
-                    return cast("Answer", left)
+                if usable:
+                    return cast("Answer", usable)
                 raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
-                found = read(reply.text, answer)
+                whole = read(reply.text, answer)
                 # A repair fixes wrong parts and changes no others.
-                return cast("Answer", _usable_parts(reply.text, answer, left)) if left else found
+                return cast("Answer", _usable_parts(reply.text, answer, usable)) if usable else whole
             except Unreadable as error:
-                left = _usable_parts(reply.text, answer, left)
-                if left and (left.whole or repair == MAX_REPAIRS):
-                    return cast("Answer", left)
+                usable = _usable_parts(reply.text, answer, usable)
+                if usable and (usable.whole or repair == MAX_REPAIRS):
+                    return cast("Answer", usable)
                 if repair == MAX_REPAIRS:
                     raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None
-                asked = [*messages, *_repair(reply.text, error)]
+                shown = [*messages, *_repair(reply.text, error)]
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 
@@ -118,12 +121,12 @@ def _usable_parts(text: str, answer: type[BaseModel], earlier: UsableParts | Non
     """
     shape: type[UsableParts] | None = getattr(answer, "what_is_left", None)
     try:
-        found = read(text, shape) if shape else None
+        usable = read(text, shape) if shape else None
     except Unreadable:
         return earlier
-    if found is None or not found.any:
+    if usable is None or not usable.any:
         return earlier
-    return earlier.completed_by(found) if earlier else found
+    return earlier.completed_by(usable) if earlier else usable
 
 
 def _well_formed(messages: Sequence[Message]) -> list[Message]:
@@ -133,10 +136,11 @@ def _well_formed(messages: Sequence[Message]) -> list[Message]:
 
 def _without_secrets(messages: Sequence[Message], hide: Callable[[str], str]) -> Sequence[Message]:
     """Redact secrets, and add a note if there are redacted ones, including ones redacted earlier."""
-    hidden = [{**message, "content": hide(message["content"])} for message in messages]
-    if not any(HIDDEN in message["content"] for message in hidden):
+    contents = [hide(message["content"]) for message in messages]
+    if HIDDEN not in "\0".join(contents):
         return messages
-    return [*hidden[:-1], {**hidden[-1], "content": f"{hidden[-1]['content']}\n\n{HIDDEN_NOTE}"}]
+    contents[-1] += f"\n\n{HIDDEN_NOTE}"
+    return [{**message, "content": text} for message, text in zip(messages, contents, strict=True)]
 
 
 def _repair(text: str, error: Unreadable) -> list[Message]:
@@ -177,6 +181,11 @@ def read(text: str, answer: type[Answer]) -> Answer:
     in quotes, a label outside the set or a duplicate key is invalid, and a nested object is never used as the
     answer. Raises Unreadable.
     """
+    if text.startswith("{"):
+        try:
+            return _validated(text, answer)
+        except Unreadable:
+            pass  # it is not one object and nothing else
     text = _THINKING.sub("", text)
     valid: list[Answer] = []
     attempts: list[str] = []
@@ -197,22 +206,17 @@ def read(text: str, answer: type[Answer]) -> Answer:
 
 def _validated(source: str, answer: type[Answer]) -> Answer:
     try:
+        _STRICT.decode(source)
         # Validate as JSON, where a choice is a text; as a Python value it would not be a valid choice.
-        return answer.model_validate_json(_unambiguous_json(source), strict=True)
+        return answer.model_validate_json(source, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)[:5]
+        if _IS_HALF_PAIR.search(problems[0]["msg"]):
+            raise Unreadable(_HALF_PAIR) from None
         raise Unreadable("; ".join(_problem(details) for details in problems)) from None
     except (ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, _AmbiguousObject) else "it is not valid JSON"
         raise Unreadable(reason) from None
-
-
-def _unambiguous_json(source: str) -> bytes:
-    """Return the JSON of an object whose values are unambiguous."""
-    try:
-        return json.dumps(_STRICT.decode(source), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise _AmbiguousObject("a text in it is not valid Unicode (half a surrogate pair)") from None
 
 
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:

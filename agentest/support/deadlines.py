@@ -2,21 +2,22 @@
 
 While an event loop does not run (the process was stopped, code blocks it, threads keep the interpreter busy),
 it neither reads responses nor sends requests, so a peer is not to blame for the delay. A heartbeat measures
-these delays.
+these delays, and watches all limits, because a timer for each would cost more than the heartbeat.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from math import inf
 from types import TracebackType
 from typing import Self
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 _BEAT_S = 0.05
 _TOLERANCE_S = 0.02
 """Lateness of a heartbeat that does not count as a delay, because timers are inexact."""
+_INSTANT_S = 1e-6
+"""Shorter times are rounding errors of the clock."""
 _RECANCEL_S = 1.0
 """Seconds after which code that ignored its cancellation is canceled again."""
 _RECENT_S = 1.0
@@ -24,13 +25,17 @@ _RECENT_S = 1.0
 
 
 class _Heartbeat:
-    """Measures how long an event loop was delayed. It beats only while it has users.
+    """Measures how long an event loop was delayed, and ends its time limits.
 
-    It has no reference to the loop, which would keep the loop alive. Callers run in it.
+    It beats only while there are limits. It has no strong reference to the loop, which would keep the loop
+    alive. Callers run in it.
     """
 
-    def __init__(self) -> None:
-        self._users = 0
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = ref(loop)
+        self._limits: set[TimeLimit] = set()
+        self._check_at = inf
+        """No limit ends before this time."""
         self._beating = False
         self._next = 0.0
         self._total = 0.0
@@ -39,56 +44,91 @@ class _Heartbeat:
 
     def held_up(self, now: float) -> float:
         """Return the total delay in seconds, including one that has just ended."""
-        return self._total + self._late(now)
+        late = now - self._next
+        return self._total + late if self._beating and late > _TOLERANCE_S else self._total
 
-    def held_up_before(self, now: float) -> float:
-        """Return the total delay without one that has just ended."""
-        return self._total - (self._length if now - self._ended < _RECENT_S else 0.0)
-
-    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+    def enter(
+        self, limit: TimeLimit, loop: asyncio.AbstractEventLoop, now: float, ends_at: float
+    ) -> tuple[float, float]:
+        """Watch a limit. Returns the total delay, and the same without a delay that has just ended."""
         if not self._beating:
-            self._arm(loop)
-        elif not self._users:  # the loop may not have run since the last user left
-            self._next = loop.time() + _BEAT_S
-        self._users += 1
+            self._arm(loop, now)
+        elif not self._limits:  # the loop may not have run since the last limit ended
+            self._next = now + _BEAT_S
+        self._limits.add(limit)
+        if ends_at < self._check_at:
+            self._check_by(ends_at, loop)
+        before_last = self._total - self._length if now - self._ended < _RECENT_S else self._total
+        return self.held_up(now), before_last
 
-    def leave(self) -> None:
-        self._users -= 1
+    def leave(self, limit: TimeLimit) -> None:
+        self._limits.remove(limit)
 
-    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._beating, self._next = True, loop.time() + _BEAT_S
+    def _check_by(self, time: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._check_at = time
+        if time < self._next:
+            loop.call_at(time, self._check)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
+        self._beating, self._next = True, min(now + _BEAT_S, self._check_at)
         loop.call_at(self._next, self._beat)
 
     def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if late := self._late(now):
+        late = self.held_up(now) - self._total
+        if late:
             self._total += late
             self._ended, self._length = now, late
         self._beating = False
-        if self._users:
-            self._arm(loop)
+        if now >= self._check_at:
+            self._check()
+        if self._limits:
+            self._arm(loop, now)
 
-    def _late(self, now: float) -> float:
-        late = now - self._next
-        return late if self._beating and late > _TOLERANCE_S else 0.0
+    def _check(self) -> None:
+        """End the limits whose time is up, and find out when to check again."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._check_by(min([limit.check(now) for limit in self._limits], default=inf), loop)
 
 
-_pulses: WeakKeyDictionary[asyncio.AbstractEventLoop, _Heartbeat] = WeakKeyDictionary()
+_heartbeats: WeakKeyDictionary[asyncio.AbstractEventLoop, _Heartbeat] = WeakKeyDictionary()
+_last_used: _Heartbeat | None = None
 
 
-class Clock:
-    """Elapsed time inside of a `with` block, without delays of this program."""
+def _heartbeat_of(loop: asyncio.AbstractEventLoop) -> _Heartbeat:
+    global _last_used
+    heartbeat = _last_used  # a program has one loop that matters, and threads may have others
+    if heartbeat is None or heartbeat.loop() is not loop:
+        heartbeat = _heartbeats.get(loop) or _heartbeats.setdefault(loop, _Heartbeat(loop))
+        _last_used = heartbeat
+    return heartbeat
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._heartbeat = _pulses.get(self._loop) or _pulses.setdefault(self._loop, _Heartbeat())
-        self._took: tuple[float, float] | None = None
+
+class TimeLimit:
+    """`with TimeLimit(seconds):` raises TimeoutError when the block takes longer.
+
+    Delays of this program and pauses do not count.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._cancels = 0
+        self._ended: tuple[float, float] | None = None
+        """End of the block, and the loop's total delay then."""
+        self._paused_at: float | None = None
+        self._uncounted = 0.0
 
     def __enter__(self) -> Self:
-        now = self._began = self._loop.time()
-        self._heartbeat.enter(self._loop)
-        self._before, self._recently = self._heartbeat.held_up(now), self._heartbeat.held_up_before(now)
+        self._loop = loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        if task is None:
+            raise RuntimeError("a time limit needs a task to cancel")
+        self._task, self._cancelling = task, task.cancelling()
+        self._heartbeat = _heartbeat_of(loop)
+        now = self._began = loop.time()
+        self._before, self._recently = self._heartbeat.enter(self, loop, now, now + self._seconds)
         return self
 
     def __exit__(
@@ -97,21 +137,39 @@ class Clock:
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        self._took = self.elapsed, self.elapsed_in_all
-        self._heartbeat.leave()
+        now = self._loop.time()
+        self._ended = now, self._heartbeat.held_up(now)
+        self._heartbeat.leave(self)
+        if self._cancels:
+            left = [self._task.uncancel() for _ in range(self._cancels)]
+            # Another cancellation takes precedence over this one.
+            if left[-1] <= self._cancelling and isinstance(error, asyncio.CancelledError):
+                raise TimeoutError from error
+
+    def check(self, now: float) -> float:
+        """Cancel the block if its time is up, again if the code ignored that. Return when to check again."""
+        left = self._seconds - self._elapsed_at(now)
+        if left < _INSTANT_S:
+            self._cancels += 1
+            self._task.cancel()
+            left = _RECANCEL_S
+        return now + left
 
     @property
     def elapsed(self) -> float:
-        """Return seconds until now or the end of the block, without delays."""
-        if self._took is not None:
-            return self._took[0]
-        now = self._loop.time()
-        return max(0.0, now - self._began - (self._heartbeat.held_up(now) - self._before))
+        """Return seconds until now or the end of the block, without delays and pauses."""
+        return self._elapsed_at(self._loop.time())
+
+    def _elapsed_at(self, now: float) -> float:
+        if self._paused_at is not None:
+            return self._paused_at
+        now, held_up = self._ended or (now, self._heartbeat.held_up(now))
+        return max(0.0, now - self._began - (held_up - self._before)) - self._uncounted
 
     @property
     def elapsed_in_all(self) -> float:
-        """Return the same with delays."""
-        return self._loop.time() - self._began if self._took is None else self._took[1]
+        """Return the same with delays and pauses."""
+        return (self._ended[0] if self._ended else self._loop.time()) - self._began
 
     @property
     def delay(self) -> float:
@@ -120,37 +178,16 @@ class Clock:
         """
         return self._heartbeat.held_up(self._loop.time()) - self._recently
 
-
-class TimeLimit(Clock):
-    """`with TimeLimit(seconds):` raises TimeoutError when the block takes longer.
-
-    The limit is checked again when the timer fires, because after a delay all timers fire at once.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self._seconds = seconds
-        self._cancels = 0
-        self._paused_at: float | None = None
-        self._uncounted = 0.0
-
-    @property
-    def elapsed(self) -> float:
-        """Return seconds until now, without delays and pauses."""
-        if self._took is not None:  # the value stored at the end excludes pauses
-            return self._took[0]
-        until = super().elapsed if self._paused_at is None else self._paused_at
-        return until - self._uncounted
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> _Pause:
         """Exclude the time inside of the block. Pauses do not overlap."""
-        began = self._paused_at = super().elapsed
-        try:
-            yield
-        finally:
-            self._uncounted += super().elapsed - began
-            self._paused_at = None
+        return _Pause(self)
+
+    def pause(self) -> None:
+        self._paused_at = self.elapsed
+
+    def resume(self) -> None:
+        before, self._paused_at = self._paused_at or 0.0, None
+        self._uncounted += self.elapsed - before
 
     @property
     def expired(self) -> bool:
@@ -162,32 +199,15 @@ class TimeLimit(Clock):
         """End of the limit on the event loop's clock if there are no further delays."""
         return self._loop.time() + self._seconds - self.elapsed
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a time limit needs a task to cancel")
-        self._task, self._cancelling = task, task.cancelling()
-        self._timer = self._loop.call_at(self._began + self._seconds, self._on_time)
-        return self
 
-    def _on_time(self) -> None:
-        left = self._seconds - self.elapsed
-        if left <= 0:
-            self._cancels += 1
-            self._task.cancel()
-            left = _RECANCEL_S
-        self._timer = self._loop.call_later(left, self._on_time)
+class _Pause:
+    __slots__ = ("_limit",)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        super().__exit__()
-        self._timer.cancel()
-        left = [self._task.uncancel() for _ in range(self._cancels)]
-        # Another cancellation takes precedence over this one.
-        if left and left[-1] <= self._cancelling and isinstance(error, asyncio.CancelledError):
-            raise TimeoutError from error
+    def __init__(self, limit: TimeLimit) -> None:
+        self._limit = limit
+
+    def __enter__(self) -> None:
+        self._limit.pause()
+
+    def __exit__(self, *_: object) -> None:
+        self._limit.resume()

@@ -107,7 +107,7 @@ class _LoopQueue:
         self._lock = Lock()
         self._waiting: deque[_FunctionCall] = deque()
         self._made: deque[_FunctionCall] = deque()
-        self._told = False
+        self._scheduled = False
         """True if the event loop is scheduled to process finished calls."""
         self._turn = 0
         """Number of threads that have served the queue. One that was stuck no longer serves it."""
@@ -139,7 +139,7 @@ class _LoopQueue:
                 call = self._waiting.popleft()
                 self._begun += 1
             call.make()
-            self._tell(call, loop)
+            self._report(call, loop)
 
     def call_alone(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         """Run a call in a thread of its own."""
@@ -147,18 +147,18 @@ class _LoopQueue:
 
     def _alone(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         call.make()
-        self._tell(call, loop)
+        self._report(call, loop)
 
-    def _tell(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
+    def _report(self, call: _FunctionCall, loop: asyncio.AbstractEventLoop) -> None:
         self._made.append(call)
-        if self._told:  # reset before it collects, so it finds this call as well
+        if self._scheduled:  # reset before it collects, so it finds this call as well
             return
-        self._told = True
+        self._scheduled = True
         with suppress(RuntimeError):  # the loop is closed and nobody waits any more
             loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
-        self._told = False
+        self._scheduled = False
         while self._made:
             self._made.popleft().settle()
 
@@ -181,7 +181,7 @@ class _LoopQueue:
             loop.call_later(_CHECK_INTERVAL_S, self._watch, loop)
 
 
-_rows: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = WeakKeyDictionary()
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = WeakKeyDictionary()
 _fast: WeakSet[FunctionType] = WeakSet()
 """Functions whose last call took almost no time."""
 
@@ -202,13 +202,13 @@ async def in_thread(function: Callable[..., Any], *args: Any, users: Callable[..
         users: the user's function that `function` calls, whose speed counts; None if it is `function` itself.
     """
     loop = asyncio.get_running_loop()
-    row = _rows.get(loop) or _rows.setdefault(loop, _LoopQueue())
+    queue = _queues.get(loop) or _queues.setdefault(loop, _LoopQueue())
     call = _FunctionCall(partial(function, *args), loop.create_future())
     known = _underlying_function(function if users is None else users)
     if known is not None and known in _fast:
-        row.add(call, loop)
+        queue.add(call, loop)
     else:
-        row.call_alone(call, loop)
+        queue.call_alone(call, loop)
     fast = False
     try:
         result, error = await call.done

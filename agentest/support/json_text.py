@@ -18,10 +18,13 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_jsonable_python
 
 _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
 _MAX_TEXT_DEPTH = 100
+"""Texts in containers nested deeper than this are not checked."""
+_MAX_DEPTH = 50
+"""Nested containers beyond this depth are not converted."""
 _MAX_VALUES = 1_000_000
 
 
@@ -169,9 +172,6 @@ def _items(value: dict[Any, Any] | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-_MAX_DEPTH = 50
-
-
 _ELLIPSIS = "…"
 
 
@@ -208,6 +208,14 @@ def json_value(text: str | bytes, **how: Any) -> Any:
         raise ValueError("it is nested too deeply") from None
     except ValueError as error:
         raise plainly(error) from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON like `json.loads`, several times faster. Raises ValueError or RecursionError."""
+    try:
+        return from_json(text)
+    except ValueError:  # Python accepts more: half surrogate pairs, deep nesting, other encodings
+        return json.loads(text)
 
 
 def plainly(error: ValueError) -> ValueError:

@@ -117,11 +117,11 @@ def _basic(value: str) -> Iterator[str]:
     scheme, _, encoded = value.strip().partition(" ")
     if scheme.lower() == "basic":
         try:
-            said = base64.b64decode(encoded, validate=True).decode()
+            credentials = base64.b64decode(encoded, validate=True).decode()
         except (binascii.Error, ValueError):
             return
-        yield said
-        yield said.partition(":")[2]
+        yield credentials
+        yield credentials.partition(":")[2]
 
 
 def url_secrets(url: str) -> list[str]:
@@ -133,8 +133,8 @@ def url_secrets(url: str) -> list[str]:
     name, colon, password = parts.netloc.rpartition("@")[0].partition(":")
     secrets = [password or name, unquote(password or name)]
     if colon:
-        said = f"{unquote(name)}:{unquote(password)}"
-        secrets += [said, base64.b64encode(said.encode()).decode()]
+        credentials = f"{unquote(name)}:{unquote(password)}"
+        secrets += [credentials, base64.b64encode(credentials.encode()).decode()]
     query = parse_qsl(parts.query)
     return [secret for secret in [*secrets, *(v for n, v in query if _is_secret_parameter(n))] if secret]
 
@@ -248,7 +248,9 @@ class Redactor:
         self._known = {s: _Secret.of(s) for s in known if len(s) >= _SHORTEST_SECRET}
         self._learned: dict[str, _Secret] = {}
         self._transcripts = transcripts
-        self._said = [each for each in self._known.values() if transcripts and _is_distinctive(each.text)]
+        self._transcript_secrets = [
+            each for each in self._known.values() if transcripts and _is_distinctive(each.text)
+        ]
         """Secrets that are redacted in transcripts."""
         self._learned_transcript_secrets = _SecretIndex()
         """Those learned during the run."""
@@ -292,7 +294,7 @@ class Redactor:
     @property
     def hides_transcripts(self) -> bool:
         """True if there may be secrets to redact in transcripts."""
-        return self._transcripts and bool(self._said or self._learned)
+        return self._transcripts and bool(self._transcript_secrets or self._learned)
 
     def transcript(self, text: str) -> str:
         """Redact known secrets in a message. Returns the same object if there are none.
@@ -309,7 +311,7 @@ class Redactor:
         whole = "\0".join(texts)
         found = [
             each
-            for each in (*self._said, *self._learned_transcript_secrets.in_text(whole))
+            for each in (*self._transcript_secrets, *self._learned_transcript_secrets.in_text(whole))
             if each.may_be_in(whole)
         ]
         return TextRedaction(tuple(_longest_first(found))) if found else NO_HIDING
@@ -343,15 +345,15 @@ def _is_distinctive(secret: str) -> bool:
 def _redact_truncated(secret: str, text: str, hidden: str = HIDDEN) -> str:
     """Redact beginnings of a secret that are followed by `…`."""
     beginning = secret[:_SHORTEST_PART]
-    kept, done = [], 0
+    parts, done = [], 0
     at = text.find(beginning)
     while at >= 0:
         end = at + _common_prefix_length(secret, text[at : at + len(secret)])
         if text[end : end + 1] == _CUT:
-            kept += [text[done:at], hidden]
+            parts += [text[done:at], hidden]
             done = end
         at = text.find(beginning, max(at + 1, done))
-    return "".join([*kept, text[done:]]) if kept else text
+    return "".join([*parts, text[done:]]) if parts else text
 
 
 def _common_prefix_length(one: str, other: str) -> int:

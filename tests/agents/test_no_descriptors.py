@@ -8,9 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
-import httpx
 import pytest
-from aiohttp import ClientConnectorError
+from aiohttp import ClientConnectionError, ClientConnectorError
 
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.placeholders import TurnValues
@@ -36,7 +35,7 @@ class Machine:
         try:
             await self.open_websocket()
         except OSError as error:
-            raise httpx.ConnectError("no connection") from error
+            raise ClientConnectionError("no connection") from error
 
     async def open_websocket(self, *request: Any) -> Any:
         self.asked += 1

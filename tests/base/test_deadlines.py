@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any
 
 import anyio
 import pytest
 
-from agentest.support.deadlines import Clock, TimeLimit
+from agentest.support.deadlines import TimeLimit
 
 
 class VirtualTime(selectors.SelectSelector):
@@ -141,7 +142,7 @@ def test_many_delays() -> None:
             loop.call_later(0.1, again)
 
         again()
-        with Clock() as clock, pytest.raises(TimeoutError), TimeLimit(5.0):
+        with TimeLimit(inf) as clock, pytest.raises(TimeoutError), TimeLimit(5.0):
             await asyncio.sleep(7200)
         return clock.elapsed
 
@@ -152,17 +153,17 @@ def test_the_clock() -> None:
     """A clock counts what passes for others, and tells of the delays that may be the cause of a failure."""
 
     async def test(loop: Loop) -> None:
-        with Clock() as clock:
+        with TimeLimit(inf) as clock:
             await asyncio.sleep(1.0)
             loop.hold_up(5.0)
             await asyncio.sleep(1.2)
             assert clock.delay == pytest.approx(5.0, abs=0.1)
         assert clock.elapsed == pytest.approx(2.2, abs=0.1)
-        with Clock() as just_after:
+        with TimeLimit(inf) as just_after:
             assert just_after.delay == 0.0  # it ended more than a second ago
             loop.hold_up(5.0)
             await asyncio.sleep(0.1)
-            with Clock() as within:
+            with TimeLimit(inf) as within:
                 assert within.delay == pytest.approx(5.0, abs=0.1)
                 assert within.elapsed == 0.0
 
@@ -173,10 +174,10 @@ def test_a_loop_that_rested() -> None:
     """Time in which nobody asked, and the loop may not have run at all, is no delay."""
 
     async def test(loop: Loop) -> None:
-        with Clock():
+        with TimeLimit(inf):
             await asyncio.sleep(1.0)
         loop.hold_up(60.0)
-        with Clock() as clock:
+        with TimeLimit(inf) as clock:
             assert clock.delay == 0.0
             await asyncio.sleep(1.0)
             assert clock.delay == 0.0
@@ -256,6 +257,23 @@ def test_code_that_does_not_want_to_end() -> None:
         return swallowed
 
     assert run(test) == 4
+
+
+def test_limits_shorter_than_a_heartbeat() -> None:
+    """Limits end on time, even if several end before the next heartbeat."""
+
+    async def test(loop: Loop) -> list[float]:
+        async def wait(seconds: float) -> float:
+            began = loop.time()
+            with pytest.raises(TimeoutError), TimeLimit(seconds):
+                await asyncio.sleep(60)
+            return loop.time() - began
+
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(wait(seconds)) for seconds in (0.6, 0.04, 0.01, 0.02)]
+        return [task.result() for task in waiting]
+
+    assert run(test) == pytest.approx([0.6, 0.04, 0.01, 0.02])
 
 
 def test_a_limit_leaves_nothing_behind() -> None:

@@ -126,9 +126,7 @@ def test_an_origin_that_is_none_is_refused() -> None:
     async def sent() -> int:
         async with mcp_server() as server:
             headers = {"origin": "http://[::1"}
-            return (
-                await server.client.post(f"{server.origin}/mcp", content=b"{}", headers=headers)
-            ).status_code
+            return (await server.post(b"{}", **headers)).status_code
 
     assert anyio.run(sent) == 403
 
@@ -137,7 +135,9 @@ def test_other_requests_than_messages() -> None:
     """There are no streams to listen on and no sessions to end, and clients are told so as they expect it."""
 
     async def look(server: McpServer, method: str, path: str = "/mcp") -> int:
-        return (await server.client.request(method, server.origin + path)).status_code
+        response = await server.client.send_direct(method, server.origin + path, (), None)
+        await response.aclose()
+        return response.status_code
 
     async def all_of_them() -> None:
         async with mcp_server() as server:

@@ -43,7 +43,8 @@ class McpServer:
     async def post(self, body: Any, path: str = "/mcp", **headers: str) -> httpx.Response:
         """Post a body: bytes as they are, anything else as JSON."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.client.post(self.origin + path, content=content, headers=headers)
+        async with httpx.AsyncClient(timeout=None, verify=False) as client:
+            return await client.post(self.origin + path, content=content, headers=headers)
 
     async def ask(self, method: str, path: str = "/mcp", **params: Any) -> Any:
         """The result of a request. Raises AssertionError for an error."""

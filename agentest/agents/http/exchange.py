@@ -157,7 +157,7 @@ class CookieSender:
         return [*others, ("cookie", cookies)] if cookies else others
 
     def _store_cookies(self, url: str, response: DirectResponse) -> None:
-        if lines := response.headers.get_list("set-cookie"):
+        if lines := response.headers.getall("set-cookie", ()):
             self._on_secret([cookie.value for cookie in self._jar.store(url, lines)])
 
     def _redirect_target(self, method: str, url: str, response: DirectResponse) -> str | None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from multidict import CIMultiDictProxy
+
 from agentest.agents.http.exchange import CookieJar
 from agentest.agents.json_reader import read_any, read_text, shown
 from agentest.agents.message_mapping import ReportedCalls
@@ -108,10 +110,12 @@ class SavedValueSources:
     def names(self) -> frozenset[str]:
         return frozenset(self._sources)
 
-    def in_headers(self, headers: Mapping[str, str]) -> dict[str, Any]:
+    def in_headers(self, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
         """Return the values in a response's headers."""
         wanted = {name: source.header for name, source in self._sources.items() if source.header}
-        return {name: headers[header] for name, header in wanted.items() if header in headers}
+        return {
+            name: ", ".join(headers.getall(header)) for name, header in wanted.items() if header in headers
+        }
 
     def in_piece(self, piece: ResponsePiece) -> dict[str, Any]:
         """Return the values in a response or event."""
@@ -211,7 +215,7 @@ class ResponseExtraction:
         events = united(self._values) if self._streamed else None
         return empty_path_message(key, path, self.shown if self._streamed else self.answer, events)
 
-    def note_headers(self, headers: Mapping[str, str]) -> None:
+    def note_headers(self, headers: CIMultiDictProxy[str]) -> None:
         """Save values from the response's headers."""
         self.kept |= self._paths.kept.in_headers(headers)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Iterable
+from email.message import Message
 from typing import Any
 
 from agentest.agents.error_hints import is_page
@@ -176,10 +177,10 @@ def _events_in_text(text: str, are_texts: bool) -> Iterable[ResponsePiece] | Non
 
 def _decode(body: bytes, response: DirectResponse) -> str:
     """Decode the body with the declared character set, or UTF-8."""
-    named = "charset" in response.headers.get("content-type", "").lower()
-    charset = (named and response.charset_encoding) or "utf-8"
+    header = Message()
+    header["content-type"] = response.headers.get("content-type", "")
     try:
-        return body.removeprefix(BOM_UTF8).decode(charset, errors="replace")
+        return body.removeprefix(BOM_UTF8).decode(header.get_content_charset("utf-8"), errors="replace")
     except LookupError:
         return body.removeprefix(BOM_UTF8).decode(errors="replace")
 

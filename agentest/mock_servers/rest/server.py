@@ -472,7 +472,7 @@ class RealApi:
             told = b"".join([piece async for piece in response.pieces()])
         finally:
             await response.aclose()
-        kept = [(n, v) for n, v in response.headers.multi_items() if n.lower() not in _OF_THE_CONNECTION]
+        kept = [(n, v) for n, v in response.headers.items() if n.lower() not in _OF_THE_CONNECTION]
         answer = ToolHttpResponse(status=response.status_code, headers=tuple(kept), body=told)
         status = response.status_code
         return RealAnswer(result=_value(told), raw=answer, failed=status >= _FAILING, status=status)

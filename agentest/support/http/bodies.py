@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import httpx
-from aiohttp import web
 from anyio.lowlevel import checkpoint
+from multidict import CIMultiDictProxy
+
+if TYPE_CHECKING:
+    from aiohttp import web  # a tenth of a run's start-up, and clients do not need it
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
 """Maximum size of a response body, both as received and decompressed."""
 
 
-_BEGINNING_BYTES = 8192
-
-
-class BadBody(httpx.HTTPError):
+class BadBody(Exception):
     """A response body could not be read to its end. The message continues the words "the answer"."""
 
 
@@ -29,14 +28,10 @@ class BodyTooLarge(BadBody):
         super().__init__(f"is larger than {MAX_BODY_BYTES // 2**20} MB")
 
 
-class _Headers(Protocol):
-    def __contains__(self, name: object, /) -> bool: ...
-
-    def getall(self, name: str, /) -> Sequence[str]: ...
-
-
 class _Pieces(Protocol):
-    def iter_any(self) -> AsyncIterator[bytes]: ...
+    async def readany(self) -> bytes: ...
+
+    def at_eof(self) -> bool: ...
 
 
 class RawResponse(Protocol):
@@ -49,7 +44,7 @@ class RawResponse(Protocol):
     def url(self) -> object: ...
 
     @property
-    def headers(self) -> _Headers: ...
+    def headers(self) -> CIMultiDictProxy[str]: ...
 
     @property
     def raw_headers(self) -> Sequence[tuple[bytes, bytes]]: ...
@@ -57,58 +52,11 @@ class RawResponse(Protocol):
     @property
     def content(self) -> _Pieces: ...
 
+    @property
+    def held_up(self) -> float: ...
+
     def release(self) -> object:
         """Release the connection, whether the body was read to its end or not."""
-
-
-class ResponseBody(httpx.AsyncByteStream):
-    """A response body, decompressed while it arrives. Raises BadBody. At most one piece is in memory."""
-
-    def __init__(self, raw: RawResponse) -> None:
-        self._raw = raw
-        self.beginning = b""
-        """The first few kilobytes that were read."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        packed = "content-encoding" in self._raw.headers
-        left = MAX_BODY_BYTES
-        async for piece in self._unpacked() if packed else self._as_it_comes():
-            left -= len(piece)
-            if left < 0:
-                raise BodyTooLarge
-            if len(self.beginning) < _BEGINNING_BYTES:
-                self.beginning += piece[:_BEGINNING_BYTES]
-            yield piece
-
-    def _as_it_comes(self) -> AsyncIterator[bytes]:
-        return self._raw.content.iter_any()
-
-    async def _unpacked(self) -> AsyncIterator[bytes]:
-        left = MAX_BODY_BYTES  # limits received bytes as well, because they may decompress to nothing forever
-        try:
-            unpack = decompressor_for(", ".join(self._raw.headers.getall("content-encoding")))
-            async for piece in self._as_it_comes():
-                left -= len(piece)
-                if left < 0:
-                    raise BodyTooLarge
-                for part in unpack.feed(piece) if unpack else (piece,):
-                    yield part
-                    await checkpoint()  # a few bytes may have contained millions of events
-            if unpack:
-                unpack.end()
-        except DecompressionError as error:
-            raise BadBody(str(error)) from None
-
-    async def aclose(self) -> None:
-        self._raw.release()  # closes the connection if the body was not read to its end
-
-
-def headers_of(raw: RawResponse) -> list[tuple[bytes, bytes]]:
-    """Return the headers without those about compression, because the body is decompressed."""
-    if "content-encoding" not in raw.headers:
-        return list(raw.raw_headers)
-    packing = (b"content-encoding", b"content-length")
-    return [header for header in raw.raw_headers if header[0].lower() not in packing]
 
 
 CODINGS = ("gzip", "deflate")
@@ -232,6 +180,8 @@ async def skip_body(request: web.Request, most: int, body_s: float = BODY_S) -> 
 
 
 async def _receive(request: web.Request, most: int, body_s: float, take: Callable[[bytes], object]) -> None:
+    from aiohttp import web
+
     left = most
     try:
         async with asyncio.timeout(body_s):

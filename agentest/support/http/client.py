@@ -1,45 +1,55 @@
 """The only HTTP client, for agents and models.
 
-It has httpx's interface over aiohttp's connections, because httpx's own pool searches all its connections for
-every request, which costs more than the request if there are many conversations. Callers set timeouts
-(`anyio.fail_after`, from connecting to the last byte), so the client has none.
+It uses aiohttp's connections and parser, but not its sessions: their request, writer, payload and response
+objects cost more than the request itself if there are many conversations. Callers set timeouts (`TimeLimit`,
+from connecting to the last byte), so the client has none. It follows no redirects and stores no cookies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from io import BytesIO
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-import httpx
 from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError, RawResponseMessage
+from anyio.lowlevel import checkpoint
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from agentest.support.http.address_guard import AddressGuard, literal
-from agentest.support.http.bodies import RawResponse, ResponseBody, headers_of
+from agentest.support.http.bodies import (
+    MAX_BODY_BYTES,
+    BadBody,
+    BodyTooLarge,
+    DecompressionError,
+    RawResponse,
+    decompressor_for,
+)
 from agentest.support.http.websockets import WebSocket, connected, websocket_session
 
-_LARGE_BYTES = 2**20
-
-
 _KEEPALIVE_S = 15.0
-
-
-_REMEMBERED_URLS = 10_000
-
-
+_REMEMBERED_REQUESTS = 1000
 _NEXT_ADDRESS_S = 0.25
 """Seconds without a connection after which a host's next address is tried in parallel."""
-
-
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
-
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods whose requests need no Content-Length if they have no body."""
+_IDEMPOTENT = _WITHOUT_BODY | {"PUT", "DELETE"}
+_INFORMATIONAL = frozenset({*range(100, 200)} - {101})
+"""Status codes of heads before the response's. 101 is a response: the protocol was switched."""
+_LINE_END = re.compile("[\r\n\0]")
+_BEGINNING_BYTES = 8192
+_ENCODING = "content-encoding"
 
 Headers = Sequence[tuple[str, str]]
 
@@ -62,69 +72,282 @@ class _GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
-class _Sender:
-    """Sends requests over aiohttp's connections. Errors are aiohttp's."""
+@dataclass(frozen=True, slots=True)
+class _PreparedRequest:
+    """What the requests with one method, URL and headers have in common."""
+
+    url: URL
+    target: aiohttp.ClientRequest
+    """Tells the connector where to connect to. It is not sent."""
+    head: bytes
+    """The head without the length of the body and the empty line."""
+    method: str
+    has_length: bool
+
+    def bytes_with(self, content: bytes | None) -> bytes:
+        """Return the request with this body."""
+        if self.has_length or (content is None and self.method in _WITHOUT_BODY):
+            return b"%b\r\n%b" % (self.head, content or b"")
+        content = content or b""
+        return b"%bContent-Length: %d\r\n\r\n%b" % (self.head, len(content), content)
+
+
+class _Exchange:
+    """A response that arrives over a connection (implements `agentest.support.http.bodies.RawResponse`)."""
+
+    held_up = 0.0
+    __slots__ = ("_connection", "content", "headers", "raw_headers", "status", "url")
+
+    def __init__(
+        self, url: URL, connection: Connection, head: RawResponseMessage, content: aiohttp.StreamReader
+    ) -> None:
+        self.url = url
+        self.status = head.code
+        self.headers = head.headers
+        self.raw_headers = head.raw_headers
+        self.content = content
+        self._connection: Connection | None = connection
+
+    def release(self) -> None:
+        """Return the connection to the pool, or close it if the request or the response is incomplete."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        transport = connection.transport
+        if transport is not None and transport.get_write_buffer_size():
+            connection.close()
+        else:
+            connection.release()
+
+
+class DirectResponse:
+    """A response whose body is decompressed and limited in size while it is read.
+
+    The reader closes it with `aclose`.
+    """
+
+    first_token_ms: float | None = None
+    """Milliseconds until the first piece of the reply's text; None if it was not measured."""
+    waited: Callable[[], float] | None = None
+    """Returns the seconds since the start of the request."""
+    beginning = b""
+    """The first few kilobytes of the body that were read."""
+
+    def __init__(self, raw: RawResponse) -> None:
+        self.status_code = raw.status
+        self.headers = _decoded_headers(raw)
+        self._raw = raw
+        self._left = MAX_BODY_BYTES
+
+    @property
+    def url(self) -> str:
+        return str(self._raw.url)
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status_code < 300
+
+    @property
+    def held_up(self) -> float:
+        """Seconds for which the responder, an application in this process, has blocked our event loop."""
+        return self._raw.held_up
+
+    def note_first_token(self) -> None:
+        """Record that a piece of the reply's text has arrived. Only the first call counts."""
+        if self.first_token_ms is None and self.waited is not None:
+            self.first_token_ms = self.waited() * 1000
+
+    async def read(self) -> bytes:
+        """Return the whole body. Raises like `pieces`."""
+        if _ENCODING in self._raw.headers:
+            return b"".join([piece async for piece in self._unpacked()])
+        pieces: list[bytes] = []
+        while not self._raw.content.at_eof():
+            pieces.append(await self._next_piece())
+        return b"".join(pieces)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Iterate over the decompressed body as it arrives. Raises BadBody or CONNECTION_ERRORS.
+
+        At most one piece is in memory.
+        """
+        if _ENCODING in self._raw.headers:
+            async for piece in self._unpacked():
+                yield piece
+        while piece := await self._next_piece():
+            yield piece
+
+    async def _next_piece(self) -> bytes:
+        return self._counted(await self._raw.content.readany())
+
+    def _counted(self, piece: bytes) -> bytes:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise BodyTooLarge
+        if len(self.beginning) < _BEGINNING_BYTES:
+            self.beginning += piece[:_BEGINNING_BYTES]
+        return piece
+
+    async def _unpacked(self) -> AsyncIterator[bytes]:
+        left = MAX_BODY_BYTES  # limits received bytes as well, because they may decompress to nothing forever
+        try:
+            unpack = decompressor_for(", ".join(self._raw.headers.getall(_ENCODING)))
+            while piece := await self._raw.content.readany():
+                left -= len(piece)
+                if left < 0:
+                    raise BodyTooLarge
+                for part in unpack.feed(piece) if unpack else (piece,):
+                    yield self._counted(part)
+                    await checkpoint()  # a few bytes may have contained millions of events
+            if unpack:
+                unpack.end()
+        except DecompressionError as error:
+            raise BadBody(str(error)) from None
+
+    async def aclose(self) -> None:
+        """Release the connection, which is closed if the body was not read to its end."""
+        self._raw.release()
+
+
+def _decoded_headers(raw: RawResponse) -> CIMultiDictProxy[str]:
+    """Return the headers without those about compression, because the body is decompressed."""
+    headers = raw.headers
+    if _ENCODING not in headers and all(map(str.isascii, headers.values())):
+        return headers
+    # aiohttp decodes bytes that are not UTF-8 to lone surrogates, which cannot be encoded again.
+    pairs = [(_text(name), _text(value)) for name, value in raw.raw_headers]
+    dropped = (_ENCODING, "content-length") if _ENCODING in headers else ()
+    return CIMultiDictProxy(CIMultiDict([pair for pair in pairs if pair[0].lower() not in dropped]))
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+class Sender(Protocol):
+    """Sends requests: over connections, or to an application in this process."""
+
+    async def send_direct(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> DirectResponse:
+        """Send a request. The caller reads the body and closes the response."""
+        ...
+
+
+class Client:
+    """Sends requests over aiohttp's connections."""
 
     def __init__(
         self,
-        session: aiohttp.ClientSession,
+        connector: aiohttp.TCPConnector,
         resolver: AbstractResolver,
         guard: AddressGuard | None,
         proxy: str | None,
     ) -> None:
-        self.session = session
+        self._connector = connector
         self._resolver = resolver
         self._guard = guard
-        self._proxy = proxy
-        self._normal: dict[str, tuple[str, Headers]] = {}
+        self._proxy = URL(proxy) if proxy else None
+        self._prepared: dict[tuple[object, ...], _PreparedRequest] = {}
         self._sockets: aiohttp.ClientSession | None = None
 
-    async def send(
-        self, method: str, url: str, headers: Headers, content: bytes | None
-    ) -> aiohttp.ClientResponse:
-        """Send a request and return the response's head. Raises RefusedAddress or httpx.InvalidURL."""
-        if url not in self._normal:
-            if len(self._normal) >= _REMEMBERED_URLS:
-                self._normal.clear()  # addresses may contain user data
-            self._normal[url] = self._checked(httpx.URL(url))
-        normal, credentials = self._normal[url]
-        return await self.session.request(
-            method,
-            normal,
-            headers=_with_credentials(credentials, headers),
-            data=_as_file(content),
-            allow_redirects=False,
-            proxy=self._proxy,
-        )
+    async def __aenter__(self) -> Self:
+        return self
 
-    def _checked(self, url: httpx.URL) -> tuple[str, Headers]:
-        """Return the URL without credentials, and a header with them.
-
-        aiohttp refuses a user in a URL if there is an Authorization header.
-        """
-        if self._guard:  # names are checked when they are resolved
-            self._guard.check_literal(url.host)
-        if not url.userinfo:
-            return str(url), ()
-        said = f"{url.username}:{url.password}".encode()
-        bare = str(url.copy_with(userinfo=b""))
-        return bare, [("Authorization", f"Basic {base64.b64encode(said).decode()}")]
-
-    async def websocket(self, url: str, headers: Headers, protocols: Sequence[str]) -> WebSocket:
-        normal, credentials = self._checked(httpx.URL(url))
-        if self._sockets is None:
-            self._sockets = websocket_session(self.session.connector)
-        return await connected(
-            self._sockets, normal, list(_with_credentials(credentials, headers)), tuple(protocols)
-        )
-
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._sockets is not None:
             await self._sockets.close()
-        await self.session.close()
+        await self._connector.close()
 
-    async def connect(self, host: str, port: int) -> None:
-        """Connect and disconnect. The name is resolved once, so the checked address is connected to."""
+    async def send_direct(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> DirectResponse:
+        """Send a request. The caller reads the body and closes the response.
+
+        Raises CONNECTION_ERRORS or RefusedAddress.
+        """
+        key = (method, url, *headers)
+        request = self._prepared.get(key)
+        if request is None:
+            if len(self._prepared) >= _REMEMBERED_REQUESTS:
+                self._prepared.clear()  # URLs and headers may contain user data
+            request = self._prepared[key] = self._prepare(method, url, headers)
+        may_repeat = method in _IDEMPOTENT
+        while True:
+            connection = await self._connector.connect(request.target, [], _NO_TIMEOUT)
+            try:
+                protocol, transport = connection.protocol, connection.transport
+                if protocol is None or transport is None:
+                    raise aiohttp.ServerDisconnectedError
+                protocol.set_response_params(
+                    skip_payload=method == "HEAD", read_until_eof=True, auto_decompress=False
+                )
+                transport.write(request.bytes_with(content))
+                head, body = await protocol.read()
+                while head.code in _INFORMATIONAL:
+                    head, body = await protocol.read()
+                return DirectResponse(_Exchange(request.url, connection, head, body))
+            except HttpProcessingError as error:
+                connection.close()
+                raise aiohttp.ClientPayloadError(error.message) from error
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                connection.close()
+                if not may_repeat:
+                    raise
+                may_repeat = False  # only once: the server may have closed an idle connection
+            except BaseException:
+                connection.close()
+                raise
+
+    def _prepare(self, method: str, text: str, headers: Headers) -> _PreparedRequest:
+        url, more = self._checked(text)
+        target = aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop(), proxy=self._proxy)
+        path = url.raw_path_qs
+        if self._proxy and not target.is_ssl():
+            path = str(url)
+            more |= _credentials("Proxy-Authorization", self._proxy)
+        given = {name.lower() for name, _ in headers}
+        lines = [f"{method} {path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in more.items() if name.lower() not in given]
+        lines += [f"{name}: {value}" for name, value in headers]
+        if any(map(_LINE_END.search, lines)):
+            raise aiohttp.InvalidURL(url, "a header has a line break, which HTTP does not allow")
+        return _PreparedRequest(
+            url, target, "\r\n".join([*lines, ""]).encode(), method, "content-length" in given
+        )
+
+    def _checked(self, text: str) -> tuple[URL, dict[str, str]]:
+        """Parse a URL. Returns it without credentials and fragment, and headers with host and credentials."""
+        try:
+            url = URL(text)
+        except ValueError as error:
+            raise aiohttp.InvalidURL(text, str(error)) from None
+        if not url.raw_host:
+            raise aiohttp.InvalidURL(text, "it has no host")
+        if self._guard:  # names are checked when they are resolved
+            self._guard.check_literal(url.raw_host)
+        headers = {"Host": url.host_port_subcomponent or "", **_credentials("Authorization", url)}
+        return url.with_user(None).with_fragment(None), headers
+
+    async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
+        """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS or RefusedAddress."""
+        bare, more = self._checked(url)
+        given = {name.lower() for name, _ in headers}
+        added = [
+            (name, value) for name, value in more.items() if name != "Host" and name.lower() not in given
+        ]
+        if self._sockets is None:
+            self._sockets = websocket_session(self._connector)
+        return await connected(self._sockets, str(bare), [*headers, *added], tuple(protocols))
+
+    async def check_listening(self, host: str, port: int) -> None:
+        """Connect and disconnect. Raises RefusedAddress, or CONNECTION_ERRORS if nothing listens.
+
+        The name is resolved once, so the checked address is connected to.
+        """
         addresses = await self._addresses(host, port)
         (await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)).close()
 
@@ -138,16 +361,12 @@ class _Sender:
         return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
 
 
-def _with_credentials(credentials: Headers, headers: Headers) -> Headers:
-    """Add the URL's credentials to the headers, unless they contain an Authorization header."""
-    if not credentials or any(name.lower() == "authorization" for name, _ in headers):
-        return headers
-    return (*headers, *credentials)
-
-
-def _as_file(content: bytes | None) -> bytes | BytesIO | None:
-    """Wrap a large body in a file, because aiohttp would copy it into the connection's buffer and warn."""
-    return BytesIO(content) if content and len(content) > _LARGE_BYTES else content
+def _credentials(header: str, url: URL) -> dict[str, str]:
+    """Return a header with the URL's user and password, if it has any."""
+    if url.user is None and url.password is None:
+        return {}
+    pair = f"{url.user or ''}:{url.password or ''}"
+    return {header: f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
 
 def _info(result: ResolveResult) -> AddrInfoType:
@@ -155,94 +374,6 @@ def _info(result: ResolveResult) -> AddrInfoType:
     if ":" in host:
         return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port, 0, 0)
     return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port)
-
-
-class _Transport(httpx.AsyncBaseTransport):
-    """aiohttp's connections behind httpx's interface."""
-
-    def __init__(self, sender: _Sender) -> None:
-        self._sender = sender
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        headers = [(name.decode(), value.decode()) for name, value in request.headers.raw]
-        raw = await self._sender.send(request.method, str(request.url), headers, request.content)
-        return httpx.Response(raw.status, headers=headers_of(raw), stream=ResponseBody(raw), request=request)
-
-    async def aclose(self) -> None:
-        await self._sender.close()
-
-
-class DirectResponse(httpx.Response):
-    """The response to a request that was sent without an httpx.Request."""
-
-    first_token_ms: float | None = None
-    """Milliseconds until the first piece of the reply's text; None if it was not measured."""
-
-    def __init__(self, raw: RawResponse) -> None:
-        self._body = ResponseBody(raw)
-        super().__init__(raw.status, headers=headers_of(raw), stream=self._body)
-        self._raw = raw
-        self.waited: Callable[[], float] | None = None
-        """Returns the seconds since the start of the request."""
-
-    @property
-    def beginning(self) -> bytes:
-        """The first few kilobytes of the body that were read."""
-        return self._body.beginning
-
-    def note_first_token(self) -> None:
-        """Record that a piece of the reply's text has arrived. Only the first call counts."""
-        if self.first_token_ms is None and self.waited is not None:
-            self.first_token_ms = self.waited() * 1000
-
-    @property
-    def url(self) -> httpx.URL:
-        return httpx.URL(str(self._raw.url))
-
-    @property
-    def held_up(self) -> float:
-        """Seconds for which the responder, an application in this process, has blocked our event loop."""
-        return float(getattr(self._raw, "held_up", 0.0))
-
-    def pieces(self) -> AsyncIterator[bytes]:
-        """Iterate over the decompressed body as it arrives. Raises BadBody or CONNECTION_ERRORS."""
-        return aiter(self._body)  # httpx's processing would cost more than the piece itself
-
-
-class Sender(Protocol):
-    """Sends requests: over connections, or to an application in this process."""
-
-    async def send_direct(
-        self, method: str, url: str, headers: Headers, content: bytes | None
-    ) -> DirectResponse:
-        """Send a request. The caller reads the body and closes the response."""
-        ...
-
-
-class Client(httpx.AsyncClient):
-    """httpx's client with a shortcut for callers that need none of its features."""
-
-    def __init__(self, sender: _Sender) -> None:
-        # `verify=False` avoids creating a TLS context, because the session has its own.
-        super().__init__(transport=_Transport(sender), timeout=None, verify=False)
-        self._sender = sender
-
-    async def send_direct(
-        self, method: str, url: str, headers: Headers, content: bytes | None
-    ) -> DirectResponse:
-        """Send without redirects, cookies, authentication and logging, which cost more than the rest.
-
-        The caller reads the body and closes the response. Raises CONNECTION_ERRORS or RefusedAddress.
-        """
-        return DirectResponse(await self._sender.send(method, url, headers, content))
-
-    async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
-        """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS or RefusedAddress."""
-        return await self._sender.websocket(url, headers, protocols)
-
-    async def check_listening(self, host: str, port: int) -> None:
-        """Connect and disconnect. Raises RefusedAddress, or CONNECTION_ERRORS if nothing listens."""
-        await self._sender.connect(host, port)
 
 
 def open_client(
@@ -259,15 +390,7 @@ def open_client(
     names = resolver or aiohttp.ThreadedResolver()
     names = _GuardedResolver(guard, names) if guard else names
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=names)
-    # With `trust_env`, aiohttp would read ~/.netrc in a thread for every request.
-    session = aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=_NO_TIMEOUT,
-        auto_decompress=False,
-        skip_auto_headers=("accept", "accept-encoding", "user-agent"),
-    )
-    return Client(_Sender(session, names, guard, None if guard else proxy))
+    return Client(connector, names, guard, None if guard else proxy)
 
 
 def proxy_for(url: str) -> str | None:

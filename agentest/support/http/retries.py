@@ -12,7 +12,6 @@ from random import uniform
 from time import time
 
 import aiohttp
-import httpx
 from aiohttp.http_exceptions import HttpProcessingError
 
 from agentest.support.http.bodies import BadBody
@@ -26,7 +25,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 8.0
 
 
-CONNECTION_ERRORS = (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, UnicodeError)
+CONNECTION_ERRORS = (BadBody, aiohttp.ClientError, OSError, UnicodeError)
 """Errors of a request that are caused by the address or the connection, not by the response's content."""
 
 
@@ -105,7 +104,7 @@ def describe(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes: httpx's wraps aiohttp's, which wraps the operating system's."""
+    """Yield an error and its causes: aiohttp's wraps the operating system's."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -119,8 +118,8 @@ _SHORTAGES = frozenset(
 
 def shortage_in(errors: Iterable[BaseException]) -> OSError | None:
     """Return the first error that reports a lack of resources; None if there is none."""
-    said = (error for error in errors if isinstance(error, OSError) and error.errno in _SHORTAGES)
-    return next(said, None)
+    shortages = (error for error in errors if isinstance(error, OSError) and error.errno in _SHORTAGES)
+    return next(shortages, None)
 
 
 def describe_shortage(problem: str, error: OSError) -> str:
