@@ -15,6 +15,7 @@ from benchmarks.process import environment
 from benchmarks.targets import Found, Target, read_measured, summary, write_measured
 
 
+@pytest.mark.slow
 def test_programs_find_compiled_modules() -> None:
     """What is measured starts as an installed package does: every module of ours has been compiled before."""
     compiled = Path(environment()["PYTHONPYCACHEPREFIX"])

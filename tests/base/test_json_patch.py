@@ -59,6 +59,7 @@ def test_a_patch_that_does_not_fit(patch: Any, says: str) -> None:
         patched(VALUE, patch)
 
 
+@pytest.mark.slow
 def test_copies_have_an_end() -> None:
     """Copies of all into itself, which double it each time, are refused before they fill the memory."""
     doubling = [{"op": "copy", "from": "/a", "path": "/a/-"} for _ in range(64)]

@@ -251,6 +251,7 @@ UNITS = (
 
 
 @pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.slow
 def test_long_texts_take_time_in_proportion(unit: str) -> None:
     """A text of any length is redacted in one pass: the square of this would take many minutes."""
     redact = Redactor(['p@ss w"rd', "zq-secret-91"])

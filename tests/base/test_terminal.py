@@ -149,6 +149,7 @@ def test_what_is_changed(text: str, shown: str) -> None:
     assert disarm_commands(text) == shown
 
 
+@pytest.mark.slow
 def test_long_texts_take_time_in_proportion() -> None:
     """What an agent makes as long as it likes is cleaned in one pass: its square would take very long."""
     for piece in PIECES:

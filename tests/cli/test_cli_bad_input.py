@@ -175,6 +175,7 @@ def limited(project: Project, descriptors: str, *arguments: str) -> subprocess.C
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.slow
 def test_more_conversations_than_file_descriptors(project: Project, workers: str) -> None:
     """Where 200 conversations at once cannot all have a connection, fewer run, and a note says so."""
     project.scenario("for n in range(20):\n    scenario(f's{n}', turns=['x', 'y'])")
@@ -199,6 +200,7 @@ def test_more_conversations_than_file_descriptors(project: Project, workers: str
     assert "ulimit -n" in note
 
 
+@pytest.mark.slow
 def test_models_share_the_file_descriptors(project: Project) -> None:
     """Judges' connections count, too: a judged run within a low limit passes."""
     project.scenario("for n in range(10):\n    scenario(f's{n}', goal='Get help.')")
@@ -209,6 +211,7 @@ def test_models_share_the_file_descriptors(project: Project) -> None:
     assert "with 500 model calls at once" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_limit_is_raised_where_it_may_be(project: Project) -> None:
     """A soft limit is no reason for a note: the run raises it as far as the hard one allows."""
     project.scenario("for n in range(10):\n    scenario(f's{n}', turns=['x'])")

@@ -114,6 +114,7 @@ def test_a_rough_price_where_all_models_answer(project: Project) -> None:
     ],
     ids=["nonsense", "refused", "page"],
 )
+@pytest.mark.slow
 def test_a_model_that_gives_no_answer(project: Project, answer: Answer, said: str) -> None:
     """What a model says in place of an answer is told, and it is a problem."""
     with ModelServer(script=agent) as chat, ModelServer(answer) as served:
@@ -158,6 +159,7 @@ def test_an_endpoint_that_takes_nothing(project: Project, status: int, said: str
     assert said in told
 
 
+@pytest.mark.slow
 def test_agents_in_this_process_and_programs(project: Project) -> None:
     """What cannot be imported or found is told, once for each agent; `--agent` looks at one alone."""
     project.write(

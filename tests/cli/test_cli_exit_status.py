@@ -25,6 +25,7 @@ def many_scenarios(project: Project) -> None:
 
 
 @pytest.mark.parametrize("command", ["run --list", "run --dry-run", "coverage", "coverage --format json"])
+@pytest.mark.slow
 def test_nobody_reads_to_the_end(project: Project, command: str) -> None:
     """A reader that has seen enough is no mistake of anybody: status 0, and not a word."""
     many_scenarios(project)
@@ -171,6 +172,7 @@ def damaged(good: str) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_damaged_results(project: Project) -> None:
     """Results that are not what a run wrote are refused with a message by whoever reads them."""
     project.scenario('scenario("s", turns=["x"])')

@@ -93,6 +93,7 @@ def counted(project: Project) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.slow
 def test_kills_and_resumes_lose_nothing(project: Project, workers: str) -> None:
     """However often a run is killed, its last journal has each conversation once; the verdict is of all."""
     chance, gate = random.Random(workers), Gate()

@@ -58,6 +58,7 @@ def wire(told: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
+@pytest.mark.slow
 def test_it_is_not_imported_in_vain() -> None:
     """Nothing that a run without litellm imports brings litellm in, nor the OpenAI package."""
     modules = (
@@ -67,6 +68,7 @@ def test_it_is_not_imported_in_vain() -> None:
     assert out.strip() == "set()"
 
 
+@pytest.mark.slow
 def test_the_request(told: dict[str, Any]) -> None:
     """The question, the parameters, the key and the schema arrive in the provider's own form."""
     [received] = told["answer"]["received"]
@@ -151,6 +153,7 @@ def test_no_dotenv_is_read(told: dict[str, Any]) -> None:
     assert told["environment"] == [None, None]
 
 
+@pytest.mark.slow
 def test_no_dotenv_is_read_for_developers_of_litellm(tmp_path: Path) -> None:
     """Nor where its mode says that it should."""
     program = (

@@ -98,6 +98,7 @@ def test_names_of_tools(wanted: Any, made: str, matches: bool) -> None:
     assert name_matches(wanted, made) is matches
 
 
+@pytest.mark.slow
 def test_a_pattern_that_takes_for_ever_is_not_decided() -> None:
     """A pattern of names has the time limit that all patterns have, each time it is asked."""
     for _ in range(2):

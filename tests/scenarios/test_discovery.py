@@ -285,6 +285,7 @@ def calls_of(action: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("folder", ["all", "{n}", "all/{n}", "{n}/helped"])
+@pytest.mark.slow
 def test_thousands_of_files(tmp_path: Path, folder: str) -> None:
     """Twice as many scenario files cost twice as much, in one folder or in many, with helpers or without."""
 
