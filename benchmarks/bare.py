@@ -95,12 +95,14 @@ async def _conversation(post: Post, places: asyncio.Semaphore, options: argparse
     async with asyncio.TaskGroup() as judging:
         async with places:
             for turn in range(options.turns):
-                await post(options.model_port, user_payload(turn))
+                if not options.scripted:
+                    await post(options.model_port, user_payload(turn))
                 await post(options.agent_port, agent_payload(turn, after_tool=False))
                 await post(options.agent_port, agent_payload(turn, after_tool=True))
-                for metric in (*TURN_JUDGES, *LABEL_JUDGES):
+                for metric in () if options.scripted else (*TURN_JUDGES, *LABEL_JUDGES):
                     judging.create_task(_judge(post, options.model_port, turn, metric))
-        judging.create_task(_judge(post, options.model_port, options.turns - 1, GOAL_JUDGE))
+        if not options.scripted:
+            judging.create_task(_judge(post, options.model_port, options.turns - 1, GOAL_JUDGE))
 
 
 async def _judge(post: Post, port: int, turn: int, metric: str) -> None:
@@ -114,6 +116,7 @@ def main() -> None:
     for name in ("agent-port", "model-port", "conversations", "turns"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--concurrency", type=int, default=0, help="0: all at once")
+    parser.add_argument("--scripted", action="store_true", help="call the agent only, and no model")
     asyncio.run(run(parser.parse_args()))
 
 

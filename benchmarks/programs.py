@@ -47,7 +47,10 @@ class Bench:
             "concurrency": concurrency,
         }
         command = [sys.executable, "-m", "benchmarks.bare"]
-        return self._measured([*command, *(f"--{k}={v}" for k, v in options.items())], REPOSITORY)
+        command += [f"--{name}={value}" for name, value in options.items()]
+        if self.work.scripted:
+            command.append("--scripted")
+        return self._measured(command, REPOSITORY)
 
     def _measured(self, command: list[str], cwd: Path) -> Sample:
         before = self.servers.counted()

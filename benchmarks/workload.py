@@ -106,6 +106,7 @@ def write_project(
             "provider": "openai-compatible",
             "model": "fake",
             "provider_options": {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": "none"},
+            "judge": {"batch": False},  # one call for each metric, as the bare clients make
             "max_concurrency": REQUESTS_PER_CONVERSATION * concurrency,
         }
     write_config(folder, {**config, **more})

@@ -51,3 +51,4 @@ def _limit_examples(test: Any) -> None:
 def pytest_collection_finish() -> None:
     """From here on leave no bytecode: tests write modules anew faster than its timestamps can tell."""
     sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
