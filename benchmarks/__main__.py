@@ -7,15 +7,14 @@ import sys
 from collections.abc import Callable, Iterable
 
 from benchmarks import (
-    comparing_section,
+    comparison_section,
     cpu_section,
     eval_section,
     faults_section,
     gate,
     intervals_section,
+    model_concurrency_section,
     models_section,
-    places_section,
-    profile_section,
     ray_section,
     repeat_section,
     report_section,
@@ -24,11 +23,9 @@ from benchmarks import (
     startup_section,
     workers_section,
 )
-from benchmarks.options import Options
-from benchmarks.page import machine, write
 from benchmarks.process import Failed
-from benchmarks.targets import Found, read_measured, summary, write_measured
-from benchmarks.workload import Workload
+from benchmarks.results import Found, machine, read_measured, summary, write, write_measured
+from benchmarks.workload import Options, Workload
 
 GATE = "gate"
 WRITTEN: dict[str, Callable[[Options], Found]] = {
@@ -42,13 +39,12 @@ WRITTEN: dict[str, Callable[[Options], Found]] = {
     "models": models_section.section,
     "intervals": intervals_section.section,
     "repeat": repeat_section.section,
-    "compare": comparing_section.section,
+    "compare": comparison_section.section,
 }
 ASKED: dict[str, Callable[[Options], Found]] = {"ray": ray_section.section}
 """Written, too, but measured only where it is asked for: Ray need not be installed."""
 PRINTED: dict[str, Callable[[Options], Found]] = {
-    "profile": profile_section.section,
-    "places": places_section.section,
+    "concurrency": model_concurrency_section.section,
     "page": report_section.section,
     GATE: gate.section,
 }

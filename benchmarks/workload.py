@@ -72,6 +72,15 @@ class Workload:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The size of what is measured, and how often."""
+
+    work: Workload
+    concurrency: int
+    runs: int
+
+
 def endpoint(port: int) -> str:
     """Where a fake server answers."""
     return f"http://127.0.0.1:{port}/v1/chat/completions"

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 
 from benchmarks.fault_plan import ROW, parsed, slots, written
 from benchmarks.process import environment
-from benchmarks.targets import Found, Target, read_measured, summary, write_measured
+from benchmarks.results import Found, Target, read_measured, summary, write_measured
 
 
 @pytest.mark.slow
