@@ -20,6 +20,15 @@ settings.register_profile("quick", **UNTIMED, max_examples=QUICK_EXAMPLES, deran
 settings.register_profile("thorough", **UNTIMED, max_examples=60, derandomize=True)
 settings.load_profile("quick")
 
+SECTION_FOLDERS = {
+    "adk": ("adk", "agents"),
+    "browser": ("browser",),
+    "frameworks": ("frameworks",),
+    "local_model": ("models",),
+    "ray": ("ray", "workers"),
+}
+"""The folders in which noxfile.py looks for the tests of these markers."""
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell leaves it for what it runs in the background: commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -32,8 +41,14 @@ def project(tmp_path: Path) -> Project:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark property tests, so that the session `slow` can run them again with the profile `thorough`."""
+    """Mark property tests, so that the session `slow` can run them again with the profile `thorough`.
+
+    Refuse a test that no session would find.
+    """
     for item in items:
+        for marker, folders in SECTION_FOLDERS.items():
+            if item.get_closest_marker(marker) and not {*folders} & {*item.path.parts}:
+                raise pytest.UsageError(f"{item.nodeid}: tests marked {marker} belong in {folders}")
         test = getattr(item, "obj", None)
         if is_hypothesis_test(test):
             item.add_marker(pytest.mark.property)
