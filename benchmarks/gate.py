@@ -19,7 +19,7 @@ from benchmarks.workload import Options, Workload
 _GROWTH = 3
 """The large workload has this many times the scenarios of the small one."""
 _LEAST_ROUNDS = 5
-_MOST_OF_CALL, _MOST_OF_CONVERSATION, _MOST_OF_START = 14, 16, 4
+_MOST_OF_CALL, _MOST_OF_CONVERSATION, _MOST_OF_START = 14, 18, 4
 _SCRIPTED_SCENARIOS = 5
 """Scripted conversations are cheap: this many scenarios for each one of the judged workload."""
 _HEAD = ("CPU of", "bare sockets", "agentest run", "ratio", "limit")

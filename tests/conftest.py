@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import HealthCheck, settings
 from project import Project
 
 QUICK_EXAMPLES = 10
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker(marker) and not {*folders} & {*item.path.parts}:
                 raise pytest.UsageError(f"{item.nodeid}: tests marked {marker} belong in {folders}")
         test = getattr(item, "obj", None)
-        if is_hypothesis_test(test):
+        if getattr(test, "is_hypothesis_test", False):
             item.add_marker(pytest.mark.property)
             _limit_examples(getattr(test, "__func__", test))
 
