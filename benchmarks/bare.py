@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from benchmarks.payloads import GOAL_JUDGE, Payload, agent_payload, judge_payload, user_payload
-from benchmarks.workload import LABEL_JUDGES, TURN_JUDGES, endpoint
+from benchmarks.workload import LABEL_JUDGES, TURN_JUDGES, endpoint, plain_question
 
 Post = Callable[[int, Payload], Awaitable[Any]]
 """Send a payload to a port of this machine; returns the decoded answer."""
@@ -95,12 +95,27 @@ async def _conversation(post: Post, places: asyncio.Semaphore, options: argparse
     async with asyncio.TaskGroup() as judging:
         async with places:
             for turn in range(options.turns):
-                await post(options.model_port, user_payload(turn))
+                if not options.scripted:
+                    await post(options.model_port, user_payload(turn))
                 await post(options.agent_port, agent_payload(turn, after_tool=False))
                 await post(options.agent_port, agent_payload(turn, after_tool=True))
-                for metric in (*TURN_JUDGES, *LABEL_JUDGES):
+                for metric in () if options.scripted else (*TURN_JUDGES, *LABEL_JUDGES):
                     judging.create_task(_judge(post, options.model_port, turn, metric))
-        judging.create_task(_judge(post, options.model_port, options.turns - 1, GOAL_JUDGE))
+        if not options.scripted:
+            judging.create_task(_judge(post, options.model_port, options.turns - 1, GOAL_JUDGE))
+
+
+async def run_requests(options: argparse.Namespace) -> None:
+    """Plain requests to the agent, `options.concurrency` of them at once."""
+    numbers = iter(range(options.requests))
+    async with CLIENTS[options.client]() as post, asyncio.TaskGroup() as tasks:
+        for _ in range(options.concurrency):
+            tasks.create_task(_one_after_another(post, options.agent_port, numbers))
+
+
+async def _one_after_another(post: Post, port: int, numbers: Iterator[int]) -> None:
+    for number in numbers:
+        await post(port, {"messages": [{"role": "user", "content": plain_question(number)}]})
 
 
 async def _judge(post: Post, port: int, turn: int, metric: str) -> None:
@@ -111,10 +126,14 @@ def main() -> None:
     """Entry point of a bare client's process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--client", choices=CLIENTS, required=True)
-    for name in ("agent-port", "model-port", "conversations", "turns"):
-        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--agent-port", type=int, required=True)
+    for name in ("model-port", "conversations", "turns"):
+        parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument("--requests", type=int, default=0, help="this many plain requests, no conversations")
     parser.add_argument("--concurrency", type=int, default=0, help="0: all at once")
-    asyncio.run(run(parser.parse_args()))
+    parser.add_argument("--scripted", action="store_true", help="call the agent only, and no model")
+    options = parser.parse_args()
+    asyncio.run(run_requests(options) if options.requests else run(options))
 
 
 if __name__ == "__main__":

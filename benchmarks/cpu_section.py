@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from benchmarks.fakes import Fakes, fakes
-from benchmarks.options import Options
-from benchmarks.page import machine, ratio, table
 from benchmarks.process import Sample, interleaved
 from benchmarks.programs import Bench
-from benchmarks.targets import Found, Target
-from benchmarks.workload import Workload
+from benchmarks.results import Found, Target, machine, ratio, table
+from benchmarks.workload import Options, Workload
 
 _FACTOR = 3
 _FEW, _FEW_SCENARIOS = 2, 1

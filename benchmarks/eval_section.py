@@ -14,12 +14,10 @@ from typing import Any
 
 from benchmarks.answers import REPLY
 from benchmarks.fakes import REPOSITORY, Fakes, fakes
-from benchmarks.options import Options
-from benchmarks.page import machine, ratio, table
-from benchmarks.process import Failed, Sample, interleaved, measure, told_by
+from benchmarks.process import Failed, Sample, interleaved, measure, printed_json
 from benchmarks.programs import MAIN, check_passed, run_command
-from benchmarks.targets import Found, Target
-from benchmarks.workload import endpoint, plain_question, write_config
+from benchmarks.results import Found, Target, machine, ratio, table
+from benchmarks.workload import Options, endpoint, plain_question, write_config
 
 _CASES_FACTOR, _READ_FACTOR = 50, 500
 _CONCURRENCY = 20
@@ -56,7 +54,7 @@ class Cases:
             "concurrency": _CONCURRENCY,
         }
         options = (f"--{name}={value}" for name, value in bare.items())
-        requests = [sys.executable, "-m", "benchmarks.requests", *options]
+        requests = [sys.executable, "-m", "benchmarks.bare", *options]
         evaluation = [*MAIN, "eval", _FILE, "--concurrency", str(_CONCURRENCY)]
         return {
             _BARE: partial(self._counted, requests, REPOSITORY),
@@ -98,7 +96,7 @@ def section(options: Options) -> Found:
 def _reading(folder: Path, count: int, runs: int) -> tuple[str, tuple[Target, ...]]:
     file = folder / "many.evalset.json"
     _write_set(file, count)
-    found = [told_by("benchmarks.reading", str(file)) for _ in range(runs)]
+    found = [printed_json("benchmarks.eval_set_reader", str(file)) for _ in range(runs)]
     if any(told["cases"] != count for told in found):
         raise Failed(f"not all of the {count:,} cases were read: {found}")
     cpu_s, grown = (median(told[key] for told in found) for key in ("cpu_s", "grown_bytes"))

@@ -10,13 +10,10 @@ from typing import Any
 
 from benchmarks.fakes import fakes
 from benchmarks.fault_plan import CUT, HANG, RESET, ROW, WORDING
-from benchmarks.journal import conversations, summary
-from benchmarks.options import Options
-from benchmarks.page import machine, ratio, table
 from benchmarks.process import Failed, Sample, measure
-from benchmarks.programs import run_command
-from benchmarks.targets import Found, Target
-from benchmarks.workload import Workload, write_project
+from benchmarks.programs import conversations, run_command, summary
+from benchmarks.results import Found, Target, machine, ratio, table
+from benchmarks.workload import Options, Workload, write_project
 
 _TIMEOUT_MS = 2000
 _RETRIES = 6

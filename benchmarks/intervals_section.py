@@ -7,10 +7,9 @@ from itertools import groupby
 from statistics import mean
 from typing import Any
 
-from benchmarks.options import Options
-from benchmarks.page import table
-from benchmarks.process import told_by
-from benchmarks.targets import Found, Target
+from benchmarks.process import printed_json
+from benchmarks.results import Found, Target, table
+from benchmarks.workload import Options
 
 _SAMPLES = 4_000
 
@@ -31,7 +30,7 @@ _AVERAGES = (
 
 def section(_: Options) -> Found:
     """Measure, and tell it."""
-    told = told_by("benchmarks.coverage", f"--samples={_SAMPLES}")
+    told = printed_json("benchmarks.interval_coverage", f"--samples={_SAMPLES}")
     wilson, runs, scores = told["wilson"], told["runs"], told["scores"]
     sizes = [f"{n} conversations" for n in wilson]
     parts = [

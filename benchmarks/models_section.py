@@ -7,10 +7,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.fakes import fakes
-from benchmarks.options import Options
-from benchmarks.page import machine, ratio, table
-from benchmarks.process import told_by
-from benchmarks.targets import Found
+from benchmarks.process import printed_json
+from benchmarks.results import Found, machine, ratio, table
+from benchmarks.workload import Options
 
 _PATHS = ("direct", "litellm")
 _CALLS = 400
@@ -20,7 +19,7 @@ _IN_FLIGHT = (1, 20)
 def section(options: Options) -> Found:
     """Measure, and tell it."""
     turns = options.work.turns
-    told = told_by("benchmarks.prompts", f"--turns={turns}")
+    told = printed_json("benchmarks.prompt_sizes", f"--turns={turns}")
     sent = [
         _sent("each metric by itself", told["off"]),
         _sent("`judge: {batch: turn}`", told["turn"]),
@@ -58,7 +57,7 @@ def _cpu_rows(runs: int) -> list[list[str]]:
 
 def _cpu_ms(path: str, in_flight: int, port: int) -> float:
     size = f"--calls={_CALLS}", f"--in-flight={in_flight}"
-    return float(told_by("benchmarks.asking", f"--path={path}", f"--port={port}", *size))
+    return float(printed_json("benchmarks.model_client", f"--path={path}", f"--port={port}", *size))
 
 
 def _sent(name: str, told: Mapping[str, int]) -> list[str]:

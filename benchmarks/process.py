@@ -69,7 +69,7 @@ def measure(
     return Sample(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * RSS_UNIT_BYTES / 1e6)
 
 
-def told_by(module: str, *arguments: str) -> Any:
+def printed_json(module: str, *arguments: str) -> Any:
     """What a module of the benchmarks prints last, as JSON. Raises Failed unless it exits with 0."""
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.fakes import REPOSITORY, Counted, Fakes
-from benchmarks.journal import summary
 from benchmarks.process import Failed, Sample, measure
 from benchmarks.workload import Workload, write_project
 
@@ -47,7 +49,10 @@ class Bench:
             "concurrency": concurrency,
         }
         command = [sys.executable, "-m", "benchmarks.bare"]
-        return self._measured([*command, *(f"--{k}={v}" for k, v in options.items())], REPOSITORY)
+        command += [f"--{name}={value}" for name, value in options.items()]
+        if self.work.scripted:
+            command.append("--scripted")
+        return self._measured(command, REPOSITORY)
 
     def _measured(self, command: list[str], cwd: Path) -> Sample:
         before = self.servers.counted()
@@ -70,3 +75,35 @@ def check_passed(folder: Path) -> None:
     found = summary(folder)
     if not found["passed"]:
         raise Failed(f"agentest did not pass: {found}")
+
+
+def _lines(folder: Path) -> Iterator[dict[str, Any]]:
+    with open(folder / ".agentest" / "journal.jsonl", encoding="utf-8") as journal:
+        for line in journal:
+            yield json.loads(line)
+
+
+def conversations(folder: Path) -> Iterator[dict[str, Any]]:
+    """The conversations of the run in `folder`, in the shape of results.json."""
+    return (line["conversation"] for line in _lines(folder) if line["type"] == "conversation")
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """The summary of the run in `folder`. Raises ValueError when it did not come to its end."""
+    last = None
+    for last in _lines(folder):  # noqa: B007 - the last line is wanted
+        pass
+    if last is None or last["type"] != "end":
+        raise ValueError(f"{folder}: the journal does not end with the run's summary")
+    found: dict[str, Any] = last["run"]["summary"]
+    return found
+
+
+def ids(folder: Path) -> set[str]:
+    """The ids of the conversations of the run in `folder`. Raises ValueError when one is there twice."""
+    found: set[str] = set()
+    for conversation in conversations(folder):
+        if conversation["conversationId"] in found:
+            raise ValueError(f"{folder}: conversation {conversation['conversationId']} is there twice")
+        found.add(conversation["conversationId"])
+    return found

@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.cluster import ray_environment
-from benchmarks.page import ratio, table
 from benchmarks.process import measure
-from benchmarks.spread_work import (
+from benchmarks.results import Target, ratio, table
+from benchmarks.worker_runs import (
     COMPUTING,
     LOCAL,
     NOTHING,
@@ -28,7 +28,6 @@ from benchmarks.spread_work import (
     spread_run,
     workers,
 )
-from benchmarks.targets import Target
 
 REAL, ECHO = "real", "echo"
 _COUNTS = (1, 2, 4)
@@ -151,7 +150,7 @@ def counted(engine: Engine, kind: Kind, mode: str, count: int, scenarios: int = 
     """A run whose messages are counted; with `ECHO`, of workers that only answer."""
     with tempfile.TemporaryDirectory(prefix="agentest-bench-") as made:
         file = Path(made) / "counted.json"
-        program = [sys.executable, "-m", "benchmarks.counting", str(file), mode]
+        program = [sys.executable, "-m", "benchmarks.echo_workers", str(file), mode]
         ran = spread_run(engine, kind, count, scenarios=scenarios, program=program, same_ids=mode == ECHO)
         told = json.loads(file.read_text())
     return Counted(ran, told["sent"], told["received"])

@@ -10,11 +10,10 @@ from typing import Any
 
 from benchmarks.cluster import ray_environment
 from benchmarks.fakes import Counted, fakes
-from benchmarks.page import table
 from benchmarks.process import measure
 from benchmarks.programs import run_command
-from benchmarks.spread_work import on_cluster
-from benchmarks.targets import Target
+from benchmarks.results import Target, table
+from benchmarks.worker_runs import on_cluster
 from benchmarks.workload import Workload, write_project
 
 NODES = 4

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.cluster import Cluster, cluster
-from benchmarks.options import Options
-from benchmarks.page import machine, ratio, table
 from benchmarks.ray_costs import ECHO, counted, overhead, start, throughput
 from benchmarks.ray_limits import NODES, limits
-from benchmarks.spread_work import COMPUTING, TALKING, Engine, Ran, on_cluster, spread_run, workers
-from benchmarks.targets import Found, Target
+from benchmarks.results import Found, Target, machine, ratio, table
+from benchmarks.worker_runs import COMPUTING, TALKING, Engine, Ran, on_cluster, spread_run, workers
+from benchmarks.workload import Options
 
 _FEW, _MANY = 10_000, 100_000
 _SCENARIOS = 1_000

@@ -15,9 +15,8 @@ from agentest.domain.repeat import Repeat
 from agentest.runner.schedule import tests_of
 from agentest.support.statistics.intervals import wilson
 from agentest.support.statistics.sequential import Path, SequentialDecision, SequentialTest
-from benchmarks.options import Options
-from benchmarks.page import table
-from benchmarks.targets import Found, Target
+from benchmarks.results import Found, Target, table
+from benchmarks.workload import Options
 
 _AGENTS, _SCORED_AGENTS = 10_000, 2_000
 _RATES = (0.7, 0.8, 0.9)

@@ -30,10 +30,9 @@ from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import Conversation, Turn
 from agentest.domain.verdict import averages, decide
 from agentest.report.html import HtmlReporter
-from benchmarks.options import Options
-from benchmarks.page import machine, table
 from benchmarks.process import Failed
-from benchmarks.targets import Found, Target
+from benchmarks.results import Found, Target, machine, table
+from benchmarks.workload import Options
 
 _SHAPES = {"10,000 scenarios × 1": (10_000, 1), "40 × 250": (40, 250), "1 × 10,000": (1, 10_000)}
 _TURNS, _WORDS, _FAILING = 3, 40, 7

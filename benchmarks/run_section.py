@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from benchmarks.fakes import Counted, Fakes, fakes
-from benchmarks.options import Options
-from benchmarks.page import machine, ratio, table
 from benchmarks.process import Sample, interleaved
 from benchmarks.programs import Bench
-from benchmarks.targets import Found, Target
+from benchmarks.results import Found, Target, machine, ratio, table
+from benchmarks.workload import Options
 
 _HEAD = ("", "wall s", "of computed path", "of sockets", "CPU s", "of aiohttp", "peak MB")
 _MANY = 100

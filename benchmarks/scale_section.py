@@ -9,13 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.fakes import fakes
-from benchmarks.journal import conversations
-from benchmarks.options import Options
-from benchmarks.page import machine, table
 from benchmarks.process import Sample, interleaved, measure
-from benchmarks.programs import Bench, run_command
-from benchmarks.targets import Found, Target
-from benchmarks.workload import Workload, write_project
+from benchmarks.programs import Bench, conversations, run_command
+from benchmarks.results import Found, Target, machine, table
+from benchmarks.workload import Options, Workload, write_project
 
 _FACTORS = (1, 5, 25)
 _AGENT_S, _MODEL_S = 0.01, 0.04

@@ -10,11 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.fakes import fakes
-from benchmarks.options import Options
-from benchmarks.page import machine, ratio, table
 from benchmarks.process import Failed, Sample, environment, interleaved, measure
-from benchmarks.targets import Found, Target
-from benchmarks.workload import Workload, write_project
+from benchmarks.results import Found, Target, machine, ratio, table
+from benchmarks.workload import Options, Workload, write_project
 
 _FILES = 200
 _RUNS_FACTOR = 5  # these runs are short

@@ -72,6 +72,15 @@ class Workload:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The size of what is measured, and how often."""
+
+    work: Workload
+    concurrency: int
+    runs: int
+
+
 def endpoint(port: int) -> str:
     """Where a fake server answers."""
     return f"http://127.0.0.1:{port}/v1/chat/completions"
@@ -106,6 +115,7 @@ def write_project(
             "provider": "openai-compatible",
             "model": "fake",
             "provider_options": {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": "none"},
+            "judge": {"batch": False},  # one call for each metric, as the bare clients make
             "max_concurrency": REQUESTS_PER_CONVERSATION * concurrency,
         }
     write_config(folder, {**config, **more})

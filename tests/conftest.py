@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from project import Project
 
+QUICK_EXAMPLES = 10
 # A busy machine must not fail a test: how long an example takes is no property of the program.
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("quick", **UNTIMED, max_examples=40)
-# As CI runs them: always the same examples, so that what fails there comes of the change and not of luck.
+# In CI the examples are always the same, so that a failure comes from the change and not from luck.
+settings.register_profile("quick", **UNTIMED, max_examples=QUICK_EXAMPLES, derandomize="CI" in os.environ)
 settings.register_profile("thorough", **UNTIMED, max_examples=60, derandomize=True)
 settings.load_profile("quick")
+
+SECTION_FOLDERS = {
+    "adk": ("adk", "agents"),
+    "browser": ("browser",),
+    "frameworks": ("frameworks",),
+    "local_model": ("models",),
+    "ray": ("ray", "workers"),
+}
+"""The folders in which noxfile.py looks for the tests of these markers."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell leaves it for what it runs in the background: commands that tests interrupt would inherit it.
@@ -25,3 +38,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def project(tmp_path: Path) -> Project:
     """An empty project of a user."""
     return Project(tmp_path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark property tests, so that the session `slow` can run them again with the profile `thorough`.
+
+    Refuse a test that no session would find.
+    """
+    for item in items:
+        for marker, folders in SECTION_FOLDERS.items():
+            if item.get_closest_marker(marker) and not {*folders} & {*item.path.parts}:
+                raise pytest.UsageError(f"{item.nodeid}: tests marked {marker} belong in {folders}")
+        test = getattr(item, "obj", None)
+        if getattr(test, "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.property)
+            _limit_examples(getattr(test, "__func__", test))
+
+
+def _limit_examples(test: Any) -> None:
+    """Keep a property test quick that asks for more examples than the profile `quick` has."""
+    attribute = "_hypothesis_internal_use_settings"  # not public: without it the test only takes longer
+    own = getattr(test, attribute, None)
+    if own and own.max_examples > settings.default.max_examples == QUICK_EXAMPLES:
+        setattr(test, attribute, settings(own, max_examples=QUICK_EXAMPLES))
+
+
+def pytest_collection_finish() -> None:
+    """From here on leave no bytecode: tests write modules anew faster than its timestamps can tell."""
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"

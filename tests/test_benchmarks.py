@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +12,13 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent))
 
 from benchmarks.fault_plan import ROW, parsed, slots, written
-from benchmarks.process import environment
-from benchmarks.targets import Found, Target, read_measured, summary, write_measured
+from benchmarks.gate import Figure
+from benchmarks.process import Sample, environment
+from benchmarks.results import Found, Target, read_measured, summary, write_measured
+from benchmarks.workload import Workload
 
 
+@pytest.mark.slow
 def test_programs_find_compiled_modules() -> None:
     """What is measured starts as an installed package does: every module of ours has been compiled before."""
     compiled = Path(environment()["PYTHONPYCACHEPREFIX"])
@@ -77,3 +81,15 @@ def test_targets_of_another_day_stay_in_the_table(tmp_path: Path) -> None:
 def test_a_section_without_targets_has_no_table_of_them() -> None:
     """Its text stands alone."""
     assert Found("text").page() == "text"
+
+
+def test_the_gate_leaves_out_what_both_sizes_cost() -> None:
+    """A figure is the CPU of the units that the large workload has more; start-up is part of both sizes."""
+    small, large = Workload(scenarios=1), Workload(scenarios=3)
+    figure = Figure("a call", 9.0, large, small, units=4)
+    samples = {
+        ("a call", "agentest", small): Sample(wall_s=9.0, cpu_s=0.5, peak_mb=1.0),
+        ("a call", "agentest", large): Sample(wall_s=9.0, cpu_s=0.9, peak_mb=1.0),
+    }
+    assert figure.cpu_ms("agentest", samples) == pytest.approx(100.0)
+    assert replace(figure, small=None, units=1).cpu_ms("agentest", samples) == pytest.approx(900.0)

@@ -142,6 +142,7 @@ def test_no_input_becomes_code() -> None:
     assert not [step["run"] for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")]
 
 
+@pytest.mark.slow
 def test_no_value_becomes_another_output(job: Job) -> None:
     """Outputs have a delimiter that is another one each time, so that no text can hold it."""
     given = {"working-directory": "bots/booking", "output-dir": "x\nstatus=passed\nstatus<<EOF\npassed\nEOF"}
@@ -205,6 +206,7 @@ def test_the_action_runs_and_reports(job: Job) -> None:
     ],
     ids=["words", "commands", "open quote"],
 )
+@pytest.mark.slow
 def test_arguments(arguments: str, status: int, told: str, job: Job) -> None:
     """Arguments are words as in a shell, of which nothing is executed."""
     done, _ = job.step("run", **{"working-directory": "bots/booking", "arguments": arguments})
@@ -267,12 +269,14 @@ def _lines(document: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("line", [*commands()])
+@pytest.mark.slow
 def test_commands_of_workflows_run(line: str, job: Job) -> None:
     """What a workflow of the documentation runs is a run that fails for its failing scenario alone."""
     done, _ = job.shell(line, job.root / "bots" / "booking", {})
     assert done.returncode == 1, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_gate_for_pull_requests(job: Job) -> None:
     """The main branch's results are fetched where there are any, and what regressed against them is told."""
     page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")

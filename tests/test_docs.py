@@ -57,9 +57,11 @@ def test_python_blocks_run(code: str) -> None:
         Config.model_validate(names["config"])
 
 
+@pytest.mark.slow
 def test_python_blocks_are_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What users copy passes mypy, strict: every function says what it takes and gives."""
-    mypy = pytest.importorskip("mypy.api", reason="mypy is in the groups lint and dev")
+    from mypy import api as mypy  # in the groups lint and dev
+
     files = []
     for number, block in enumerate(blocks("python")):
         files.append(tmp_path / f"block_{number}.py")

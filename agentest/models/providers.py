@@ -182,7 +182,7 @@ REQUESTS_PER_CONVERSATION = 3
 """Default number of concurrent requests to a model per conversation in progress.
 
 It is the smallest number that costs at most 5% of the time when all metrics are judged one turn at a time:
-`python -m benchmarks places` measures it.
+`python -m benchmarks concurrency` measures it.
 """
 
 

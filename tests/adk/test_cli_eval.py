@@ -535,6 +535,7 @@ def test_an_interrupted_evaluation_keeps_what_had_finished(project: Project) -> 
     validate(project.results, SCHEMA)
 
 
+@pytest.mark.slow
 def test_hundreds_of_cases_at_once(project: Project) -> None:
     """Two hundred cases whose names differ in signs alone have conversation ids of their own."""
     ids = [f"Fall «{n}»" for n in range(100)] + ["!" * n for n in range(1, 101)]

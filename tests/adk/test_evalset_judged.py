@@ -820,6 +820,7 @@ def test_splitting(text: str, found: list[str]) -> None:
 
 
 @pytest.mark.parametrize("unit", ["A. ", "a. ", "U.S. ", "x\n", "```\n", "1. ", "...", '."', "。"])
+@pytest.mark.slow
 def test_splitting_takes_time_in_proportion(unit: str) -> None:
     """A reply may be as long as the agent likes, and need not end a sentence: it is read once."""
     text = unit * (1_000_000 // len(unit))

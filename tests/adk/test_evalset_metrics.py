@@ -248,6 +248,7 @@ def test_invalid_arguments_match_only_names(raw: Any, wanted: Any) -> None:
     }
 
 
+@pytest.mark.slow
 def test_deep_arguments_are_unscored() -> None:
     """Arguments too deep for Python to compare leave the turn without a score, not the run without an end."""
     deep: list[dict[str, Any]] = [{}, {}]

@@ -261,6 +261,7 @@ async def test_a_number_of_runs_is_a_number(num_runs: Any) -> None:
         await AgentEvaluator.evaluate_eval_set(echo, ECHO, WORDS, num_runs)
 
 
+@pytest.mark.slow
 async def test_a_time_limit_errs_what_has_not_finished(project: Project) -> None:
     """Of files and of values; a case whose agent never answers fails the evaluation, and says why."""
 

@@ -122,6 +122,7 @@ def _of(entry: Any, held: Conversation) -> Any:
     document=files, turns=st.lists(answers, min_size=1, max_size=2), camel=st.booleans(), beside=st.booleans()
 )
 @QUICK
+@pytest.mark.slow
 def test_verdicts_are_the_same_before_and_after(
     document: Any, turns: list[Any], camel: bool, beside: bool
 ) -> None:

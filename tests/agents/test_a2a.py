@@ -568,6 +568,7 @@ def test_tasks_are_asked_for_until_they_end() -> None:
     assert (old_talk.reply.text, old_talk.server.methods[1]) == ("Hello.", "tasks/get")
 
 
+@pytest.mark.slow
 def test_a_task_that_never_ends() -> None:
     """All asking together has the whole time-out; calls that were seen are kept, and the last state named."""
     called = message(function("function_call", id="c", name="pay", args={}), messageId="m-1")

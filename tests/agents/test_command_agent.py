@@ -226,6 +226,7 @@ def runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_fifty_at_once() -> None:
     """Fifty conversations have fifty processes, and none hears of another's."""
     mocks = {"book": lambda args, ctx: {"ok": ctx.conversation_id}}

@@ -306,6 +306,7 @@ def test_streamed_tool_calls_of_one_index() -> None:
     assert reply.tool_requests == (ToolRequest("1", "one", "{}"), ToolRequest("2", "two", "[]"))
 
 
+@pytest.mark.slow
 def test_very_many_streamed_tool_calls_without_index() -> None:
     """The place of a call without an index is known without looking at all that came before."""
     pieces = [{"id": "1", "function": {"name": "one"}}] * 50_000

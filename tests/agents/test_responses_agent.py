@@ -489,6 +489,7 @@ def test_a_response_in_the_background() -> None:
     assert {request.headers["x-key"] for request in result.requests} == {"k"}
 
 
+@pytest.mark.slow
 def test_a_response_that_never_ends() -> None:
     """The time-out counts for all requests together; calls that were seen are on record."""
     answer = as_json(response(call(), output(), status="in_progress"))

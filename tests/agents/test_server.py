@@ -248,6 +248,7 @@ def test_death_before_ready(folder: Folder) -> None:
     assert found.endswith("Its last output:\nloading\nno configuration; key ***")
 
 
+@pytest.mark.slow
 def test_a_long_farewell(folder: Folder) -> None:
     """Of a dying server's long output the end is shown, at most 30 lines and 4000 characters."""
     found = folder.refused(folder.server("for i in range(100_000): print('line', i)\nsys.exit(3)"))
@@ -495,6 +496,7 @@ anyio.run(main)
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.slow
 def test_a_killed_run(folder: Folder, stubborn: bool) -> None:
     """When the run itself is killed by SIGKILL, the server and its children are ended all the same."""
     ignore = IGNORES if stubborn else ""

@@ -218,6 +218,7 @@ def test_secrets_are_not_written(tmp_path: Path) -> None:
     assert any("the secret in password is not written" in note for note in gathered.notes)
 
 
+@pytest.mark.slow
 def test_long_answers_are_files(tmp_path: Path) -> None:
     """An answer of 5 MB is whole, in a file beside the module; the same one is there once."""
     long = {"rows": ["größe" * 10] * 100_000}

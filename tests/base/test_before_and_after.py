@@ -52,8 +52,8 @@ def test_shares_are_compared_exactly(first: tuple[int, int], second: tuple[int, 
     assert isclose(shares_differ(first, second), shares_differ(second, first))
 
 
-def test_known_values() -> None:
-    """What others publish: Barnard's 1.894 and 0.068, Newcombe's example, Student's table."""
+def test_published_values() -> None:
+    """Published results: Barnard's 1.894 and 0.068, Newcombe's example, Student's table."""
     assert isclose(shares_differ((7, 15), (12, 15)), 2 * 0.0341, abs_tol=2e-4)
     assert newcombe((48, 80), (56, 70)) == pytest.approx((0.0524, 0.3339), abs=1e-4)
     assert [round(quantile(freedom), 3) for freedom in (1, 5, 30)] == [12.706, 2.571, 2.042]
@@ -61,8 +61,8 @@ def test_known_values() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
-def test_many_or_none() -> None:
-    """Nothing counted says nothing; hundreds are compared by the normal distribution."""
+def test_no_pairs_and_many_pairs() -> None:
+    """No pairs give no result; hundreds are compared by the normal distribution."""
     assert shares_differ((0, 0), (3, 3)) == shares_differ((4, 4), (3, 3)) == 1.0
     assert shares_differ((900, 1000), (850, 1000)) < 0.001 < shares_differ((900, 1000), (880, 1000))
 
@@ -82,8 +82,8 @@ def scores(random: Random, strata: int, clusters: int, better: float = 0.0) -> l
 
 
 @pytest.mark.parametrize(("strata", "clusters"), [(1, 3), (1, 10), (3, 4), (8, 3), (20, 1)])
-def test_chance_is_rarely_taken_for_a_difference(strata: int, clusters: int) -> None:
-    """Where nothing has changed, about one test in twenty finds something, and intervals hold 0 as often."""
+def test_false_positives_are_rare(strata: int, clusters: int) -> None:
+    """If nothing changed, about one test in twenty finds a difference, and intervals contain 0 as often."""
     random, rounds = Random(strata * 100 + clusters), 60 if strata < 6 else 24
     found = [mean_difference(scores(random, strata, clusters)) for _ in range(rounds)]
     held = [each for each in found if each]
@@ -105,8 +105,8 @@ def test_a_difference_is_found() -> None:
         assert not covers(found, 0.0)
 
 
-def test_what_does_not_vary_has_no_interval() -> None:
-    """Three and three equal scores do not tell how sure they are; the test says what so few can tell."""
+def test_constant_scores_have_no_interval() -> None:
+    """Three and three equal scores give no interval; the test reports what so few can show."""
     found = mean_difference([Stratum(before=[(4.0, 1)] * 3, after=[(3.0, 1)] * 3)])
     assert found == MeanDifference(
         before=4.0, after=3.0, n_before=3, n_after=3, low=None, high=None, p=0.1, least=0.1
@@ -114,6 +114,6 @@ def test_what_does_not_vary_has_no_interval() -> None:
     assert mean_difference([Stratum(before=[(4.0, 1)], after=[])]) is None
 
 
-def test_the_same_values_give_the_same_figures() -> None:
-    """What is drawn is drawn from a seed: two looks at two runs say the same."""
+def test_results_are_reproducible() -> None:
+    """Random draws use a fixed seed: comparing the same two runs twice gives the same figures."""
     assert mean_difference(scores(Random(3), 30, 2)) == mean_difference(scores(Random(3), 30, 2))

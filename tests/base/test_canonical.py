@@ -43,12 +43,12 @@ def function() -> None: ...
     ],
     ids=["keys", "sets", "sequences", "dataclasses", "objects", "paths"],
 )
-def test_what_is_alike_has_one_text(one: object, other: object) -> None:
-    """Order of keys, kind of sequence and addresses in memory do not count."""
+def test_equal_values_have_the_same_text(one: object, other: object) -> None:
+    """The order of keys, the kind of sequence and memory addresses do not count."""
     assert canonical(one) == canonical(other)
 
 
-def test_what_differs_has_another_text() -> None:
+def test_different_values_have_different_texts() -> None:
     """Values, types of numbers and fields count."""
     values = [
         1,
@@ -68,8 +68,8 @@ def test_what_differs_has_another_text() -> None:
     assert len({canonical(value) for value in values}) == len(values)
 
 
-def test_code_stands_by_its_name() -> None:
-    """A function is its name, a value that holds itself has an end, and no address is in any text."""
+def test_functions_are_identified_by_name() -> None:
+    """A function is its name, a value that contains itself terminates, and no text has an address."""
     endless: list[Any] = []
     endless.append(endless)
     texts = [canonical(value) for value in (function, re.compile("x"), endless, {"f": lambda: 1})]

@@ -52,8 +52,8 @@ def run(test: Callable[[Loop], Awaitable[Any]]) -> Any:
         loop.close()
 
 
-def test_the_time_is_up() -> None:
-    """What takes longer than its limit is given up then; what takes less goes on."""
+def test_a_limit_ends_what_takes_longer() -> None:
+    """Work that takes longer than its limit is cancelled; shorter work is not."""
 
     async def test(loop: Loop) -> float:
         began = loop.time()
@@ -75,8 +75,8 @@ async def _pause_and_go_on(limit: TimeLimit) -> None:
     await asyncio.sleep(6)
 
 
-def test_a_pause_does_not_count() -> None:
-    """What is waited for in a pause is not counted, nor is a delay in it counted twice."""
+def test_pauses_do_not_count() -> None:
+    """Time waited in a pause is not counted, and a delay in it is not counted twice."""
 
     async def test(loop: Loop) -> None:
         with TimeLimit(5.0) as limit:
@@ -98,8 +98,8 @@ def test_a_pause_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("delay", [0.3, 4.0, 3600.0])
-def test_a_delay_does_not_count(delay: float) -> None:
-    """A limit goes on for as long as the loop was held up, even where the time was up when it came back."""
+def test_loop_delays_do_not_count(delay: float) -> None:
+    """A limit is extended by the time that the loop was blocked, even if it had expired by then."""
 
     async def test(loop: Loop) -> tuple[float, float]:
         loop.call_later(0.5, loop.hold_up, delay)
@@ -118,8 +118,8 @@ def test_a_delay_does_not_count(delay: float) -> None:
     assert given_up_after == pytest.approx(1.0, abs=0.15)
 
 
-def test_many_limits_at_once() -> None:
-    """All that wait when the loop is held up are given the time, those too whose time was up meanwhile."""
+def test_a_delay_extends_all_limits() -> None:
+    """Everyone who waits while the loop is blocked gets the time back, even if expired by then."""
 
     async def test(loop: Loop) -> list[bool]:
         async def wait(seconds: float) -> bool:
@@ -133,8 +133,8 @@ def test_many_limits_at_once() -> None:
     assert run(test) == [True] * 50
 
 
-def test_many_delays() -> None:
-    """A loop that is always held up a little gives everybody the time that is left between."""
+def test_repeated_delays_extend_limits() -> None:
+    """A loop that is blocked again and again gives everyone the time in between."""
 
     async def test(loop: Loop) -> float:
         def again() -> None:
@@ -149,8 +149,8 @@ def test_many_delays() -> None:
     assert run(test) == pytest.approx(5.0, abs=0.5)
 
 
-def test_the_clock() -> None:
-    """A clock counts what passes for others, and tells of the delays that may be the cause of a failure."""
+def test_the_clock_counts_other_peoples_time() -> None:
+    """A clock counts the time that others take, and reports delays that may have caused a failure."""
 
     async def test(loop: Loop) -> None:
         with TimeLimit(inf) as clock:
@@ -170,8 +170,8 @@ def test_the_clock() -> None:
     run(test)
 
 
-def test_a_loop_that_rested() -> None:
-    """Time in which nobody asked, and the loop may not have run at all, is no delay."""
+def test_an_idle_loop_is_not_a_delay() -> None:
+    """Time in which nobody waited, and the loop may not have run, is not a delay."""
 
     async def test(loop: Loop) -> None:
         with TimeLimit(inf):
@@ -186,8 +186,8 @@ def test_a_loop_that_rested() -> None:
     run(test)
 
 
-def test_errors_pass_through() -> None:
-    """A TimeoutError, a cancellation or any other error of what is waited for is not the limit's."""
+def test_errors_of_the_work_pass_through() -> None:
+    """A TimeoutError, a cancellation or another error of the work is not attributed to the limit."""
 
     async def test(loop: Loop) -> None:
         with pytest.raises(TimeoutError, match="its own"), TimeLimit(1.0) as limit:
@@ -211,8 +211,8 @@ def test_errors_pass_through() -> None:
     run(test)
 
 
-def test_limits_in_limits() -> None:
-    """Of two limits that one whose time is up raises, and an outer cancellation goes before both."""
+def test_nested_limits() -> None:
+    """Of two limits, the one that expired raises; an outer cancellation has priority over both."""
 
     async def test(loop: Loop) -> None:
         with pytest.raises(TimeoutError), TimeLimit(1.0) as outer, TimeLimit(2.0) as inner:
@@ -233,8 +233,8 @@ def test_limits_in_limits() -> None:
     run(test)
 
 
-def test_code_that_does_not_want_to_end() -> None:
-    """What swallows its cancellation is cancelled again, second by second, until it ends."""
+def test_work_that_swallows_cancellation_is_cancelled_again() -> None:
+    """It is cancelled every second until it ends."""
 
     async def test(loop: Loop) -> int:
         swallowed = 0

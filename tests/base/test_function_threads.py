@@ -62,7 +62,7 @@ def test_each_call_has_its_own_result_error_and_context() -> None:
     assert [str(error) for error in found[1::2]] == ["1 is odd", "3 is odd", "5 is odd"]
 
 
-def test_a_function_that_was_fast_and_hangs_keeps_nobody_waiting() -> None:
+def test_a_hanging_function_does_not_block_other_calls() -> None:
     end, ended = threading.Event(), threading.Event()
 
     def fast_but_for_one(number: int) -> int:
@@ -94,7 +94,7 @@ def test_a_function_that_was_fast_and_hangs_keeps_nobody_waiting() -> None:
         end.set()
 
 
-def test_a_fast_function_may_wait_for_one_behind_it() -> None:
+def test_a_function_may_wait_for_a_later_call() -> None:
     other = threading.Event()
 
     def waits(number: int) -> bool:
@@ -117,7 +117,7 @@ def test_a_fast_function_may_wait_for_one_behind_it() -> None:
     assert asyncio.run(main()) == [True, True]
 
 
-def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
+def test_an_abandoned_call_is_not_made() -> None:
     end, made = threading.Event(), []
 
     def fast(number: int) -> None:

@@ -58,8 +58,8 @@ def test_wilson_holds_the_rates_that_the_score_test_accepts(n: int, data: st.Dat
     assert 0 <= found.low <= times / n <= found.high <= 1
 
 
-def test_more_draws_with_the_same_share_are_surer() -> None:
-    """Every interval holds its share, lies between 0 and 1, and gets narrower with ten times the draws."""
+def test_more_draws_narrow_the_interval() -> None:
+    """Every interval contains its share, lies between 0 and 1, and is narrower with ten times the draws."""
     for n in range(1, 40):
         for times in range(n + 1):
             few, many = wilson(times, n), wilson(10 * times, 10 * n)
@@ -68,8 +68,8 @@ def test_more_draws_with_the_same_share_are_surer() -> None:
             assert 0 <= few.low <= many.low <= times / n <= many.high <= few.high <= 1
 
 
-def test_shares_of_clusters_that_are_alike_are_wilsons() -> None:
-    """Where scenarios differ no more than by chance, their conversations count as if each stood alone."""
+def test_equal_clusters_give_wilsons_interval() -> None:
+    """If scenarios differ no more than by chance, their conversations count as independent."""
     assert clustered_share([(1, 2), (1, 2), (1, 2)]) == wilson(3, 6)
     assert clustered_share([(1, 1), (0, 1), (1, 1)]) == wilson(2, 3)
     assert clustered_share([(9, 9), (9, 9)]) == wilson(18, 18)
@@ -77,8 +77,8 @@ def test_shares_of_clusters_that_are_alike_are_wilsons() -> None:
     assert clustered_share([]) is None
 
 
-def test_shares_of_clusters_that_differ_are_less_sure() -> None:
-    """Where one scenario always passes and another never does, more of both tells nothing more."""
+def test_different_clusters_widen_the_interval() -> None:
+    """If one scenario always passes and another never does, more conversations of both add nothing."""
     few, many = (clustered_share([(n, n), (0, n), (n, n), (0, n)] * 3) for n in (5, 500))
     alone = wilson(6 * 500, 12 * 500)
     assert few
@@ -99,7 +99,7 @@ def test_few_clusters_take_students_quantile() -> None:
     assert (found.low, found.high) == pytest.approx((0.0608, 0.9392), abs=0.0005)
 
 
-def test_means_are_students() -> None:
+def test_means_use_students_distribution() -> None:
     """Three means 3, 4, 5 have the standard error 1 / sqrt(3), and Student's quantile for them is 4.303."""
     half = 4.303 / sqrt(3)
     for values in ([[3.0], [4.0], [5.0]], [[3.0, 3.0], [4.0, 4.0], [], [5.0, 5.0]]):
@@ -109,8 +109,8 @@ def test_means_are_students() -> None:
 
 
 @given(clusters, st.integers(2, 4))
-def test_more_of_the_same_turns_make_nothing_surer(held: list[list[float]], times: int) -> None:
-    """A conversation that says everything several times tells no more than one that says it once."""
+def test_repeated_turns_do_not_narrow_the_interval(held: list[list[float]], times: int) -> None:
+    """A conversation that repeats all scores several times adds no information."""
     once, often = clustered_mean(held), clustered_mean([values * times for values in held])
     assert (once is None) is (often is None)
     if once and often:
@@ -128,8 +128,8 @@ def test_an_interval_lies_on_its_scale_and_never_collapses(held: list[list[float
         assert found.low - 1e-9 <= sum(values) / len(values) <= found.high + 1e-9
 
 
-def test_equal_values_are_as_sure_as_so_many_draws_make_them() -> None:
-    """No spread is not certainty: on a scale it is Wilson's interval, without one it is not known."""
+def test_equal_scores_still_have_an_interval() -> None:
+    """No spread is not certainty: on a scale the interval is Wilson's, without one it is unknown."""
     assert clustered_mean([[5.0], [5.0], [5.0]], SCALE) == ConfidenceInterval(
         pytest.approx(2.754, abs=1e-3), 5.0
     )
@@ -140,16 +140,16 @@ def test_equal_values_are_as_sure_as_so_many_draws_make_them() -> None:
     assert clustered_mean([[nan], [1.0]], SCALE) is None
 
 
-def test_values_beyond_a_scale_have_none() -> None:
-    """A scale that the values do not keep to bounds nothing."""
+def test_values_outside_the_scale_have_no_interval() -> None:
+    """A scale that the values violate bounds nothing."""
     assert clustered_mean([[7.0], [7.0]], SCALE) is None
     found = clustered_mean([[7.0], [9.0]], SCALE)
     assert found
     assert found.high > 9
 
 
-def test_numbers_of_any_size_have_an_interval() -> None:
-    """Squares that are larger than any number break nothing."""
+def test_huge_numbers_have_an_interval() -> None:
+    """Squares that overflow cause no error."""
     found = clustered_mean([[1e200], [2e200], [3e200]])
     assert found
     assert found.high == pytest.approx(2e200 + 4.303e200 / sqrt(3))
@@ -200,8 +200,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
 
 
 @pytest.mark.parametrize(("draws", "rate"), [(3, 0.9), (13, 0.9), (10, 0.8), (1, 0.97)])
-def test_what_can_be_told(draws: int, rate: float) -> None:
-    """A rate that can be told is refused wrongly in 5 of 100 samples at most, and rightly in 80."""
+def test_detectable_differences(draws: int, rate: float) -> None:
+    """A detectable rate is wrongly rejected in at most 5 of 100 samples, and rightly in 80."""
     told = detectable_rate(draws, rate)
     assert told is not None
 
@@ -213,8 +213,8 @@ def test_what_can_be_told(draws: int, rate: float) -> None:
     assert at_most(most, told) == pytest.approx(0.8, abs=1e-6)
 
 
-def test_how_many_draws_it_takes() -> None:
-    """The number of draws that is named is the first that tells the two rates apart."""
+def test_the_number_of_draws_needed() -> None:
+    """The reported number of draws is the first that distinguishes the two rates."""
     found = draws_needed(0.6, 0.9)
     assert found is not None
     told = [detectable_rate(draws, 0.9) or 0.0 for draws in (*range(1, found), found)]

@@ -37,15 +37,15 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("operation", "changes"), GOOD.values(), ids=GOOD)
-def test_an_operation(operation: dict[str, Any], changes: dict[str, Any]) -> None:
-    """Each operation changes what it names, in a value of its own."""
+def test_each_operation(operation: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Each operation changes the part that it names, in a copy of the value."""
     before = deepcopy(VALUE)
     assert patched(VALUE, [operation]) == {**VALUE, **changes}
     assert before == VALUE
 
 
-def test_the_whole_value() -> None:
-    """The empty pointer stands for all of it, and operations follow each other."""
+def test_the_empty_pointer_is_the_whole_value() -> None:
+    """Operations are applied one after another."""
     assert patched(VALUE, []) == VALUE
     assert patched(
         VALUE, [{"op": "replace", "path": "", "value": {}}, {"op": "add", "path": "/a", "value": 1}]
@@ -53,14 +53,15 @@ def test_the_whole_value() -> None:
 
 
 @pytest.mark.parametrize(("patch", "says"), BAD.values(), ids=BAD)
-def test_a_patch_that_does_not_fit(patch: Any, says: str) -> None:
-    """What is no patch, or has no place in the value, is told."""
+def test_a_patch_that_does_not_apply_is_refused(patch: Any, says: str) -> None:
+    """An invalid patch, or a pointer that leads nowhere, is reported."""
     with pytest.raises(BadPatch, match=says):
         patched(VALUE, patch)
 
 
-def test_copies_have_an_end() -> None:
-    """Copies of all into itself, which double it each time, are refused before they fill the memory."""
+@pytest.mark.slow
+def test_copies_are_limited() -> None:
+    """Copies of the document into itself, which double it each time, are refused before they fill memory."""
     doubling = [{"op": "copy", "from": "/a", "path": "/a/-"} for _ in range(64)]
     with pytest.raises(BadPatch, match="more than 10 MB"):
         patched({"a": ["x"]}, doubling)
@@ -70,8 +71,8 @@ def test_copies_have_an_end() -> None:
         patched({"a": "x" * 500}, [{"op": "copy", "from": "/a", "path": "/b"}], copies)
 
 
-def test_values_nested_deeply() -> None:
-    """A value that is nested too deeply to be copied is a patch that cannot be applied."""
+def test_a_deeply_nested_value_cannot_be_patched() -> None:
+    """A value that is nested too deeply to be copied makes the patch fail."""
     deep: dict[str, Any] = {}
     for _ in range(5000):
         deep = {"a": deep}
@@ -79,8 +80,8 @@ def test_values_nested_deeply() -> None:
         patched({"a": deep}, [{"op": "copy", "from": "/a", "path": "/b"}])
 
 
-def test_what_is_copied_is_of_its_own() -> None:
-    """What was copied or moved changes alone, and values of the patch stay as they are."""
+def test_copied_values_are_independent() -> None:
+    """Copied or moved values change independently, and values of the patch are not modified."""
     patch = [
         {"op": "add", "path": "/new", "value": {"x": [1]}},
         {"op": "copy", "from": "/new", "path": "/twin"},

@@ -24,7 +24,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=lambda text: text[:12])
-def test_what_is_wrong_with_an_expression(text: str) -> None:
+def test_wrong_expressions_are_explained(text: str) -> None:
     """The message says what is wrong, where, and what may have been meant."""
     with pytest.raises(ValueError, match=re.escape(BROKEN[text])):
         JsonPath(text)
@@ -45,14 +45,14 @@ def test_what_is_wrong_with_an_expression(text: str) -> None:
         ("a == '\"b\" == c'", {"a": '"b" == c'}, True),
     ],
 )
-def test_what_an_expression_finds(path: str, value: Any, found: Any) -> None:
-    """A `false` of the value is found; conditions that do not hold and functions of nothing find nothing."""
+def test_values_that_expressions_find(path: str, value: Any, found: Any) -> None:
+    """A `false` value is found; false conditions and functions of nothing find nothing."""
     assert JsonPath(path).find(value) == found
     assert type(JsonPath(path).find(value)) is type(found)
 
 
-def test_what_holds() -> None:
-    """Nothing, false, zero and what is empty do not hold; texts do."""
+def test_truthiness() -> None:
+    """Nothing, false, zero and empty values are false; texts are true."""
     values = [None, False, "", [], {}, 0, "no", [0]]
     assert [JsonPath("a").holds({"a": value}) for value in values] == [False] * 6 + [True] * 2
 

@@ -18,8 +18,8 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_any_value(value: object) -> None:
-    """Any JSON value can be sent as UTF-8 afterwards; one that could before is the same object."""
+def test_any_value_can_be_sent_as_utf8(value: object) -> None:
+    """A value that could be sent before is returned as the same object."""
     mended = well_formed_value(value)
     json.dumps(mended, ensure_ascii=False).encode()
     assert well_formed_value(mended) is mended
@@ -30,8 +30,8 @@ def test_any_value(value: object) -> None:
     assert mended is value
 
 
-def test_what_is_no_json() -> None:
-    """Foreign objects, keys that are no texts, and values that contain themselves are left as they are."""
+def test_values_that_are_not_json_are_left_alone() -> None:
+    """Foreign objects, keys that are not texts, and values that contain themselves are left as they are."""
     inside: list[object] = [object(), "\ud83d"]
     inside.append(inside)
     mended = well_formed_value({5: inside, None: "a"})
@@ -39,8 +39,8 @@ def test_what_is_no_json() -> None:
     assert mended[5][1] == "\ufffd"
 
 
-def test_pairs_that_were_cut() -> None:
-    """The two halves of a pair are the character that they mean; plain text costs nothing."""
+def test_split_surrogate_pairs_are_joined() -> None:
+    """The two halves of a pair become their character; plain text costs nothing."""
     assert well_formed("\ud83d" + "\ude00") == "😀"
     text = "plain"
     assert well_formed(text) is text

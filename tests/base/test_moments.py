@@ -30,10 +30,10 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         ("NST+3:30", "2026-11-16T08:30:00-03:30", "Monday, 2026-11-16, 08:30 (UTC-03:30)"),
     ],
 )
-def test_the_local_time_is_kept_and_shown(
+def test_moments_are_shown_in_local_time(
     zone: pytest.MonkeyPatch, name: str, moment: str, shown: str
 ) -> None:
-    """A moment is kept with the offset of the place where it was, and shown as people there read a clock."""
+    """A moment is stored with the offset of its place, and shown as a clock there would."""
     zone.setenv("TZ", name)
     time.tzset()
     assert moment_of(NOON_UTC) == moment
@@ -53,7 +53,7 @@ def test_the_local_time_is_kept_and_shown(
         ("some time in May", "some time in May"),
     ],
 )
-def test_moments_in_other_forms(text: str, shown: str) -> None:
-    """What has no offset is shown without one, and what is no moment as it is."""
+def test_other_forms_of_moments(text: str, shown: str) -> None:
+    """A moment without an offset is shown without one; any other text is shown unchanged."""
     assert format_moment(text) == shown
     assert mask_moments(shown) == ("(a moment)" if shown[:3] == "Mon" else shown)

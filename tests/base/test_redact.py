@@ -27,15 +27,15 @@ words = st.text("abcdefghijklmnopqrstuvwxyzABCDEF0123456789-_.", min_size=8, max
 
 
 @given(st.lists(words, min_size=1, max_size=4), st.text(max_size=20), st.text(max_size=20))
-def test_known_secrets(secrets: list[str], before: str, after: str) -> None:
-    """Whatever a known secret stands in, none of it is left, not even where one secret contains another."""
+def test_known_secrets_are_removed(secrets: list[str], before: str, after: str) -> None:
+    """No part of a known secret remains, even if one secret contains another."""
     redact = Redactor([*secrets, secrets[0] + "-longer"])
     shown = redact(before + f" {secrets[0]}-longer ".join(secrets) + after)
     assert not any(secret in shown.replace(HIDDEN, "\n") for secret in secrets)
 
 
-def test_secrets_that_come_during_a_run() -> None:
-    """Whoever holds the redactor hides what it learns from then on, but for short texts and the oldest."""
+def test_secrets_learned_during_a_run() -> None:
+    """A redactor hides what it learns from then on, except for short texts and the oldest."""
     redact = Redactor(["known-secret"])
     hide, hide_error = redact.__call__, redact.error
     redact.learn(["short", "token-of-a-login", "token-of-a-login-2="])
@@ -46,8 +46,8 @@ def test_secrets_that_come_during_a_run() -> None:
 
 
 @given(st.text(max_size=2000), st.lists(st.text(max_size=10), max_size=3))
-def test_any_text(text: str, secrets: list[str]) -> None:
-    """Any text can be redacted, and an error is never longer than 500 characters."""
+def test_any_text_can_be_redacted(text: str, secrets: list[str]) -> None:
+    """An error is never longer than 500 characters."""
     assert len(Redactor(secrets).error(text)) <= MAX_ERROR_CHARS == 500
 
 
@@ -59,8 +59,8 @@ def test_redacted_before_it_is_cut(padding: int, secret: str) -> None:
     assert secret[:5] not in shown
 
 
-def test_a_cut_shows() -> None:
-    """An error that was cut ends with an ellipsis; one that fits is whole."""
+def test_a_shortened_error_ends_with_an_ellipsis() -> None:
+    """An error that fits is not shortened."""
     redact = Redactor()
     assert redact.error("x" * 501) == "x" * 499 + "…"
     assert redact.error("x" * 500) == "x" * 500
@@ -102,8 +102,8 @@ def test_a_cut_shows() -> None:
         ("cookie eyJzZXNzaW9uIjoxfQ, then", f"cookie {HIDDEN}, then"),
     ],
 )
-def test_forms_of_credentials(text: str, shown: str) -> None:
-    """What has the form of a credential is hidden, whether it is known or not."""
+def test_credential_formats_are_hidden(text: str, shown: str) -> None:
+    """A text in the format of a credential is hidden, known or not."""
     assert Redactor()(text) == shown
 
 
@@ -128,7 +128,7 @@ def test_forms_of_credentials(text: str, shown: str) -> None:
         "",
     ],
 )
-def test_what_stays(text: str) -> None:
+def test_ordinary_words_are_not_redacted(text: str) -> None:
     """Ordinary words, paths and addresses are not touched."""
     assert Redactor()(text) == text
 
@@ -159,8 +159,8 @@ PASSWORD = "p@ss w\"rd/\\ü+<&'\n%#x🔑"
         lambda text: f"<{text}>",
     ],
 )
-def test_a_secret_in_any_spelling(spell: Callable[[str], str]) -> None:
-    """A secret counts as itself in a URL, in JSON, in HTML and in Python, at several levels of quoting."""
+def test_encoded_secrets_are_hidden(spell: Callable[[str], str]) -> None:
+    """A secret is found in a URL, in JSON, in HTML and in Python, at several levels of quoting."""
     shown = Redactor([PASSWORD])(f"before {spell(PASSWORD)} after")
     assert shown.startswith("before ")
     assert shown.endswith(" after")
@@ -171,16 +171,16 @@ def test_a_secret_in_any_spelling(spell: Callable[[str], str]) -> None:
 
 @given(st.text(min_size=4, max_size=30).filter(lambda text: len(text.strip()) >= 4))
 @example("000&")
-def test_any_secret_in_common_spellings(secret: str) -> None:
-    """That holds for any secret, whatever it is made of."""
+def test_any_encoded_secret_is_hidden(secret: str) -> None:
+    """This is true of any secret, whatever its characters."""
     secret = secret.strip()
     redact = Redactor([secret])
     for spelt in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1], html.escape(secret)):
         assert redact(f"<{spelt}>") in (f"<{HIDDEN}>", f"<{spelt}>" if spelt == HIDDEN else "")
 
 
-def test_secrets_of_a_url() -> None:
-    """The password and secret parts of the query are known from a URL, also as a Basic header has them."""
+def test_secrets_in_a_url() -> None:
+    """The password and secret query parameters of a URL are known, also as a Basic header has them."""
     url = "https://bot:p%40ss-word@host/x?page=2&api_key=a%2Fb12345"
     redact = Redactor(url_secrets(url))
     basic = base64.b64encode(b"bot:p@ss-word").decode()
@@ -191,15 +191,15 @@ def test_secrets_of_a_url() -> None:
     assert url_secrets("http://host:80/x?page=2") == url_secrets("http://[") == []
 
 
-def test_secrets_of_headers() -> None:
-    """A Basic header's password is a secret by itself."""
+def test_secrets_in_headers() -> None:
+    """The password of a Basic header is a secret of its own."""
     basic = "Basic " + base64.b64encode(b"bot:hunter2-x").decode()
     redact = Redactor(header_secrets({"Authorization": basic, "X-Trace": "abcdefgh"}))
     assert redact("hunter2-x abcdefgh") == f"{HIDDEN} abcdefgh"
 
 
-def test_secrets_of_the_environment() -> None:
-    """Variables that look secret count, but for short values and the working folder."""
+def test_secrets_in_the_environment() -> None:
+    """Variables that look secret count, except for short values and the working directory."""
     environ = {"BOT_TOKEN": "abcdefgh", "TEST_KEY": "test", "PWD": "/home/ada/bot", "HOME": "/home/ada"}
     assert environment_secrets(environ) == ["abcdefgh"]
 
@@ -251,8 +251,9 @@ UNITS = (
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_long_texts_take_time_in_proportion(unit: str) -> None:
-    """A text of any length is redacted in one pass: the square of this would take many minutes."""
+@pytest.mark.slow
+def test_redaction_time_is_linear(unit: str) -> None:
+    """A text of any length is redacted in one pass: quadratic time would take many minutes."""
     redact = Redactor(['p@ss w"rd', "zq-secret-91"])
     for end in ("", "!"):
         assert len(redact.error(unit * (LONG // len(unit)) + end)) <= MAX_ERROR_CHARS
@@ -269,13 +270,13 @@ def test_a_long_error_is_cut_before_it_is_redacted(padding: int, hidden: int) ->
     assert len(shown) <= MAX_ERROR_CHARS
 
 
-def test_short_values() -> None:
-    """A value too short to be a secret does not blot out ordinary words."""
+def test_short_values_are_not_secrets() -> None:
+    """A value too short to be a secret does not hide ordinary words."""
     assert Redactor(["a", "", "  ", "yes"])("yes, a day") == "yes, a day"
 
 
-def test_values_with_line_breaks_around_them() -> None:
-    """A value that was read with a line break at its end is hidden without it too."""
+def test_a_secret_with_a_trailing_newline() -> None:
+    """A value that was read with a newline at its end is also hidden without it."""
     assert Redactor(["secret-value\n"])("it is secret-value!") == f"it is {HIDDEN}!"
 
 
@@ -303,8 +304,8 @@ def test_values_with_line_breaks_around_them() -> None:
         "GITHUB_PAT",
     ],
 )
-def test_secret_names(name: str) -> None:
-    """Names under which secrets usually stand are known, in every spelling."""
+def test_names_of_secrets(name: str) -> None:
+    """Names that usually have secret values are known, in every spelling."""
     assert looks_secret(name)
 
 
@@ -324,8 +325,8 @@ def test_secret_names(name: str) -> None:
         "",
     ],
 )
-def test_other_names(name: str) -> None:
-    """Names that only look a little like them are not."""
+def test_similar_names_are_not_secret(name: str) -> None:
+    """Names that are only similar are not."""
     assert not looks_secret(name)
 
 

@@ -56,8 +56,8 @@ def test_a_decided_share_is_wrong_as_seldom_as_stated(least: float, last: int) -
         assert outcomes(test, bernoulli(truth), last)[SequentialDecision.HOLDS] <= ERROR + 1e-12
 
 
-def test_it_decides_where_it_can() -> None:
-    """The error that may be made is used: what is far from the share is decided, and early."""
+def test_clear_cases_are_decided_early() -> None:
+    """The allowed error is used: a share far from the limit is decided early."""
     assert outcomes(share(0.5), bernoulli(0.05), 10)[SequentialDecision.MISSED] > 0.7
     assert outcomes(share(0.5), bernoulli(0.95), 10)[SequentialDecision.HOLDS] > 0.7
     assert replay_values(share(0.8, 20, 3), [0, 0, 0]).standing is SequentialDecision.MISSED
@@ -109,10 +109,10 @@ def test_the_order_of_values_does_not_matter_for_a_mean() -> None:
         (Undecidable(), [9.0] * 9, SequentialDecision.OPEN),
     ],
 )
-def test_what_some_values_come_to(
+def test_decisions_of_known_values(
     test: SequentialTest, values: list[float], standing: SequentialDecision
 ) -> None:
-    """All must be ones; nothing is asked for; the rest cannot change it; nobody has looked yet."""
+    """All must be ones; nothing is required; the rest cannot change it; there are no values yet."""
     assert replay_values(test, values).standing is standing
 
 
@@ -151,7 +151,7 @@ def test_several_questions_are_decided_together() -> None:
     assert look({"q": Undecidable()}, {}, 5).fewest is None
 
 
-def test_many_values_have_boundaries_in_no_time() -> None:
-    """As many as may be asked for at most; they are counted once."""
+def test_boundaries_of_many_values_are_cached() -> None:
+    """The largest allowed number of values is computed once."""
     assert len(boundaries(0.9, 3, 1000, ERROR, "missed")) == 1000
     assert boundaries(0.9, 3, 1000, ERROR, "missed") is boundaries(0.9, 3, 1000, ERROR, "missed")

@@ -22,26 +22,26 @@ VALUES = {"message": 'Say "hi"\n{{session_id}}', "turn_index": 2, "state.user": 
         ("{{}} {{not a name}} {message}", "{{}} {{not a name}} {message}"),
     ],
 )
-def test_filling(template: object, filled: object) -> None:
-    """One placeholder becomes the value with its type, several become text; values are not filled again."""
+def test_placeholders_are_filled(template: object, filled: object) -> None:
+    """A single placeholder becomes the value itself, several become text; values are not filled again."""
     assert Template(template).filled(VALUES) == filled
 
 
 @given(st.text())
-def test_any_value_stays_as_it_is(said: str) -> None:
-    """Whatever the user says is said, quotes, line breaks and placeholders included."""
+def test_any_user_text_is_sent_unchanged(said: str) -> None:
+    """Quotes, line breaks and placeholders in user text are kept."""
     assert Template({"text": "{{message}}"}).filled({"message": said}) == {"text": said}
     assert Template("<{{message}}>").filled({"message": said}) == f"<{said}>"
 
 
-def test_a_template_without_placeholders_is_itself() -> None:
-    """Nothing is copied where there is nothing to fill."""
+def test_a_template_without_placeholders_is_not_copied() -> None:
+    """The same object is returned."""
     tree = {"a": [1, "two"]}
     assert Template(tree).filled({}) is tree
 
 
-def test_unknown_names() -> None:
-    """A placeholder that stands for nothing is named, with the nearest that stands for something."""
+def test_unknown_placeholders_are_explained() -> None:
+    """The error names the placeholder and the nearest valid name."""
     check_names({"a": ["{{message}} {{state.x.y}}"]}, ["message"], ["state"])
     with pytest.raises(ValueError, match=r"\{\{mesage\}\}, which stands for nothing; did you mean `message`"):
         check_names({"a": ["{{mesage}}"]}, ["message"], ["state"])

@@ -73,8 +73,8 @@ hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).m
 @example("#\u200d#\ufeff[x]")
 @example("#\u0489#[error]x")
 @example(":\u0591:error::x")
-def test_no_text_is_a_command(text: str) -> None:
-    """Whatever a text is made of, the runner finds no command in it once it is disarmed, in no line of it."""
+def test_disarmed_text_has_no_command(text: str) -> None:
+    """Whatever a text contains, the CI runner finds no command in any line after it is disarmed."""
     assert commands(disarm_commands(text)) == []
 
 
@@ -89,8 +89,8 @@ def test_disarmed_text_differs_by_backslashes_alone(text: str) -> None:
 
 
 @given(hostile)
-def test_clean_text(text: str) -> None:
-    """A clean text is one row that holds nothing a terminal obeys; rows stay rows."""
+def test_clean_text_is_one_safe_row(text: str) -> None:
+    """Clean text is one row without anything that a terminal obeys; rows stay rows."""
     assert not STEERING.search(clean(text))
     assert "\n" not in clean(text)
     assert not STEERING.search(clean_rows(text))
@@ -102,8 +102,8 @@ def test_clean_text(text: str) -> None:
         hostile, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(hostile, inner, max_size=3)
     )
 )
-def test_documents_keep_their_meaning(value: object) -> None:
-    """JSON is the same value afterwards, and holds neither a command nor what steers a terminal."""
+def test_disarmed_json_has_the_same_value(value: object) -> None:
+    """JSON has the same value afterwards, without commands or terminal controls."""
     shown = source(json.dumps(value, indent=2, ensure_ascii=False))
     assert json.loads(shown) == value
     assert commands(shown) == []
@@ -111,8 +111,8 @@ def test_documents_keep_their_meaning(value: object) -> None:
 
 
 @given(hostile)
-def test_python_keeps_its_meaning(text: str) -> None:
-    """So is Python, as our export writes it."""
+def test_disarmed_python_has_the_same_value(text: str) -> None:
+    """This is also true of exported Python."""
     from agentest.scenarios.python_formatting import literal
 
     shown = source(literal(text))
@@ -121,7 +121,7 @@ def test_python_keeps_its_meaning(text: str) -> None:
 
 
 @given(st.lists(hostile, min_size=1, max_size=4))
-def test_layout_forms_no_command(texts: list[str]) -> None:
+def test_layout_does_not_form_a_command(texts: list[str]) -> None:
     """Texts that are harmless alone form no command together: as parts, chunks or cells of a table."""
     stream = io.StringIO()
     printer = Printer(open_console(GITHUB, stream))
@@ -144,13 +144,14 @@ def test_layout_forms_no_command(texts: list[str]) -> None:
         ("# Title [x] ## more", "# Title [x] ## more"),
     ],
 )
-def test_what_is_changed(text: str, shown: str) -> None:
-    """A command gets one backslash, at its mark; what only looks a little like one stays."""
+def test_only_commands_are_changed(text: str, shown: str) -> None:
+    """A command gets one backslash; text that is only similar is unchanged."""
     assert disarm_commands(text) == shown
 
 
-def test_long_texts_take_time_in_proportion() -> None:
-    """What an agent makes as long as it likes is cleaned in one pass: its square would take very long."""
+@pytest.mark.slow
+def test_cleaning_time_is_linear() -> None:
+    """Text of any length is cleaned in one pass: quadratic time would take very long."""
     for piece in PIECES:
         text = piece * (100_000 // len(piece))
         assert disarm_commands(clean_rows(text)) is not None
@@ -158,8 +159,8 @@ def test_long_texts_take_time_in_proportion() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "1", "True"])
-def test_the_runner_is_known_by_its_variable(value: str) -> None:
-    """Only where GITHUB_ACTIONS says so are commands disarmed."""
+def test_commands_are_disarmed_under_github_actions(value: str) -> None:
+    """Commands are disarmed only if GITHUB_ACTIONS is set."""
     assert is_github_runner({"GITHUB_ACTIONS": value})
     assert not any(is_github_runner({"GITHUB_ACTIONS": other}) for other in ("", "0", "false"))
     assert not is_github_runner({"CI": "true"})
@@ -169,20 +170,20 @@ def test_the_runner_is_known_by_its_variable(value: str) -> None:
     assert stream.getvalue() == "##[group]x##\\[group]x"
 
 
-def test_commands_of_ours() -> None:
-    """What is written as a command is one, under the runner too."""
+def test_our_own_commands_are_printed() -> None:
+    """Intended commands stay commands, under the CI runner too."""
     stream = io.StringIO()
     Output(stream, GITHUB).command("::notice file=a,line=1,title=t::m")
     assert [found.name for found in commands(stream.getvalue())] == ["notice"]
 
 
-def test_colours_of_a_log_go() -> None:
-    """A server's colours are taken out of what it printed; any other sequence stays to be made visible."""
+def test_colours_are_removed_from_server_output() -> None:
+    """Other control sequences are made visible later."""
     assert without_colours("\x1b[32mINFO\x1b[0m \x1b[2J") == "INFO \x1b[2J"
 
 
-def test_nobody_reads_on() -> None:
-    """When the reader of a pipe has gone, what is written is dropped without an error, then and later."""
+def test_a_closed_pipe_is_ignored() -> None:
+    """If the reader of a pipe has gone, output is dropped without an error."""
     ours, theirs = os.pipe()
     os.close(ours)
     with os.fdopen(theirs, "w") as stream:
@@ -193,8 +194,8 @@ def test_nobody_reads_on() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk() -> None:
-    """What cannot be written is told of once; closing the stream does not fail a second time."""
+def test_a_full_disk_is_reported_once() -> None:
+    """A failed write is reported once; closing the stream does not fail again."""
     with open("/dev/full", "w") as stream:
         output = Output(stream, {})
         output.write("x")
@@ -204,8 +205,8 @@ def test_a_full_disk() -> None:
         output.flush()
 
 
-def test_there_is_one_door() -> None:
-    """No module but `terminal` writes to the standard streams by itself."""
+def test_only_one_module_writes_to_the_standard_streams() -> None:
+    """No module except `terminal` writes to them."""
     package = Path(agentest.__file__).parent
     told = re.compile(r"sys\.(?:stdout|stderr)\.(?:write|buffer)|click\.(?:s?echo|secho)|(?<![\w.])print\(")
     found = [
@@ -220,7 +221,7 @@ def test_there_is_one_door() -> None:
     assert found == []
 
 
-def test_a_console_of_ours_is_a_rich_console() -> None:
+def test_our_console_is_a_rich_console() -> None:
     """Width, encoding and terminal are those of the stream behind it."""
     console = open_console(GITHUB, io.StringIO())
     assert isinstance(console, Console)

@@ -43,19 +43,19 @@ class Theirs:
         (SECRET.encode(), "b'[redacted]'"),
     ],
 )
-def test_a_secret_anywhere_in_a_value(value: Any, hidden: Any) -> None:
-    """Keys, numbers and foreign objects may be one; entries whose keys become the same stay apart."""
+def test_secrets_are_removed_anywhere_in_a_value(value: Any, hidden: Any) -> None:
+    """Keys, numbers and foreign objects may be secrets; entries whose keys become equal stay separate."""
     assert without_secrets(value, REDACT) == hidden
 
 
-def test_a_number_of_thousands_of_digits() -> None:
-    """It is no secret, and Python writes none so long."""
+def test_a_huge_number_is_not_a_secret() -> None:
+    """Python does not print numbers of that length."""
     value = [10**6000, SECRET]
     assert without_secrets(value, REDACT) == [10**6000, "[redacted]"]
 
 
-def test_values_that_contain_themselves() -> None:
-    """They end."""
+def test_cyclic_values_terminate() -> None:
+    """A value that contains itself causes no endless recursion."""
     value: list[Any] = [SECRET]
     value += [value, {"a": value}]
     assert without_secrets(value, REDACT)[0] == "[redacted]"

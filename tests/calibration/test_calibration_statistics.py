@@ -173,6 +173,7 @@ def test_an_interval_of_kappa_has_a_width(clusters: list[list[tuple[bool, bool]]
     ],
     ids=["always right", "right a thousand times", "never sees a fault", "one fault"],
 )
+@pytest.mark.slow
 def test_what_never_varied_may_still_vary(
     counts: tuple[int, int, int, int], low: tuple[float, float], high: tuple[float, float]
 ) -> None:

@@ -42,8 +42,8 @@ BAD_CONFIGS = {
 
 
 @pytest.mark.parametrize("name", BAD_CONFIGS)
-def test_bad_configurations(project: Project, name: str) -> None:
-    """A wrong configuration is told in one message that names what was found and what to do."""
+def test_wrong_configurations_are_explained(project: Project, name: str) -> None:
+    """A wrong configuration is reported in one message with the value and what to do."""
     text, expected = BAD_CONFIGS[name]
     project.write("agentest.config.yaml", text)
     project.scenario('scenario("s", turns=["x"])')
@@ -100,8 +100,8 @@ def test_bad_scenarios(project: Project, name: str) -> None:
     assert project.scenario_result("ok")["status"] == "passed"
 
 
-def test_a_result_that_is_not_json_errs_that_scenario(project: Project) -> None:
-    """A mock that answers with something that is no JSON is the scenario's fault, not the agent's."""
+def test_a_mock_result_that_is_not_json_is_an_error(project: Project) -> None:
+    """A mock that returns something other than JSON is the scenario's fault, not the agent's."""
     from agentest.testing import tool_call
 
     project.scenario('scenario("s", turns=["x"], tools={"t": lambda args: b"x"})')
@@ -175,6 +175,7 @@ def limited(project: Project, descriptors: str, *arguments: str) -> subprocess.C
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.slow
 def test_more_conversations_than_file_descriptors(project: Project, workers: str) -> None:
     """Where 200 conversations at once cannot all have a connection, fewer run, and a note says so."""
     project.scenario("for n in range(20):\n    scenario(f's{n}', turns=['x', 'y'])")
@@ -199,6 +200,7 @@ def test_more_conversations_than_file_descriptors(project: Project, workers: str
     assert "ulimit -n" in note
 
 
+@pytest.mark.slow
 def test_models_share_the_file_descriptors(project: Project) -> None:
     """Judges' connections count, too: a judged run within a low limit passes."""
     project.scenario("for n in range(10):\n    scenario(f's{n}', goal='Get help.')")
@@ -209,8 +211,9 @@ def test_models_share_the_file_descriptors(project: Project) -> None:
     assert "with 500 model calls at once" in done.stderr
 
 
-def test_the_limit_is_raised_where_it_may_be(project: Project) -> None:
-    """A soft limit is no reason for a note: the run raises it as far as the hard one allows."""
+@pytest.mark.slow
+def test_the_soft_file_limit_is_raised(project: Project) -> None:
+    """A soft limit causes no note: the run raises it as far as the hard limit allows."""
     project.scenario("for n in range(10):\n    scenario(f's{n}', turns=['x'])")
     with ScriptedAgent(lambda body: "fine") as agent:
         project.config(agent.endpoint)
@@ -242,10 +245,10 @@ scenario("cancelling", turns=["x"], tags=["refund"])
     ],
 )
 @pytest.mark.parametrize("command", [["run"], ["run", "--list"]])
-def test_a_filter_that_fits_nothing(
+def test_a_filter_without_matches_gets_a_suggestion(
     project: Project, command: list[str], arguments: list[str], said: str
 ) -> None:
-    """What was meant is guessed, for each of the filters; nothing is run."""
+    """Each filter suggests the nearest match; nothing runs."""
     project.config("http://127.0.0.1:9/v1")
     project.scenario(BOOKING, name="salon/a.sim.py")
     done = project.agentest(*command, *arguments)
@@ -253,8 +256,8 @@ def test_a_filter_that_fits_nothing(
     assert said in done.stderr, done.stderr
 
 
-def test_nothing_but_skipped_scenarios(project: Project) -> None:
-    """A run in which every scenario is skipped says that nothing ran, and is no pass."""
+def test_a_run_of_skipped_scenarios_is_not_a_pass(project: Project) -> None:
+    """If every scenario is skipped, the run says that nothing ran."""
     project.scenario("for n in range(3):\n    scenario(f's{n}', turns=['x'], skip='later')")
     with ScriptedAgent(["y"]) as agent:
         project.config(agent.endpoint)
@@ -278,10 +281,10 @@ def test_nothing_but_skipped_scenarios(project: Project) -> None:
         ("passes", ["--reporter", "json", "--reporter", "github-actions"], 0, ""),
     ],
 )
-def test_a_run_for_programs_tells_how_it_ended(
+def test_a_run_without_a_console_reporter_prints_its_verdict(
     project: Project, scenarios: str, arguments: list[str], code: int, said: str
 ) -> None:
-    """Where no reporter writes to the terminal, one line tells verdict, counts and file."""
+    """If no reporter writes to the terminal, one line has the verdict, counts and file."""
     kinds = {"fails": "trajectory={'expected': ['t']}", "passes": "tags=[]", "skipped": "skip='later'"}
     for name in scenarios.split(", "):
         project.scenario(f"scenario({name!r}, turns=['x'], {kinds[name]})", name=f"{name}.sim.py")

@@ -122,8 +122,8 @@ def test_scripts_that_call_no_model_do_not_make_other_conversations_seem_free(pr
     assert finished(project) >= 2  # the script, and at least the conversation that ran alone
 
 
-def test_a_killed_run_has_its_answers(project: Project) -> None:
-    """Answers are stored as they are given: a run that was killed pays at most for those under way again."""
+def test_a_killed_run_keeps_model_responses(project: Project) -> None:
+    """Responses are stored at once: a killed run pays again at most for conversations in progress."""
     project.scenario(SCENARIOS.format(2, ""))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
         project.config(agent.endpoint, conversations_per_scenario=2, **model_keys(model))
@@ -139,8 +139,8 @@ def test_a_killed_run_has_its_answers(project: Project) -> None:
         assert len(model.received) - 2 * whole <= 4  # one user, and judges of the turns before
 
 
-def test_the_grouping_of_failures_is_paid_for(project: Project) -> None:
-    """A scenario that has begun keeps a call for its grouping: what is finished has its verdict."""
+def test_the_budget_reserves_a_call_for_grouping(project: Project) -> None:
+    """A scenario that has begun reserves a call for grouping failures: finished ones have a verdict."""
     project.scenario(SCENARIOS.format(3, ""))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=repeating) as model:
         keys = {"metrics": ["agent_behavior_failure"], "judge": {"batch": False}}
@@ -155,8 +155,8 @@ def test_the_grouping_of_failures_is_paid_for(project: Project) -> None:
                 assert scenario["status"] == ("passed" if whole else "errored"), budget
 
 
-def test_a_budget_for_everything_delays_nothing(project: Project) -> None:
-    """As many conversations are under way at once as without it, though nothing is known of their cost."""
+def test_a_sufficient_budget_delays_nothing(project: Project) -> None:
+    """As many conversations run at once as without it, though nothing is known of their cost."""
     together, most, numbers = 0, 0, count()
 
     def watched(body: dict[str, Any]) -> str:

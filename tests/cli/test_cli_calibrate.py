@@ -84,8 +84,8 @@ def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
     assert "calibration" not in project.results
 
 
-def test_a_judge_that_answers_nothing_is_not_measured(project: Project) -> None:
-    """Where no question has an answer, that is an error, and nothing is written that runs could show."""
+def test_a_judge_without_answers_is_an_error(project: Project) -> None:
+    """If no question is answered, nothing is written that runs could show."""
     labelled(project, [("fine", 5)])
     with ModelServer(error(404, "no such model")) as model:
         project.config("http://127.0.0.1:1", **model_keys(model))
@@ -128,8 +128,8 @@ def test_signals_end_a_calibration(project: Project) -> None:
     assert "so it is" in recorded()
 
 
-def test_what_cannot_be_measured_is_said(project: Project) -> None:
-    """Without a judge, without labels, or with a damaged file of results: one sentence, and status 2."""
+def test_missing_calibration_input_is_explained(project: Project) -> None:
+    """Without a judge, without labels, or with a damaged file: one sentence, and status 2."""
     labelled(project, [("fine", 5)])
     nowhere = project.agentest("calibrate", "labels.jsonl")
     project.config("http://127.0.0.1:1")

@@ -75,8 +75,8 @@ def test_a_script_of_another_length_is_not_judged_again(project: Project) -> Non
     assert "it ran with 1 turn, and the script now has 2: run the scenario again" in done.stdout
 
 
-def test_results_of_another_form_are_refused(project: Project) -> None:
-    """A file that is no results.json is refused with where it differs."""
+def test_files_that_are_not_results_are_refused(project: Project) -> None:
+    """A file that is not a results.json is refused with the first difference."""
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
     project.write("r.json", '{"schemaVersion": 1}')

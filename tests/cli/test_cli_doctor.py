@@ -41,8 +41,8 @@ def greeting(project: Project, **more: str) -> None:
     project.scenario(f'scenario("greets", turns=["hello"]{options})\n')
 
 
-def test_a_project_that_is_well(project: Project) -> None:
-    """Everything is marked good, the agent's server is started and ended, and nothing is left behind."""
+def test_a_healthy_project_has_no_problems(project: Project) -> None:
+    """Every line is good, the agent's server is started and stopped, and nothing is left behind."""
     assert project.agentest("init", "--demo").returncode == 0
     config = project.root / "agentest.config.yaml"
     text = config.read_text(encoding="utf-8")
@@ -114,8 +114,9 @@ def test_a_rough_price_where_all_models_answer(project: Project) -> None:
     ],
     ids=["nonsense", "refused", "page"],
 )
-def test_a_model_that_gives_no_answer(project: Project, answer: Answer, said: str) -> None:
-    """What a model says in place of an answer is told, and it is a problem."""
+@pytest.mark.slow
+def test_a_model_without_a_valid_answer_is_a_problem(project: Project, answer: Answer, said: str) -> None:
+    """The model's actual response is printed."""
     with ModelServer(script=agent) as chat, ModelServer(answer) as served:
         options = {"base_url": served.base_url, "api_key": KEY}
         keys = {"model": "small", "provider": "openai-compatible", "provider_options": options}
@@ -148,8 +149,8 @@ def test_an_agent_of_another_type(project: Project) -> None:
     ("status", "said"),
     [(404, "Is the path of `endpoint` right?"), (401, "Are the credentials right?")],
 )
-def test_an_endpoint_that_takes_nothing(project: Project, status: int, said: str) -> None:
-    """A path at which nothing is, and credentials that are not taken, are problems."""
+def test_an_endpoint_that_refuses_requests_is_a_problem(project: Project, status: int, said: str) -> None:
+    """A path that does not exist, and rejected credentials, are problems."""
     with ModelServer(Answer(b"{}", status)) as served:
         project.config(f"{served.base_url}/chat/completions")
         greeting(project)
@@ -158,6 +159,7 @@ def test_an_endpoint_that_takes_nothing(project: Project, status: int, said: str
     assert said in told
 
 
+@pytest.mark.slow
 def test_agents_in_this_process_and_programs(project: Project) -> None:
     """What cannot be imported or found is told, once for each agent; `--agent` looks at one alone."""
     project.write(
@@ -180,8 +182,8 @@ def test_agents_in_this_process_and_programs(project: Project) -> None:
     assert said.startswith("ok configuration: agentest.config.py")
 
 
-def test_everything_that_is_wrong_is_told_at_once(project: Project) -> None:
-    """A dead agent, a server that ends, a broken file, a folder for reports that is a file: one line each."""
+def test_all_problems_are_reported_together(project: Project) -> None:
+    """A dead agent, a dying server, a broken file, an output folder that is a file: one line each."""
     port = closed_port()
     project.write("reports", "a file")
     project.write("broken.sim.py", "import nowhere_to_be_found\n")
@@ -218,8 +220,8 @@ def test_everything_that_is_wrong_is_told_at_once(project: Project) -> None:
     ],
     ids=["none", "unknown-key", "no-yaml"],
 )
-def test_a_configuration_that_cannot_be_used(project: Project, config: str | None, said: str) -> None:
-    """What is wrong with it is told, and that nothing else was looked at."""
+def test_an_invalid_configuration_stops_the_checks(project: Project, config: str | None, said: str) -> None:
+    """The error is printed, and that nothing else was checked."""
     if config:
         project.write("agentest.config.yaml", config)
     marks, told = examined(project, status=2)

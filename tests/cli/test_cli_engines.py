@@ -30,7 +30,7 @@ COMMANDS = [
 @pytest.mark.parametrize(
     ("options", "message"), REFUSED, ids=["local-workers", "address", "address-workers", "empty"]
 )
-def test_engines_that_exclude_each_other(
+def test_conflicting_engine_options_are_refused(
     project: Project, command: list[str], options: list[str], message: str
 ) -> None:
     project.write("agentest.config.py", CONFIG)
@@ -42,7 +42,7 @@ def test_engines_that_exclude_each_other(
 
 
 @pytest.mark.parametrize("options", [["--engine", "local", "--workers", "1"], ["--engine", "workers"]])
-def test_engines_that_can_be_asked_for(project: Project, options: list[str]) -> None:
+def test_valid_engine_options(project: Project, options: list[str]) -> None:
     project.write("agentest.config.py", CONFIG)
     project.scenario("scenario('a', turns=['hello'])")
     done = project.run(*options)

@@ -25,8 +25,9 @@ def many_scenarios(project: Project) -> None:
 
 
 @pytest.mark.parametrize("command", ["run --list", "run --dry-run", "coverage", "coverage --format json"])
-def test_nobody_reads_to_the_end(project: Project, command: str) -> None:
-    """A reader that has seen enough is no mistake of anybody: status 0, and not a word."""
+@pytest.mark.slow
+def test_a_closed_pipe_is_not_an_error(project: Project, command: str) -> None:
+    """A reader that stops early, as `head` does, causes status 0 and no message."""
     many_scenarios(project)
     process = project.start(*command.split()[1:], command=command.split()[0])
     with process:
@@ -46,8 +47,8 @@ def without_reader(project: Project, *arguments: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("command", ["--help", "run --help", "--version", "show-prompts"])
-def test_nobody_reads_the_help(project: Project, command: str) -> None:
-    """Nor is one that has gone before the first line."""
+def test_help_into_a_closed_pipe(project: Project, command: str) -> None:
+    """A reader that is gone before the first line is not an error either."""
     done = without_reader(project, *command.split())
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -67,8 +68,8 @@ def test_a_run_goes_on_without_its_reader(project: Project) -> None:
     "command",
     ["run --list", "run --dry-run", "coverage", "coverage --format json", "--help", "show-prompts", "run"],
 )
-def test_a_full_disk(project: Project, command: str) -> None:
-    """Output that cannot be written is status 2 with a message: whoever reads the file would miss it."""
+def test_output_that_cannot_be_written_is_status_2(project: Project, command: str) -> None:
+    """A message says so: the reader of the file would miss it."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
@@ -82,8 +83,8 @@ def test_a_full_disk(project: Project, command: str) -> None:
 
 
 @full_disk
-def test_a_full_disk_for_messages(project: Project) -> None:
-    """Messages that cannot be written change nothing: the status is what it was."""
+def test_messages_that_cannot_be_written_are_ignored(project: Project) -> None:
+    """The status does not change."""
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
     with Path("/dev/full").open("wb") as full:
@@ -103,8 +104,8 @@ UNEXPECTED = {
 
 
 @pytest.mark.parametrize("error", UNEXPECTED)
-def test_what_nobody_foresaw(project: Project, error: str) -> None:
-    """An error that nobody foresaw is status 2, with what it is and where: 1 would blame the agent."""
+def test_an_unexpected_error_is_status_2(project: Project, error: str) -> None:
+    """The message says what it is and where: status 1 would blame the agent."""
     project.scenario('scenario("s", turns=["x"])')
     # The configuration's own type breaks where no user's code is expected to run.
     project.write(
@@ -137,8 +138,8 @@ def test_what_nobody_foresaw(project: Project, error: str) -> None:
         (("run", "--watch", "--list"), "exclude each other"),
     ],
 )
-def test_bad_usage(project: Project, arguments: tuple[str, ...], expected: str) -> None:
-    """A command line that cannot be read is status 2 with a message."""
+def test_bad_usage_is_status_2(project: Project, arguments: tuple[str, ...], expected: str) -> None:
+    """A message explains it."""
     done = project.agentest(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert expected in done.stderr
@@ -171,8 +172,9 @@ def damaged(good: str) -> dict[str, bytes]:
     }
 
 
-def test_damaged_results(project: Project) -> None:
-    """Results that are not what a run wrote are refused with a message by whoever reads them."""
+@pytest.mark.slow
+def test_damaged_results_are_refused(project: Project) -> None:
+    """Every command that reads results refuses a file that no run wrote, with a message."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)

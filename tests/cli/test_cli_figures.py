@@ -26,7 +26,7 @@ scenario("holds", turns=[{"user_message": "hold", "expect": check}], conversatio
 """
 
 
-def test_numbers_say_how_sure_they_are(project: Project, tmp_path: Path) -> None:
+def test_reports_show_intervals(project: Project, tmp_path: Path) -> None:
     """Six of eight and eight of eight pass: rates, pass^k and flaky are in results.json and in every report,
     and judging the same conversations again, by a file without them, gives the same."""
     project.write("agentest.config.py", CONFIG)

@@ -18,8 +18,8 @@ def help_of(*words: str) -> str:
     return done.output
 
 
-def test_each_command_stands_in_one_section_and_is_told_in_a_row() -> None:
-    """No command is left to the section More, none is told twice, and no row is cut or folded."""
+def test_each_command_is_listed_in_one_section() -> None:
+    """No command is in the section More, none is listed twice, and no row is cut or wrapped."""
     told = help_of()
     named = [name for rows in SECTIONS.values() for name in rows]
     assert len(named) == len(set(named))
@@ -32,8 +32,8 @@ def test_each_command_stands_in_one_section_and_is_told_in_a_row() -> None:
     assert all(before < after for before, after in pairwise(places))
 
 
-def test_it_says_how_to_begin() -> None:
-    """Who reads the list for the first time finds the two commands that need nothing."""
+def test_help_names_the_first_commands() -> None:
+    """A new user finds the two commands that need no setup."""
     assert "agentest init demo --demo" in help_of()
 
 
@@ -62,8 +62,8 @@ def test_no_option_is_lost_among_sections(name: str) -> None:
             assert sum(row.lstrip().partition(" ")[0] in flags for row in told) == 1
 
 
-def test_what_stands_in_no_section_of_running_is_about_where_it_runs() -> None:
-    """A new option of `run` goes into a section, where those who look for it will look."""
+def test_options_of_run_without_a_section_are_about_location() -> None:
+    """A new option of `run` belongs in a section, so that users find it."""
     told = help_of("run")
     rest = told[told.index("Options:") : told.index("Choose what runs:")]
     flags = {row.split()[0] for row in rest.splitlines() if row.strip().startswith("-")}

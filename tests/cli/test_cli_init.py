@@ -82,8 +82,8 @@ def test_the_demo_is_green_and_init_writes_nothing_twice(project: Project) -> No
     ],
     ids=["wrong-hours", "no-booking"],
 )
-def test_the_demo_notices_bugs(project: Project, planted: str, instead: str, said: str) -> None:
-    """Whoever breaks the demo's agent sees its scenarios fail, for that reason."""
+def test_the_demo_detects_bugs(project: Project, planted: str, instead: str, said: str) -> None:
+    """A bug in the demo's agent fails its scenarios, for that reason."""
     written(project, "--demo")
     at_free_port(project.root / CONFIG)
     agent = project.root / "demo_agent.py"
@@ -283,8 +283,8 @@ def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Pro
     assert agent_of(project.root)["app_name"] == "$" + name
 
 
-def test_what_nobody_knows_is_written_as_it_is_and_said(project: Project) -> None:
-    """Where something answers in no known form, the files are there, and what to look at: exit status 2."""
+def test_an_unknown_protocol_is_reported(project: Project) -> None:
+    """The files are written with a note of what to check: exit status 2."""
     with serving({}, {}, refusal=401) as url:
         done = written(project, "--endpoint", f"{url}/bot", status=2)
     assert "was not recognised: are the credentials right?" in done.stderr
@@ -329,8 +329,8 @@ def test_a_folder_that_cannot_be_written_to(project: Project) -> None:
         project.root.chmod(0o700)
 
 
-def test_what_is_there_stays(project: Project) -> None:
-    """Files of the user's are named and left alone; a line of .gitignore is added once, at its own line."""
+def test_existing_files_are_not_changed(project: Project) -> None:
+    """The user's files are named and left alone; a line of .gitignore is added once."""
     project.write("agentest.config.py", "config = {'agent': {'endpoint': 'http://localhost:1'}}\n")
     project.write("tests/mine.sim.py", "# mine\n")
     project.write(".gitignore", "/.env\r\nbuild")

@@ -40,6 +40,7 @@ runpy.run_module("agentest", run_name="__main__")
 
 
 @pytest.mark.parametrize("command", [["run", "--offline"], ["ui", "--port", "0"]])
+@pytest.mark.slow
 def test_ctrl_c_before_there_is_an_event_loop(project: Project, command: list[str]) -> None:
     """Half a loop would print a traceback as it goes: the run is interrupted once there is a whole one."""
     project.config("http://127.0.0.1:1/v1")
@@ -189,6 +190,7 @@ config = {"agent": {"type": "custom", "handler": handler}, "concurrency": 1}
 """
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
     """It ends a run that is blocked at once: the cursor is there again, and what had finished can be read."""
     project.write("agentest.config.py", BLOCKS)

@@ -211,6 +211,7 @@ def test_a_dry_run_asks_nobody(project: Project) -> None:
 
 
 @pytest.mark.parametrize("fault", [error(500), error(401), RESET], ids=["500", "401", "reset"])
+@pytest.mark.slow
 def test_a_dead_model_ends_a_long_run_soon(project: Project, fault: Answer) -> None:
     """With a model that is plainly down, 300 conversations end errored after a bounded number of calls, and
     after one deadline."""
@@ -249,6 +250,7 @@ class Outage:
     [(error(503), "1"), (error(500), "1"), (RESET, "1"), (error(429), "1"), (error(503), "2")],
     ids=["503", "500", "reset", "429", "503 with workers"],
 )
+@pytest.mark.slow
 def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, workers: str) -> None:
     """A model that answers again after an outage has cost no conversation, whatever it failed with."""
     scenarios = "\n".join(f'scenario("s{n}", goal="g", conversations_per_scenario=3)' for n in range(6))
@@ -265,6 +267,7 @@ def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, worke
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("fault", [error(503), error(500), RESET], ids=["503", "500", "reset"])
+@pytest.mark.slow
 def test_a_model_that_is_away_at_first(project: Project, fault: Answer, workers: str) -> None:
     """A model that answers nobody at the beginning of a run costs no conversation."""
     project.scenario('scenario("s", goal="g", conversations_per_scenario=12)')
@@ -286,6 +289,7 @@ def test_a_model_that_is_away_at_first(project: Project, fault: Answer, workers:
     ],
     ids=["500", "401", "404", "reset"],
 )
+@pytest.mark.slow
 def test_one_question_that_is_never_answered(
     project: Project, fault: Answer, expected: str, workers: str
 ) -> None:
@@ -310,6 +314,7 @@ def test_one_question_that_is_never_answered(
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.slow
 def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project, workers: str) -> None:
     """A model that answered and never comes back is waited for once, not by each call; stderr says so."""
     project.scenario(

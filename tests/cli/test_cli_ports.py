@@ -101,8 +101,8 @@ def test_agents_of_two_servers(project: Project) -> None:
     assert ports["one"] == ports["three"] != ports["two"]
 
 
-def test_going_on(project: Project) -> None:
-    """A port is no change: --resume keeps what an earlier run has done."""
+def test_resume_ignores_the_port(project: Project) -> None:
+    """A port is not a change: --resume keeps what an earlier run has done."""
     configure(project, agent(), concurrency=1)
     project.scenario('scenario("a", turns=["hi", "boom"])\nscenario("b", turns=["hi"])')
     assert project.run("--fail-fast").returncode == 1

@@ -211,8 +211,8 @@ BAD = {
 }
 
 
-def test_bad_requests(in_process: Project) -> None:
-    """Each is one message and exit status 2, and nobody was talked to."""
+def test_wrong_options_of_recording_are_refused(in_process: Project) -> None:
+    """Each is one message and exit status 2, before any conversation."""
     for arguments, message in BAD.items():
         done = in_process.agentest("record-tools", *shlex.split(arguments))
         assert (done.returncode, done.stdout) == (2, ""), arguments

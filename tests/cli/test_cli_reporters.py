@@ -92,8 +92,8 @@ def test_every_command_with_reports_writes_a_page(project: Project) -> None:
     assert str(project.root) not in json.dumps(page.data)
 
 
-def test_a_path_begins_where_the_user_is(project: Project) -> None:
-    """On the command line it begins where the user is, in the configuration at its folder."""
+def test_report_paths_are_relative(project: Project) -> None:
+    """On the command line to the working directory, in the configuration to its folder."""
     project.write(".git", "")
     project.scenario('scenario("s", turns=["hi"])')
     (project.root / "sub").mkdir()
@@ -140,8 +140,8 @@ def test_a_path_begins_where_the_user_is(project: Project) -> None:
         "no device",
     ],
 )
-def test_a_place_that_cannot_be(wanted: str, message: str, project: Project) -> None:
-    """What names no place, or one that cannot be written, is an error before the first conversation."""
+def test_an_unwritable_report_path_is_an_error(wanted: str, message: str, project: Project) -> None:
+    """An invalid or unwritable path is an error before the first conversation."""
     project.scenario('scenario("s", turns=["hi"])')
     with ScriptedAgent(lambda body: "Hello.") as agent:
         project.config(agent.endpoint)
@@ -152,8 +152,8 @@ def test_a_place_that_cannot_be(wanted: str, message: str, project: Project) -> 
     assert not (project.root / "fine.json").exists()
 
 
-def test_two_reports_in_one_file(project: Project) -> None:
-    """Two reporters cannot write the same file, however it is spelt; one is written once."""
+def test_two_reporters_cannot_share_a_file(project: Project) -> None:
+    """However the path is spelled; the same reporter given twice writes once."""
     project.scenario('scenario("s", turns=["hi"])')
     project.config("http://127.0.0.1:1/", reporters=["junit=x", "json=./sub/../x", "junit=x"])
     done = project.run()
@@ -161,8 +161,8 @@ def test_two_reports_in_one_file(project: Project) -> None:
     assert "junit and json are both to be written to" in done.stderr
 
 
-def test_a_device_is_written_to_as_it_is(project: Project) -> None:
-    """/dev/stdout takes a report, and stays what it is."""
+def test_a_report_can_be_written_to_a_device(project: Project) -> None:
+    """/dev/stdout receives a report and stays a device."""
     project.scenario('scenario("s", turns=["hi"])')
     with ScriptedAgent(lambda body: "Hello.") as agent:
         project.config(agent.endpoint)
@@ -171,7 +171,7 @@ def test_a_device_is_written_to_as_it_is(project: Project) -> None:
     assert Path("/dev/stdout").is_symlink()
 
 
-def test_an_interrupted_run_is_not_green(project: Project) -> None:
+def test_an_interrupted_run_is_an_error_in_junit(project: Project) -> None:
     """After Ctrl-C the report has what had finished, and an error for the run as a whole."""
     hanging = threading.Event()
 

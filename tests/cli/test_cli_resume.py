@@ -93,6 +93,7 @@ def counted(project: Project) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.slow
 def test_kills_and_resumes_lose_nothing(project: Project, workers: str) -> None:
     """However often a run is killed, its last journal has each conversation once; the verdict is of all."""
     chance, gate = random.Random(workers), Gate()
@@ -123,8 +124,8 @@ def test_kills_and_resumes_lose_nothing(project: Project, workers: str) -> None:
     assert project.results["interrupted"] is False
 
 
-def test_what_changed_runs_anew_and_nothing_left_is_said(project: Project) -> None:
-    """What changed is told and run anew; what had finished is reported again, without any agent."""
+def test_changed_scenarios_run_again(project: Project) -> None:
+    """The change is named; finished scenarios are reported again without calling the agent."""
     gate = Gate()
     project.scenario('scenario("a", turns=["a"], conversations_per_scenario=2)')
     project.scenario('scenario("b", turns=["b"])\nscenario("c", turns=["c", "c"])', "b.sim.py")
@@ -151,8 +152,8 @@ def test_what_changed_runs_anew_and_nothing_left_is_said(project: Project) -> No
     assert counted(project) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_a_part_of_a_run_is_gone_on_with_as_a_part(project: Project) -> None:
-    """Without filters the scenarios that filters had chosen run; with others, what is left out is named."""
+def test_a_filtered_run_resumes_with_its_filters(project: Project) -> None:
+    """Without filters the originally selected scenarios run; with others, what is left out is named."""
     gate = Gate()
     project.scenario('scenario("a", turns=["a"])\nscenario("b", turns=["b"])\nscenario("c", turns=["c"])')
     with ScriptedAgent(gate.answer) as agent:
@@ -179,8 +180,8 @@ def test_the_command_that_goes_on_with_evaluation_sets() -> None:
     )
 
 
-def test_what_cannot_be_gone_on_with(project: Project) -> None:
-    """Without a run all run; one that is unknown, damaged or under way is refused with one message."""
+def test_runs_that_cannot_be_resumed(project: Project) -> None:
+    """Without a run everything runs; an unknown, damaged or active run is refused with one message."""
     gate = Gate()
     project.scenario('scenario("a", turns=["a"])')
     with ScriptedAgent(gate.answer) as agent:

@@ -91,6 +91,7 @@ def test_a_part_of_a_run_has_its_own_causes(project: Project) -> None:
     assert "1 cause:\n  1 × create_booking: time expected '10:30', got '09:02'" in shown
 
 
+@pytest.mark.slow
 def test_shards_and_resumed_runs_count_everything(project: Project) -> None:
     """What another process found is part of the list: of shards that are merged, and of what was kept."""
     project.scenario(SCENARIOS)

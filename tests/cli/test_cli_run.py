@@ -290,8 +290,8 @@ def test_a_dry_run_needs_no_key(project: Project) -> None:
     assert "OPENAI_API_KEY" in project.run().stderr
 
 
-def test_names_of_files_that_are_no_text(project: Project) -> None:
-    """Scenario files whose names are not UTF-8 are run, listed, reported and annotated like any other."""
+def test_scenario_files_with_names_that_are_not_utf8(project: Project) -> None:
+    """They are run, listed, reported and annotated like any other."""
     folder = project.root / os.fsdecode(b"caf\xe9")
     folder.mkdir()
     text = 'from agentest import scenario\nscenario("s", turns=["x"], trajectory={"expected": ["t"]})\n'

@@ -97,8 +97,8 @@ def test_refused_scenarios(project: Project) -> None:
         assert "no aim" not in only.stderr
 
 
-def test_what_failed_last(project: Project) -> None:
-    """The latest verdict on each scenario counts, whichever run it is of; where none failed, all run."""
+def test_last_failed_uses_the_latest_verdicts(project: Project) -> None:
+    """The latest verdict on each scenario counts, whichever run it is from; if none failed, all run."""
     project.scenario(A)
     project.scenario(
         'scenario("also", turns=[{"user_message": "hi", "expect": {"contains": "no"}}])', "b.sim.py"

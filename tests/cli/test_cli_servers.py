@@ -60,6 +60,7 @@ def configure(project: Project, own: dict[str, Any], **keys: Any) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--workers", "2")], ids=["one process", "workers"])
+@pytest.mark.slow
 def test_what_servers_print(project: Project, more: tuple[str, ...]) -> None:
     """Servers start in order, each has its log, and its last lines stand under a turn that failed."""
     ports = [free_port() for _ in range(3)]
@@ -118,6 +119,7 @@ def test_a_server_that_dies(project: Project) -> None:
     assert "exited with status 4 before it was ready\nIts last output:\nno such database" in done.stderr
 
 
+@pytest.mark.slow
 def test_watch_starts_servers_anew(project: Project) -> None:
     """An edit of what `watch` names runs the new code; what cannot start is told, and tried again."""
     port = free_port()

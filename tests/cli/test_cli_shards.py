@@ -141,7 +141,7 @@ def changed(folder: Path, **keys: Any) -> None:
     (folder / "run.json").write_text(json.dumps({**found, **keys}))
 
 
-def test_what_is_no_whole_is_refused(split: Project) -> None:
+def test_incomplete_shards_are_refused(split: Project) -> None:
     """Missing and doubled shards, runs of other states and cut journals are refused in a message each, and
     nothing is written; with --allow-missing what is there is an errored run."""
     one, two, three = (folder.name for folder in runs(split))

@@ -141,6 +141,7 @@ def test_chat(project: Project, agent: ScriptedAgent) -> None:
 
 
 @pytest.mark.parametrize("ending", ["exit 3", "exec sleep 60"])
+@pytest.mark.slow
 def test_the_last_output_of_a_server(project: Project, ending: str) -> None:
     """Nor does the last output of a server that dies or never gets ready; its colours are left out."""
     project.scenario('scenario("s", turns=["x"])')

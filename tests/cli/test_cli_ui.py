@@ -25,7 +25,7 @@ def test_the_page_is_served_until_it_is_interrupted(tmp_path: Path) -> None:
     assert (status, err) == (ExitCode.INTERRUPTED, "\nagentest: stopping; once more ends at once\n")
 
 
-def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
+def test_a_used_port_is_an_error(tmp_path: Path) -> None:
     """One message, and exit status 2."""
     with socket.create_server(("127.0.0.1", free_port())) as taken:
         port = taken.getsockname()[1]

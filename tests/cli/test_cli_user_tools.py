@@ -167,8 +167,8 @@ def test_ctrl_c_while_a_tool_hangs(project: Project) -> None:
     assert "Traceback" not in out + err
 
 
-def test_scripts_have_none(project: Project) -> None:
-    """A script calls no tools: to give it some is an error with file and key, and what to do."""
+def test_a_scripted_user_has_no_tools(project: Project) -> None:
+    """Giving tools to a script is an error with file and key, and what to do."""
     project.scenario('scenario("s", turns=["x"], user_tools={"look": 1})')
     project.config("http://127.0.0.1:1/v1")
     done = project.run()

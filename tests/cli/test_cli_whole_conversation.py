@@ -97,8 +97,8 @@ def test_what_was_held_is_judged_again(project: Project) -> None:
     assert project.agentest("judge", ".agentest/results.json").returncode == 1
 
 
-def test_a_conversation_that_breaks_off(project: Project) -> None:
-    """Of a conversation that ended early only what was said and never must be counts."""
+def test_an_aborted_conversation_is_judged_by_its_turns(project: Project) -> None:
+    """If a conversation ended early, only its finished turns and forbidden things count."""
     project.scenario(
         SHOP + "scenario('breaks', turns=['Hi.', 'Refund 17.'], final_state={'on': 1}, check=mean,\n"
         "  expect={'says': 'x', 'never_says': 'Hello'}, state=SHOP)\n"
@@ -112,8 +112,8 @@ def test_a_conversation_that_breaks_off(project: Project) -> None:
     assert "has no mock" in done.stdout
 
 
-def test_bad_input(project: Project) -> None:
-    """What no conversation could hold is an error at the line of the scenario, before anything runs."""
+def test_impossible_expectations_are_refused(project: Project) -> None:
+    """Such an expectation is an error at the scenario's line, before anything runs."""
     project.scenario(
         "import threading\nscenario('a', turns=['Hi.'], state={'lock': threading.Lock()})\n", "lock.sim.py"
     )

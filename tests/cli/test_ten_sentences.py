@@ -89,8 +89,8 @@ def test_an_agent_that_breaks_them_is_told_what_the_page_says(tmp_path: Path) ->
         assert " ".join(told.split()) in printed, f"{sentence}\n{done.stdout}"
 
 
-def test_the_data_of_the_page_is_read() -> None:
-    """The YAML of the page says what the words of Python say."""
+def test_yaml_and_python_of_the_page_agree() -> None:
+    """The YAML of the page expects the same as its Python."""
     with collect_scenarios():
         read = scenario("as data", turns=["Hello"], **yaml.safe_load(DATA))
     (trajectory,) = read.trajectory

@@ -43,8 +43,8 @@ def test_files_folders_and_patterns(tmp_path: Path, entry: str, named: set[str])
     assert found.missing == ([] if named else [entry])
 
 
-def test_what_runs_write_is_left_out(tmp_path: Path) -> None:
-    """The folder that runs write to is not watched, though it lies in a folder that is."""
+def test_the_output_folder_is_not_watched(tmp_path: Path) -> None:
+    """The folder that runs write to is not watched, even inside a watched folder."""
     (tmp_path / ".agentest").mkdir()
     (tmp_path / ".agentest" / "results.json").touch()
     found = parse_watch_entries(["."], tmp_path, [tmp_path / ".agentest"])

@@ -62,15 +62,15 @@ def folder(tmp_path: Path) -> Folder:
 # Finding the file
 
 
-def test_the_order_of_names(tmp_path: Path) -> None:
-    """Of several configurations the Python module comes first, then .yaml, then .yml."""
+def test_configuration_file_priority(tmp_path: Path) -> None:
+    """The Python module has priority over .yaml, and .yaml over .yml."""
     for name in ("agentest.config.yml", "agentest.config.yaml", "agentest.config.py"):
         (tmp_path / name).write_text("")
         assert find_config(tmp_path).name == name
 
 
-def test_no_configuration(tmp_path: Path) -> None:
-    """Without a configuration the message says where it was looked for and what to write."""
+def test_a_missing_configuration_is_explained(tmp_path: Path) -> None:
+    """The message says where it was searched and what to write."""
     with pytest.raises(ConfigError, match=re.escape(str(tmp_path))) as caught:
         find_config(tmp_path)
     for part in (
@@ -83,8 +83,8 @@ def test_no_configuration(tmp_path: Path) -> None:
         assert part in str(caught.value)
 
 
-def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
-    """A file named with --config that does not exist is named; so is a folder."""
+def test_a_missing_config_option_file_is_named(tmp_path: Path) -> None:
+    """A file given with --config that does not exist is named; so is a folder."""
     for path in (tmp_path / "nope.yaml", tmp_path):
         with pytest.raises(ConfigError, match=r"does not exist|Is a directory"):
             load(path, {})
@@ -207,8 +207,8 @@ def test_any_key_in_camel_case(name: str) -> None:
         (AGENT + "user: {skipDecided: true}\n", "unknown key `skipDecided`; it is a key of `judge`"),
     ],
 )
-def test_unknown_keys(folder: Folder, text: str, said: str) -> None:
-    """An unknown key is named with file, line and the nearest valid key of its own section."""
+def test_unknown_keys_get_a_suggestion(folder: Folder, text: str, said: str) -> None:
+    """An unknown key is reported with file, line and the nearest valid key of its section."""
     assert said in folder.problem(text)
 
 
@@ -325,13 +325,13 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ),
     ],
 )
-def test_wrong_values(folder: Folder, text: str, said: str) -> None:
-    """A wrong value is told with file, line, key, what was found and what was expected."""
+def test_wrong_values_are_explained(folder: Folder, text: str, said: str) -> None:
+    """A wrong value is reported with file, line, key, the value and what was expected."""
     assert said in folder.problem(text)
 
 
-def test_all_problems_at_once(folder: Folder) -> None:
-    """Several mistakes are told together, one line each."""
+def test_all_problems_are_reported_together(folder: Folder) -> None:
+    """Several mistakes are reported together, one line each."""
     lines = folder.problem(AGENT + "max_turns: 0\nconcurrency: 0\nnope: 1\n").splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["FILE:3", "FILE:4", "FILE:5"]
 
@@ -343,8 +343,8 @@ def test_a_threshold_is_checked_in_python() -> None:
             Config.model_validate({"agent": {"endpoint": "http://h"}, "thresholds": wrong})
 
 
-def test_it_cannot_be_changed(folder: Folder) -> None:
-    """A configuration is a value: nothing of it can be set."""
+def test_a_configuration_is_immutable(folder: Folder) -> None:
+    """No attribute of a configuration can be set."""
     config: Any = folder.config(AGENT)
     with pytest.raises(ValidationError):
         config.max_turns = 3
@@ -354,7 +354,7 @@ def test_it_cannot_be_changed(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "é", "a\\nb"])
-def test_names_of_headers(folder: Folder, name: str) -> None:
+def test_invalid_header_names_are_refused(folder: Folder, name: str) -> None:
     """A header name that HTTP does not allow is refused."""
     assert "is not a valid header name" in folder.problem(AGENT + f'  headers: {{"{name}": x}}\n')
 
@@ -362,15 +362,15 @@ def test_names_of_headers(folder: Folder, name: str) -> None:
 @pytest.mark.parametrize(
     "place", ["agent:\n  endpoint: http://h\n  headers:", AGENT + "providerOptions:\n  headers:"]
 )
-def test_values_of_headers(folder: Folder, place: str) -> None:
-    """A line break in a header's value is refused, and the value is not shown."""
+def test_line_breaks_in_headers_are_refused(folder: Folder, place: str) -> None:
+    """The value is not shown."""
     said = folder.problem(place + ' {Authorization: "Bearer topsecret\\r\\nX-Evil: 1"}\n')
     assert "headers: the value of header 'Authorization' has a line break" in said
     assert "topsecret" not in said
 
 
-def test_allowed_headers(folder: Folder) -> None:
-    """Whatever HTTP allows in a header is taken as it is."""
+def test_valid_headers_are_accepted(folder: Folder) -> None:
+    """Everything that HTTP allows in a header is accepted unchanged."""
     agent = folder.config(AGENT + "  headers: {X-A_b.c: 'x\ty', empty: '', latin: é}\n").agent
     assert isinstance(agent, ChatCompletionsAgent)
     assert agent.headers == {"X-A_b.c": "x\ty", "empty": "", "latin": "é"}
@@ -417,8 +417,8 @@ def test_allowed_headers(folder: Folder) -> None:
         ("agent:\n  body: {text: {{message}}}\n", 'placeholders stand in quotes: "{{message}}"'),
     ],
 )
-def test_yaml(folder: Folder, text: str, said: str) -> None:
-    """YAML that does not parse, or is no mapping of keys, is told with its line where it has one."""
+def test_invalid_yaml_is_explained(folder: Folder, text: str, said: str) -> None:
+    """YAML that does not parse, or is not a mapping, is reported with its line if it has one."""
     assert said in folder.problem(text)
 
 
@@ -430,20 +430,19 @@ def bomb(levels: int, form: str) -> str:
 
 
 @pytest.mark.parametrize("form", ["[{}]", "{{<<: [{}]}}", "{{k: [{}]}}"])
-def test_a_few_bytes_that_stand_for_billions(folder: Folder, form: str) -> None:
-    """Aliases of aliases, which would be read for years, are refused at once, with the line that is one too
-    many."""
+def test_alias_bombs_are_refused(folder: Folder, form: str) -> None:
+    """Nested aliases that would expand for years are refused at once, with the offending line."""
     said = folder.problem(bomb(40, form))
     assert "FILE:6: aliases (`*name`) repeat parts of the file so often that more than 100,000" in said
 
 
-def test_aliases_of_a_long_text(folder: Folder) -> None:
+def test_aliases_of_long_texts_are_limited(folder: Folder) -> None:
     """A long text that is repeated often counts by its length."""
     text = f"t: &t {'x' * 100_000}\nl: [{', '.join(['*t'] * 5_000)}]\n"
     assert "FILE:2: aliases (`*name`) repeat" in folder.problem(text)
 
 
-def test_aliases_that_are_no_bomb(folder: Folder) -> None:
+def test_harmless_aliases_are_accepted(folder: Folder) -> None:
     """A long file is read whatever its length, and a part may be repeated some hundred times."""
     headers = "{" + ", ".join(f"h{n}: v" for n in range(200)) + "}"
     agents = "".join(f"  a{n}: {{endpoint: 'http://h', headers: *h}}\n" for n in range(200))
@@ -472,13 +471,13 @@ def test_aliases_that_are_no_bomb(folder: Folder) -> None:
         ),
     ],
 )
-def test_keys_of_another_type_of_agent(folder: Folder, text: str, said: str) -> None:
-    """A key that only another type of agent takes is answered with the keys that this type takes."""
+def test_keys_of_another_agent_type_are_explained(folder: Folder, text: str, said: str) -> None:
+    """The error lists the keys that this agent type accepts."""
     assert said in folder.problem(text)
 
 
-def test_bytes_that_are_no_text(folder: Folder) -> None:
-    """A file that is not UTF-8 is told as such."""
+def test_a_file_that_is_not_utf8_is_reported(folder: Folder) -> None:
+    """The error says that the file is not UTF-8."""
     path = folder.root / "agentest.config.yml"
     path.write_bytes(b"agent: \xff\n")
     with pytest.raises(ConfigError, match="is not UTF-8 text"):
@@ -501,8 +500,8 @@ def test_a_byte_order_mark(folder: Folder) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    """Any text at all is a configuration or a ConfigError that names the file."""
+def test_any_text_is_a_configuration_or_an_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """Any text is a configuration or a ConfigError that names the file."""
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text(AGENT + text, encoding="utf-8")
     said = str(path)
@@ -536,14 +535,14 @@ def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
         ("${NESTED}", "${A}"),
     ],
 )
-def test_variables(folder: Folder, text: str, value: str) -> None:
-    """`${VAR}` is filled in once, `${VAR:-default}` where it is unset or empty, `$${VAR}` stays `${VAR}`."""
+def test_variables_are_filled_in(folder: Folder, text: str, value: str) -> None:
+    """`${VAR}` is filled in once, `${VAR:-default}` if it is unset or empty, `$${VAR}` stays `${VAR}`."""
     environ = {"A": "one", "B": "two", "EMPTY": "", "NESTED": "${A}"}
     assert folder.config(AGENT + f"output_dir: '{text}'\n", environ).output_dir == value
 
 
-def test_variables_everywhere(folder: Folder) -> None:
-    """Variables are filled in at any depth, and their values take part as numbers where numbers belong."""
+def test_variables_at_any_depth(folder: Folder) -> None:
+    """Variables are filled in at any depth, and their values count as numbers if a number is expected."""
     text = (
         "agent:\n  endpoint: ${URL}/v1\n  headers: {x: '${A}'}\n  body: {list: ['${A}', {deep: '${A}'}]}\n"
         "max_turns: ${N}\nthresholds: {helpfulness: '${T:-3.5}'}\n"
@@ -567,16 +566,16 @@ def test_variables_everywhere(folder: Folder) -> None:
         (AGENT + "outputDir: ${C}\n", "FILE:3: outputDir: the environment variable C is not set"),
     ],
 )
-def test_unset_variables(folder: Folder, text: str, said: str) -> None:
-    """An unset variable without a default is named with its key and line, and how to give a default."""
+def test_unset_variables_are_explained(folder: Folder, text: str, said: str) -> None:
+    """An unset variable without a default is reported with key and line, and how to give a default."""
     found = folder.problem(text)
     assert said in found
     assert ":-default}" in found
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="$'\x85\u2028\u2029\ufeff")))
-def test_values_are_not_filled_in_again(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
-    """Whatever a variable holds arrives as it is."""
+def test_variable_values_are_not_expanded(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
+    """The value of a variable is used unchanged."""
     path = tmp_path_factory.getbasetemp() / "value.yaml"
     path.write_text(AGENT + "output_dir: ${V}-\n")
     assert load(path, {"V": value + "${V}"}).config.output_dir == value + "${V}-"
@@ -585,8 +584,8 @@ def test_values_are_not_filled_in_again(tmp_path_factory: pytest.TempPathFactory
 # .env
 
 
-def test_dotenv(folder: Folder) -> None:
-    """A .env file beside the configuration is read, for it and for everything after it."""
+def test_dotenv_is_read(folder: Folder) -> None:
+    """A .env file next to the configuration is read, for it and for everything after it."""
     (folder.root / ".env").write_text("A=from-file\nB='quoted value'\n# comment\nC\n")
     environ: dict[str, str] = {}
     assert folder.config(AGENT + "output_dir: ${A} ${B}\n", environ).output_dir == "from-file quoted value"
@@ -594,14 +593,14 @@ def test_dotenv(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("real", ["real", ""])
-def test_dotenv_never_overrides(folder: Folder, real: str) -> None:
-    """What the real environment says stays, even when it is empty."""
+def test_dotenv_does_not_override_the_environment(folder: Folder, real: str) -> None:
+    """Variables of the real environment have priority, even if they are empty."""
     (folder.root / ".env").write_text("A=from-file\n")
     assert folder.config(AGENT + "output_dir: x${A}\n", {"A": real}).output_dir == f"x{real}"
 
 
-def test_dotenv_that_is_no_text(folder: Folder) -> None:
-    """A .env file that cannot be read is named."""
+def test_an_unreadable_dotenv_is_named(folder: Folder) -> None:
+    """The error names the .env file."""
     (folder.root / ".env").write_bytes(b"A=\xff\xfe\n")
     assert ".env: cannot be read" in folder.problem(AGENT)
 
@@ -673,13 +672,13 @@ def test_a_config_object(folder: Folder) -> None:
         ),
     ],
 )
-def test_wrong_python(folder: Folder, text: str, said: str) -> None:
-    """A module that fails is told with its line and traceback, one with a wrong value like any other file."""
+def test_a_failing_python_configuration_is_reported(folder: Folder, text: str, said: str) -> None:
+    """A module that fails is reported with line and traceback, a wrong value as in any other file."""
     assert said in folder.python_problem(text)
 
 
-def test_the_traceback_of_a_python_configuration(folder: Folder) -> None:
-    """The traceback shows the user's files alone."""
+def test_tracebacks_show_only_user_files(folder: Folder) -> None:
+    """The traceback of a configuration shows the user's files."""
     (folder.root / "config_helper.py").write_text("def go():\n    raise KeyError('deep')\n")
     said = folder.python_problem("import config_helper\nconfig_helper.go()\n")
     assert "KeyError: 'deep'" in said
@@ -690,8 +689,8 @@ def test_the_traceback_of_a_python_configuration(folder: Folder) -> None:
 # Agents by name, and comparison
 
 
-def test_agents_by_name(folder: Folder) -> None:
-    """An agent of `agents` is named by its key, unless it gives itself a name."""
+def test_agents_are_named_by_their_keys(folder: Folder) -> None:
+    """An entry of `agents` is named by its key, unless it names itself."""
     text = (
         "agents: {b: {endpoint: http://b}, c: {name: other, endpoint: http://c}, "
         "d: {type: custom, handler: a:b}}\n"
@@ -700,7 +699,7 @@ def test_agents_by_name(folder: Folder) -> None:
     assert {key: agent.name for key, agent in agents.items()} == {"b": "b", "c": "other", "d": "d"}
 
 
-def test_comparison(folder: Folder) -> None:
+def test_compare_overrides_the_agent(folder: Folder) -> None:
     """An entry of `compare` is the agent with `body` merged shallowly and the rest replaced."""
     text = (
         "agent:\n  endpoint: http://h\n  headers: {a: '1', b: '2'}\n"
@@ -723,7 +722,7 @@ def test_comparison(folder: Folder) -> None:
     assert own == CustomAgent(type="custom", name="own", handler="a:b")
 
 
-def test_comparing_handlers(folder: Folder) -> None:
+def test_compare_can_replace_a_handler(folder: Folder) -> None:
     """An override of an agent in Python replaces its handler."""
     text = (
         "def one(messages, ctx): ...\ndef two(messages, ctx): ...\n"
@@ -737,8 +736,8 @@ def test_comparing_handlers(folder: Folder) -> None:
 # Secrets
 
 
-def test_secrets_in_messages(folder: Folder) -> None:
-    """No message shows a secret: not a variable's value, not what stands under a key that holds one."""
+def test_messages_show_no_secrets(folder: Folder) -> None:
+    """No message shows the value of a variable, or a value whose key is secret."""
     environ = {"MY_API_KEY": "hunter2-hunter2", "COUNT": "nine"}
     said = folder.problem(AGENT + "max_turns: ${MY_API_KEY}\nconcurrency: ${COUNT}\n", environ)
     assert "max_turns: found '[redacted]'" in said
@@ -748,8 +747,8 @@ def test_secrets_in_messages(folder: Folder) -> None:
     assert "12345678" not in folder.problem(AGENT + "provider_options: {api_key: 12345678}\n")
 
 
-def test_what_is_redacted(folder: Folder) -> None:
-    """Values of variables and headers that look secret, and keys, are hidden wherever text is shown."""
+def test_secret_variables_and_headers_are_redacted(folder: Folder) -> None:
+    """Values of variables, headers and keys that look secret are hidden wherever text is shown."""
     redact = folder.load(
         "agent:\n  endpoint: http://h/${PATH_PART}\n"
         "  headers: {Authorization: 'Bearer ${T}', X-Plain: visible}\n"
@@ -807,8 +806,8 @@ def test_instructions_and_their_files(folder: Folder, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_instructions_that_cannot_be_had(folder: Folder, tmp_path: Path, keys: str, problem: str) -> None:
-    """Both forms at once, no text, and a file that cannot be read are errors that name the key."""
+def test_wrong_instructions_are_explained(folder: Folder, tmp_path: Path, keys: str, problem: str) -> None:
+    """Both forms at once, a wrong type, and an unreadable file are errors that name the key."""
     (tmp_path / "empty.md").write_text("\n")
     (tmp_path / "binary.md").write_bytes(b"\xff\xfe")
     assert problem in folder.problem(AGENT + f"  {keys}\n").replace(str(tmp_path), "FOLDER")

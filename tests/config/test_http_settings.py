@@ -94,8 +94,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong(name: str, tmp_path: Path) -> None:
-    """The message names the file and the key, what is wrong there, and what may have been meant."""
+def test_wrong_http_settings_are_explained(name: str, tmp_path: Path) -> None:
+    """The message names the file and the key, the problem, and what may have been meant."""
     agent, message = WRONG[name]
     with pytest.raises(ConfigError) as raised:
         load(written(tmp_path, agent), {})
@@ -103,8 +103,8 @@ def test_what_is_wrong(name: str, tmp_path: Path) -> None:
     assert str(raised.value).startswith(str(tmp_path))
 
 
-def test_either_spelling_and_one_step_without_a_list(tmp_path: Path) -> None:
-    """Keys may be camelCase at any depth; a single request of setup needs no list."""
+def test_http_settings_in_both_spellings(tmp_path: Path) -> None:
+    """Keys may be camelCase at any depth; a single setup request needs no list."""
     agent = {
         "toolCalls": "calls",
         "poll": {"endpoint": "/j", "until": "x", "everyMs": 5},
@@ -119,23 +119,23 @@ def test_either_spelling_and_one_step_without_a_list(tmp_path: Path) -> None:
     assert (config.setup[0].method, config.saved_names) == ("POST", ("token",))
 
 
-def test_how_its_calls_are_seen(tmp_path: Path) -> None:
-    """They are reported where `tool_calls` says where, and else unseen, with the key that would help."""
+def test_tool_visibility_of_http_agents(tmp_path: Path) -> None:
+    """`tool_calls` says where calls are reported; without it they are not visible, and the key is named."""
     unseen, reported = ({}, {"tool_calls": "calls"})
     assert visibility_of_agent(load(written(tmp_path, unseen), {}).config.agent) is Sight.UNSEEN
     assert "`tool_calls`" in load(written(tmp_path, unseen), {}).config.agent.ways_to_see[0]
     assert visibility_of_agent(load(written(tmp_path, reported), {}).config.agent) is Sight.REPORTED
 
 
-def test_whether_a_state_reaches_it(tmp_path: Path) -> None:
-    """It does where a request has a part of it; otherwise the way to have it so is told."""
+def test_state_is_sent_if_a_request_has_it(tmp_path: Path) -> None:
+    """If no request has the state, the message says how to add it."""
     with_state = {"body": {"m": "{{message}}", "user": "{{state.user}}"}}
     assert load(written(tmp_path, with_state), {}).config.agent.state_refusal is None
     assert "write {{state.KEY}}" in str(load(written(tmp_path, {}), {}).config.agent.state_refusal)
 
 
-def test_what_is_secret(tmp_path: Path) -> None:
-    """Passwords in any request are hidden; placeholders are none."""
+def test_passwords_in_requests_are_secret(tmp_path: Path) -> None:
+    """Passwords in any request are hidden; placeholders are not secrets."""
     agent = {
         "setup": {**LOGIN, "body": {"user": "me", "password": "hunter22"}, "params": {"api_key": "key-1234"}},
         "headers": {"Authorization": "Bearer {{token}}", "X-Api-Key": "other-1234"},

@@ -25,8 +25,8 @@ def agent(**keys: Any) -> Any:
     return Config.model_validate({"agent": {**HTTP, **keys}}).agent
 
 
-def test_true_is_a_server_with_all_by_default() -> None:
-    """`true` and an empty section are the same, `false` is none; either spelling of a key goes."""
+def test_true_enables_a_server_with_defaults() -> None:
+    """`true` and an empty section are the same, `false` disables it; either spelling of a key is valid."""
     known = agent(mcpMock=True, rest_mock={"openapi": "api.yaml"}, traces=False, server=SERVER)
     assert known.mcp_mock == agent(mcp_mock={}, server=SERVER).mcp_mock
     assert known.traces is None
@@ -57,8 +57,8 @@ def test_true_is_a_server_with_all_by_default() -> None:
         "handed over",
     ],
 )
-def test_how_calls_are_seen(keys: dict[str, Any], sight: Sight) -> None:
-    """Mock servers make an agent partial, traces reported, unless the configuration says otherwise."""
+def test_tool_visibility_with_mock_servers(keys: dict[str, Any], sight: Sight) -> None:
+    """Mock servers make visibility partial, traces reported, unless the configuration says otherwise."""
     known = {key: value for key, value in {**HTTP, **keys}.items() if value is not None}
     assert visibility_of_agent(Config.model_validate({"agent": known}).agent) is sight
 
@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong(name: str) -> None:
+def test_wrong_mock_server_settings_are_explained(name: str) -> None:
     """Each is refused when the configuration is read, with what to write instead."""
     keys, message = WRONG[name]
     with pytest.raises(ValidationError) as raised:
@@ -100,7 +100,7 @@ def test_what_is_wrong(name: str) -> None:
     assert message in str(raised.value)
 
 
-def test_placeholders_of_other_programs() -> None:
-    """A command may have what docker fills in."""
+def test_placeholders_of_other_programs_are_kept() -> None:
+    """A command may contain placeholders that docker fills in."""
     known = agent(server={**SERVER, "command": "docker ps --format {{.Names}}"})
     assert "{{.Names}}" in known.server.command

@@ -77,8 +77,8 @@ def checked(tmp_path: Path, agent: dict[str, Any], **keys: Any) -> Config:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_with_an_agent(tmp_path: Path, name: str) -> None:
-    """A port that somebody would not know of is refused with the place, and with what to write."""
+def test_wrong_agent_ports_are_explained(tmp_path: Path, name: str) -> None:
+    """A port that would not reach its user is refused with the place and what to write."""
     agent, said = WRONG[name]
     if name == "server is not told":
         agent = json.loads(json.dumps(agent).replace("${port}", "$${port}"))
@@ -89,8 +89,8 @@ def test_what_is_wrong_with_an_agent(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LISTED)
-def test_what_is_wrong_in_servers(tmp_path: Path, name: str) -> None:
-    """What is started once for all knows no port of its own."""
+def test_shared_servers_have_no_port_placeholder(tmp_path: Path, name: str) -> None:
+    """A server that is started once for all runs cannot have a port of its own."""
     server, said = LISTED[name]
     with pytest.raises(ConfigError) as caught:
         checked(tmp_path, {"endpoint": "http://h:2/v1"}, servers=[server])
@@ -98,8 +98,8 @@ def test_what_is_wrong_in_servers(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("port", ["{port}", "{{port}}", "{{ port }}"])
-def test_both_spellings(tmp_path: Path, port: str) -> None:
-    """The placeholder is kept in one form, and becomes the port everywhere, as does none of others'."""
+def test_port_placeholders_are_normalized(tmp_path: Path, port: str) -> None:
+    """The placeholder has one form, and becomes the port everywhere; other placeholders are kept."""
     server = {
         "command": ["serve", f"--port={port}", "$${port}", "{{.Port}}"],
         "ready": f"tcp://h:{port}",

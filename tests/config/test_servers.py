@@ -45,7 +45,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_said(tmp_path: Path, name: str) -> None:
+def test_wrong_servers_are_explained(tmp_path: Path, name: str) -> None:
     """A mistake in `servers` is one message with its place and what to write."""
     text, said = WRONG[name]
     path = tmp_path / "agentest.config.yaml"
@@ -55,8 +55,8 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str) -> None:
     assert said in str(caught.value)
 
 
-def test_both_forms(tmp_path: Path) -> None:
-    """A list and a mapping by name are the same servers, in either spelling; their secrets are hidden."""
+def test_a_list_and_a_mapping_are_the_same_servers(tmp_path: Path) -> None:
+    """In either spelling; their secrets are hidden."""
     path = tmp_path / "agentest.config.yaml"
     server = "command: x, ready: 'tcp://h:1', timeoutS: 3, watch: src, env: {DB_PASSWORD: hunter2hunter2}"
     found = []

@@ -37,8 +37,8 @@ def agent(**settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_tools_in_any_form(form: str) -> None:
-    """A tool is its name alone, or a declaration as it is written for any of the common protocols."""
+def test_tool_declarations_of_common_protocols(form: str) -> None:
+    """A tool is its name alone, or a declaration in the form of any common protocol."""
     tools = agent(tools=["look", FORMS[form]]).tools
     assert [tool.model_dump() for tool in tools] == [
         {"name": "look", "description": None, "parameters": None},
@@ -62,8 +62,8 @@ def test_tools_in_any_form(form: str) -> None:
         ("look", "is 'look'; write a list of names"),
     ],
 )
-def test_tools_that_are_none(tools: Any, says: str) -> None:
-    """What is no list of tools is refused, with what is wrong."""
+def test_an_invalid_tool_list_is_refused(tools: Any, says: str) -> None:
+    """The error says what is wrong."""
     with pytest.raises(ValidationError) as caught:
         agent(tools=tools)
     assert says in str(caught.value)
@@ -79,8 +79,8 @@ def test_an_override_keeps_the_tools() -> None:
     assert [tools_shown(each.tools) for each in agents] == ["a", ""]
 
 
-def test_judges_are_shown_the_tools() -> None:
-    """Every judge sees which tools there are, as data."""
+def test_judges_see_the_tools() -> None:
+    """Every judge sees the list of tools, as data."""
     asked: dict[str, str] = {}
 
     class Judge:

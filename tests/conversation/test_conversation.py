@@ -503,6 +503,7 @@ def test_hanging_handlers() -> None:
     assert conversation.unfinished.tool_calls == (ToolCall("find", {"q": "x"}, "x", True, 0),)
 
 
+@pytest.mark.slow
 def test_handlers_that_never_end() -> None:
     """An async handler that swallows its cancellation is left behind, and the other conversations go on."""
 
@@ -521,6 +522,7 @@ def test_handlers_that_never_end() -> None:
     assert good.turns[0].agent_message == "Fine."
 
 
+@pytest.mark.slow
 def test_handlers_that_block() -> None:
     """An async handler that blocks the event loop is late itself; one that waits meanwhile is not."""
 
@@ -538,6 +540,7 @@ def test_handlers_that_block() -> None:
     assert all(c.turns[0].latency_ms < 1000 for c in (first, last))
 
 
+@pytest.mark.slow
 def test_plain_handlers_that_hang() -> None:
     """A plain handler that hangs is given up after the time-out; the other conversations go on."""
     released = threading.Event()
@@ -555,6 +558,7 @@ def test_plain_handlers_that_hang() -> None:
     assert len(good.turns) == 3
 
 
+@pytest.mark.slow
 def test_a_hanging_handler_does_not_keep_the_program(tmp_path: Path) -> None:
     """A program whose plain handler hangs for ever ends all the same when its run has ended."""
     program = tmp_path / "program.py"
@@ -595,6 +599,7 @@ def test_a_call_that_was_never_answered() -> None:
 # At once
 
 
+@pytest.mark.slow
 def test_two_hundred_conversations() -> None:
     """Two hundred conversations at once with one agent: nothing of one is in another."""
 

@@ -121,6 +121,7 @@ def test_offline_users_say_everything_once(facts: list[str], replies: list[str])
     assert talk(OfflineUser(salon(facts)), replies) == said
 
 
+@pytest.mark.slow
 def test_offline_users_of_endless_agents() -> None:
     """An agent's reply of ten megabytes without a full stop is answered like any other."""
     assert talk(OfflineUser(salon()), ["what " * 2_000_000 + "name", "? " * 1_000_000])[1] == FACTS[0]

@@ -257,6 +257,7 @@ def test_a_failed_check_fails_the_scenario() -> None:
 HOSTILE = "a" * 5_000 + "!"
 
 
+@pytest.mark.slow
 def test_an_expression_that_takes_for_ever() -> None:
     """A reply on which an expression does not come to its end can neither pass nor fail: it is an error."""
     slow = {"regex": ["(a+)+$", "a!"], "json_schema": {"pattern": "(a+)+$"}}
@@ -268,6 +269,7 @@ def test_an_expression_that_takes_for_ever() -> None:
     assert (second.passed, second.error) == (True, None)
 
 
+@pytest.mark.slow
 def test_choices_that_take_for_ever() -> None:
     """An expression without repetition but with many choices has its limit, too."""
     (result,) = checked({"regex": "(a|a)" * 60 + "$"}, HOSTILE)
@@ -277,6 +279,7 @@ def test_choices_that_take_for_ever() -> None:
 @pytest.mark.parametrize(
     "rest", [{}, {"additionalProperties": False}, {"unevaluatedProperties": False}, {"minProperties": 1}]
 )
+@pytest.mark.slow
 def test_a_hostile_key_of_a_reply(rest: dict[str, Any]) -> None:
     """A key of the reply on which `patternProperties` takes for ever makes the check untold, too."""
     schema = {**rest, "patternProperties": {"^(a+)+$": {}}}
@@ -294,6 +297,7 @@ def test_a_schema_that_takes_too_long() -> None:
     assert slow.error == "the checks gave no answer within 0.05 s"
 
 
+@pytest.mark.slow
 def test_a_hostile_reply_in_a_run() -> None:
     """A hostile reply makes its scenario errored, not failed and not passed; the others are judged."""
     expect = {"regex": "^(a+)+$"}

@@ -173,6 +173,7 @@ def test_where_they_differ_nobody_can_tell(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("batch", MODES)
+@pytest.mark.slow
 def test_a_second_model_that_does_not_answer_confirms_nothing(batch: Any) -> None:
     """What could not be confirmed is neither failed nor passed."""
     result = run(Models(FAULTS, 400), judge={"batch": batch})

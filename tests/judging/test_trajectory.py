@@ -333,6 +333,7 @@ SLOW = re.compile("(a+)+")
 HOSTILE = "a" * 5_000 + "!"
 
 
+@pytest.mark.slow
 def test_an_expression_that_takes_for_ever() -> None:
     """Where an expression does not come to its end and the result hangs on it, there is none: an error."""
     hostile, fine = made("a", q=HOSTILE), made("a", q="aa")

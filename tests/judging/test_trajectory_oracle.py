@@ -293,6 +293,7 @@ def test_what_holds_with_all_calls_never_fails_without_some(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("listed", [frozenset(), frozenset({"a"}), frozenset({"a", "r_c"})], ids=len)
+@pytest.mark.slow
 def test_partial_visibility_never_contradicts_all_calls(seed: int, listed: frozenset[str]) -> None:
     """Where calls of tools that are not listed were hidden, the verdict is that of all calls, or an error."""
     vocabulary = Vocabulary(seed + 90, False)

@@ -61,16 +61,16 @@ async def later(value: Any) -> bool:
     ],
     ids=lambda value: re.sub(r"\W+", " ", value)[:40] if isinstance(value, str) else "",
 )
-def test_what_could_never_hold_is_said_with_its_key(value: Any, says: str) -> None:
-    """The error begins with the key, says what is wrong, and what to write, at any depth."""
+def test_impossible_values_are_located(value: Any, says: str) -> None:
+    """The error begins with the key, at any depth, says what is wrong and what to write."""
     with pytest.raises(ValueError, match=re.escape(says)) as caught:
         check_expected(value, "k")
     assert str(caught.value).startswith("k")
     assert len(str(caught.value)) < 2_000
 
 
-def test_what_stands_for_no_key_may_not_be_missing() -> None:
-    """`absent` and `optional` are for keys: they may be an argument, but no whole result."""
+def test_absent_and_optional_need_a_key() -> None:
+    """`absent` and `optional` are for keys: they may be an argument, but not a whole result."""
     for word in (absent, optional(5), one_of(absent, 5)):
         check_expected(word, "args.a")
         check_expected({"a": word}, "result", of_key=False)
@@ -99,13 +99,13 @@ SHARED = [1, {"a": 2}]
     ],
     ids=range(12),
 )
-def test_everything_else_may_be_expected(value: Any) -> None:
-    """Plain values, words, patterns, functions and matchers of others are left as they are."""
+def test_other_values_are_left_as_they_are(value: Any) -> None:
+    """Plain values, matchers, patterns, functions and foreign matchers are left as they are."""
     check_expected(value, "k")
 
 
-def test_a_value_that_stands_in_many_places_is_looked_at_once() -> None:
-    """A hundred levels that each hold the next one twice end at once, and depth is counted all the same."""
+def test_a_shared_value_is_checked_once() -> None:
+    """A hundred levels that each contain the next one twice finish at once; depth is still limited."""
     value: Any = 1
     for level in range(90):
         value = one_of(value, value) if level % 2 else [value, value]
@@ -115,7 +115,7 @@ def test_a_value_that_stands_in_many_places_is_looked_at_once() -> None:
         check_expected([chain, deep(60, chain)], "k")
 
 
-def test_an_each_without_its_function_is_checked_as_well() -> None:
-    """The value itself refuses what its word refuses."""
+def test_each_refuses_what_its_function_refuses() -> None:
+    """The class refuses the same arguments as the function that makes it."""
     with pytest.raises(ValueError, match="is for the value of a key"):
         Each(absent)

@@ -29,10 +29,10 @@ def grouped(digits: str, sign: str) -> str:
 @given(
     st.integers(0, 10**12), st.text("0123456789", max_size=6), GROUP_SIGNS, MINUS_SIGNS, SCRIPTS, st.data()
 )
-def test_a_number_is_read_however_it_is_written(
+def test_number_formats_have_the_same_value(
     whole: int, decimals: str, group: str, minus: str, script: str, data: st.DataObject
 ) -> None:
-    """Groups, decimals, a minus sign and the digits of a script change nothing of the value."""
+    """Grouping, decimals, a minus sign and the digits of a script do not change the value."""
     negative = data.draw(st.booleans())
     point = "." + decimals if decimals else ""
     text = ((minus if negative else "") + grouped(str(whole), group) + point).translate(
@@ -80,8 +80,8 @@ def test_a_number_is_read_however_it_is_written(
         ("1e99999", []),
     ],
 )
-def test_numbers_in_what_is_said(text: str, numbers: list[Fraction | int]) -> None:
-    """Prices, ranges, lists, dates and signs are read as people read them; parts of words are none."""
+def test_numbers_in_prose(text: str, numbers: list[Fraction | int]) -> None:
+    """Prices, ranges, lists, dates and signs are read as people read them; parts of words are not numbers."""
     assert numbers_in(text) == numbers
 
 
@@ -98,8 +98,8 @@ def test_numbers_in_what_is_said(text: str, numbers: list[Fraction | int]) -> No
     ],
     ids=lambda text: text[:6],
 )
-def test_long_texts_are_read_in_one_go(text: str) -> None:
-    """No text makes reading take more than its length: each of these would otherwise take for ever."""
+def test_number_parsing_is_linear(text: str) -> None:
+    """Parsing time is proportional to the text; a quadratic parser would not finish on these."""
     long = text * (20_000 // len(text))
     assert isinstance(numbers_in(long), list)
     assert number_of(long) is None
@@ -109,8 +109,8 @@ def test_long_texts_are_read_in_one_go(text: str) -> None:
 @given(st.text("0123456789.,- ½⁄/eE+$€a \u00a0", max_size=12))
 @example("1.E1")
 @example(".1E1")
-def test_a_text_that_is_a_number_has_it(text: str) -> None:
-    """What is read as one number is also found in what is said, but where a slash may be a date."""
+def test_a_number_is_also_found_in_a_text(text: str) -> None:
+    """A text that is a number contains it, unless a slash makes it a date."""
     value = number_of(text)
     if value is not None and "/" not in text and not text.strip().startswith(("- ", "-\u00a0")):
         assert abs(value) in map(abs, numbers_in(text))

@@ -51,7 +51,7 @@ GIVEN = {
     ],
 )
 def test_a_key_with_dots_is_a_name_or_a_path(key: str, value: Any) -> None:
-    """The literal key comes first, then the path into objects and lists; what leads nowhere is missing."""
+    """The literal key has priority over the path; a path that leads nowhere is missing."""
     assert argument(GIVEN, key) is value or argument(GIVEN, key) == value
 
 
@@ -79,15 +79,15 @@ def test_a_key_with_dots_is_a_name_or_a_path(key: str, value: Any) -> None:
         ({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}, False, False),
     ],
 )
-def test_arguments(wanted: Any, given: Any, partly: bool, exactly: bool) -> None:
-    """Each expected argument has its value, or may be missing; exactly, there are no others."""
+def test_expected_arguments(wanted: Any, given: Any, partly: bool, exactly: bool) -> None:
+    """Each expected argument has its value or may be missing; an exact match allows no others."""
     assert (arguments_hold(wanted, given), arguments_hold(wanted, given, exact=True)) == (partly, exactly)
     for exact, holds in ((False, partly), (True, exactly)):
         assert bool([*argument_problems(wanted, given, exact=exact)]) is not holds
 
 
-def test_what_no_key_accounts_for() -> None:
-    """A path accounts for the argument that it leads into, though it may find nothing there."""
+def test_unexpected_arguments() -> None:
+    """A path accounts for the argument that it leads into, even if it finds nothing there."""
     assert not_expected(["amount.x", "items.7", "a.b"], GIVEN) == ["dotted", "n"]
 
 
@@ -131,13 +131,13 @@ def fails(value: Any) -> bool:
         ({"n": 1, "x": 2}, {"n": 1, "x": 2}, []),
     ],
 )  # fmt: skip
-def test_the_part_that_differs_is_named(wanted: Any, given: Any, says: list[str]) -> None:
-    """Each part that differs is told by its path, with what was expected as it was written, and what came."""
+def test_differences_are_located(wanted: Any, given: Any, says: list[str]) -> None:
+    """Each difference has its path, the expected value as it was written, and the actual one."""
     assert words(wanted, given) == says
 
 
-def test_what_is_too_much_comes_first() -> None:
-    """Where no others are allowed, those that nobody expected are told before what is missing or wrong."""
+def test_unexpected_arguments_come_first() -> None:
+    """In an exact match, unexpected arguments are listed before missing or wrong ones."""
     assert words({"a": 1, "b.c": 2}, {"a": 2, "b": {}, "x": 3}, exact=True) == [
         "x: not expected, got 3",
         "b.c: expected 2, not given",
@@ -145,8 +145,8 @@ def test_what_is_too_much_comes_first() -> None:
     ]
 
 
-def test_the_whole_value_may_differ() -> None:
-    """A value without a key is told without one; long ones are shortened."""
+def test_a_difference_of_the_whole_value() -> None:
+    """A value without a key is reported without one; long values are shortened."""
     assert [problem.words for problem in value_problems(5, "x")] == ["expected 5, got 'x'"]
     (inner,) = argument_problems({"status": "ok"}, {"status": "no"}, exact=False, inside="result")
     assert inner.words == "result.status: expected 'ok', got 'no'"
@@ -154,8 +154,8 @@ def test_the_whole_value_may_differ() -> None:
     assert len(long.words) < 250
 
 
-def test_no_function_is_asked_behind_the_first_problem() -> None:
-    """What let the call differ is told; no function is asked that was not asked before."""
+def test_functions_are_not_called_after_the_first_problem() -> None:
+    """The report explains the first difference without calling further functions."""
     asked: list[Any] = []
 
     def refuse(value: Any) -> bool:
@@ -169,8 +169,8 @@ def test_no_function_is_asked_behind_the_first_problem() -> None:
     assert asked == [1]
 
 
-def test_a_function_that_raises_is_told_as_that() -> None:
-    """It is not said that the value differs, but what was raised, and where."""
+def test_a_raising_function_is_reported() -> None:
+    """The report says what was raised and where, not that the value differs."""
     (problem,) = argument_problems({"a": {"b": fails}}, {"a": {"b": 1}}, exact=False)
     line = fails.__code__.co_firstlineno + 1
     raised = f"<predicate fails> raised KeyError: 'price' (test_paths_and_problems.py:{line})"
@@ -178,7 +178,7 @@ def test_a_function_that_raises_is_told_as_that() -> None:
     assert problem.words == f"a.b: {raised}, got 1"
 
 
-def test_patterns_are_asked_as_functions_are() -> None:
-    """A pattern may take long, so it counts as a function."""
+def test_patterns_count_as_functions() -> None:
+    """A pattern may take long, so it is handled like a function."""
     assert words({"a": 1, "b": re.compile("x")}, {"a": 2, "b": "y"}) == ["a: expected 1, got 2"]
     assert words({"b": re.compile("x")}, {"b": "y"}) == ["b: expected re.compile('x'), got 'y'"]

@@ -249,8 +249,8 @@ def near_to(draw: st.DrawFn, wish: Wish) -> Any:
 
 @settings(max_examples=150, deadline=None)
 @given(wishes, st.data())
-def test_words_hold_where_what_they_say_is_so(wish: Wish, data: st.DataObject) -> None:
-    """Whatever is said by words within words, it holds of a value just where it is so."""
+def test_nested_matchers_agree_with_an_oracle(wish: Wish, data: st.DataObject) -> None:
+    """Any nesting of matchers matches exactly the values that an independent oracle accepts."""
     expected, value = word(wish), data.draw(near_to(wish).filter(lambda value: value is not NOTHING))
     holds = grants(wish, value)
     assert told(equal, expected, value) is holds
@@ -263,8 +263,8 @@ def test_words_hold_where_what_they_say_is_so(wish: Wish, data: st.DataObject) -
 
 @settings(max_examples=150, deadline=None)
 @given(dicts(st.recursive(leaves, containers, max_leaves=3)), st.data())
-def test_arguments_hold_where_what_is_said_of_them_is_so(wish: Wish, data: st.DataObject) -> None:
-    """Each argument is as wished, where it is one by name or by path; exactly, there are no others."""
+def test_argument_matching_agrees_with_an_oracle(wish: Wish, data: st.DataObject) -> None:
+    """Arguments, by name or path, match exactly when an independent oracle accepts them."""
     given_args = data.draw(near_to(wish).filter(lambda value: isinstance(value, dict)))
     wanted = word(wish)
 
@@ -287,8 +287,8 @@ def test_arguments_hold_where_what_is_said_of_them_is_so(wish: Wish, data: st.Da
 
 @settings(max_examples=150, deadline=None)
 @given(wishes, json_values)
-def test_copies_say_the_same(wish: Wish, value: Any) -> None:
-    """A copy, and what came from another process, is equal, prints the same and decides the same."""
+def test_copied_matchers_are_equal(wish: Wish, value: Any) -> None:
+    """A copy, or a matcher from another process, is equal, prints the same and decides the same."""
     expected = word(wish)
     copies = [copy.deepcopy(expected)]
     if is_plain(expected):
@@ -302,8 +302,8 @@ def test_copies_say_the_same(wish: Wish, value: Any) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(wishes)
-def test_what_is_printed_can_be_written(wish: Wish) -> None:
-    """What a word prints is the Python that makes it again, but for functions, which have names alone."""
+def test_repr_is_valid_python(wish: Wish) -> None:
+    """A matcher's repr is the Python that makes it again, except for functions."""
     written = repr(optional(word(wish)))
     if "<" not in written and "lambda" not in written:
         assert eval(written, NAMES) == optional(word(wish))

@@ -189,23 +189,23 @@ FAILS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("expected", "actual"), HOLDS, ids=map(str, range(len(HOLDS))))
-def test_what_each_word_takes(expected: Any, actual: Any) -> None:
-    """A word takes what it says it takes, alone and at any depth."""
+def test_values_that_each_matcher_accepts(expected: Any, actual: Any) -> None:
+    """Each matcher accepts its values, alone and at any depth."""
     assert equal(expected, actual) is True
     assert equal({"deep": [expected]}, {"deep": [actual]}) is True
     assert equal(one_of("nothing like it", expected), actual) is True
 
 
 @pytest.mark.parametrize(("expected", "actual"), FAILS, ids=map(str, range(len(FAILS))))
-def test_what_each_word_refuses(expected: Any, actual: Any) -> None:
-    """A word takes nothing else, alone or at any depth."""
+def test_values_that_each_matcher_rejects(expected: Any, actual: Any) -> None:
+    """Each matcher rejects all other values, alone and at any depth."""
     assert equal(expected, actual) is False
     assert equal({"deep": [expected]}, {"deep": [actual]}) is False
     assert equal(one_of("nothing like it", expected), actual) is False
 
 
-def test_given_keys_alone_may_be_compared() -> None:
-    """`includes` asks for the expected keys; one that may be missing need not be there."""
+def test_includes_compares_the_given_keys() -> None:
+    """`includes` requires the expected keys; an optional key may be missing."""
     assert includes({"a": optional(1), "b": number(2)}, {"b": "2", "c": 3})
     assert includes({"a": absent}, {"c": 3})
     assert not includes({"a": absent}, {"a": 3})
@@ -235,8 +235,8 @@ def test_given_keys_alone_may_be_compared() -> None:
         (each(lambda n: n > 3), "each(lambda n: n > 3)"),
     ],
 )
-def test_each_word_prints_itself_as_it_was_written(word: Any, written: str) -> None:
-    """A word's repr, and what reports show of it, is what somebody wrote."""
+def test_matchers_print_as_they_are_written(word: Any, written: str) -> None:
+    """A matcher's repr, also in reports, is what somebody wrote."""
     assert repr(word) == shown(word) == written
 
 
@@ -244,8 +244,8 @@ ALL = [optional([1]), absent, one_of(1, {"a": 2}), approx([5]), text("x"), numbe
 
 
 @pytest.mark.parametrize("word", ALL, ids=repr)
-def test_words_are_values(word: Any) -> None:
-    """A word can be hashed, copied and sent to another process, and not be changed; copies are equal."""
+def test_matchers_are_values(word: Any) -> None:
+    """A matcher can be hashed, copied and pickled, and cannot be changed; copies are equal."""
     copies = [copy.copy(word), copy.deepcopy(word), pickle.loads(pickle.dumps(word))]
     assert all(each == word and hash(each) == hash(word) for each in copies)
     assert all(other is word or other != word for other in ALL)
@@ -253,8 +253,8 @@ def test_words_are_values(word: Any) -> None:
         word.value = 7
 
 
-def test_words_that_hold_the_same_are_equal() -> None:
-    """Between two words `==` compares what they hold; with anything else, the word decides."""
+def test_equality_of_matchers() -> None:
+    """Between two matchers `==` compares their contents; with anything else the matcher decides."""
     assert one_of(1, 2) == one_of(1.0, 2)
     assert one_of(1) != one_of(True)
     assert optional({"a": [1]}) == optional({"a": [1]})
@@ -306,14 +306,14 @@ def test_words_that_hold_the_same_are_equal() -> None:
         (lambda: type_named(["str"]), "is no type"),
     ],
 )
-def test_wrong_arguments_are_said_at_the_word(wrong: Callable[[], Any], says: str) -> None:
-    """What a word cannot mean is an error where it is written, in words that say what to write."""
+def test_wrong_matcher_arguments_are_explained(wrong: Callable[[], Any], says: str) -> None:
+    """Invalid arguments are an error where the matcher is written, and the error says what to write."""
     with pytest.raises(ValueError, match=re.escape(says)):
         wrong()
 
 
 def test_types_have_names_in_data() -> None:
-    """Data names a type as Python or JSON Schema does, and a type tells its name for data."""
+    """Data names a type as Python or JSON Schema does, and a type has such a name."""
     names = ["str", "int", "float", "bool", "dict", "list", "null"]
     assert Instance(tuple(map(type_named, names))).names == names
     schema = ["string", "integer", "number", "boolean", "object", "array"]
@@ -322,8 +322,8 @@ def test_types_have_names_in_data() -> None:
         _ = Instance((Decimal,)).names
 
 
-def test_words_without_code_of_users_are_plain() -> None:
-    """Whether a word needs a thread with a time limit is decided by what is in it."""
+def test_matchers_without_user_code_are_plain() -> None:
+    """A matcher needs a thread with a time limit only if it contains user code."""
     assert all(map(is_plain, [*ALL, {"a": [each(number(5))]}]))
     waits = [lambda n: n, re.compile("x"), HasLen(2), instance(functools.partial)]
     assert not any(is_plain(one_of(1, optional(each(value)))) for value in waits)
@@ -339,8 +339,8 @@ LAMBDAS = [
 # fmt: on
 
 
-def test_a_lambda_is_shown_as_it_was_written() -> None:
-    """A lambda on one line is its own text, whichever of a line it is; any other has no text to show."""
+def test_a_lambda_is_printed_as_source() -> None:
+    """A lambda on one line is printed as its source, wherever it is on the line; others have no source."""
     assert list(map(shown, LAMBDAS)) == [
         "lambda: (1)",
         'lambda a, *b: a["é"] > (b[0]) and not a',
@@ -353,8 +353,8 @@ def test_a_lambda_is_shown_as_it_was_written() -> None:
     assert shown(eval("lambda x: x > 3")) == "<predicate <lambda>>"
 
 
-def test_a_lambda_whose_file_has_changed_has_no_text(tmp_path: Path) -> None:
-    """What stands in the file by now is not taken for what was read."""
+def test_a_lambda_of_a_changed_file_has_no_source(tmp_path: Path) -> None:
+    """The current content of the file is not taken for the source."""
     file = tmp_path / "module.py"
     file.write_text("f = lambda other, value: value\n", encoding="utf-8")
     names: dict[str, Any] = {}
@@ -395,8 +395,8 @@ class Broken:
 @pytest.mark.parametrize(
     "around", [lambda value: value, one_of, each, lambda value: IsPartialDict(a=one_of(value))]
 )
-def test_what_raises_says_where(predicate: Any, says: str, around: Callable[[Any], Any]) -> None:
-    """A predicate that raises is named with the user's file and line where it did, inside of words too."""
+def test_a_raising_predicate_is_located(predicate: Any, says: str, around: Callable[[Any], Any]) -> None:
+    """The error has the user's file and line, even inside nested matchers."""
     actual: Any = 5 if predicate is len else {}
     nested = {"around": around(predicate)}
     is_in_a_dict = isinstance(nested["around"], IsPartialDict)
@@ -407,8 +407,8 @@ def test_what_raises_says_where(predicate: Any, says: str, around: Callable[[Any
     assert says.format(file="test_words_for_values.py", raises=line) in str(caught.value)
 
 
-def test_a_text_can_be_a_part() -> None:
-    """What is looked for in a reply is found as the word says, whole or in part."""
+def test_text_matchers_match_whole_or_part() -> None:
+    """A text is found in a reply as the matcher says, as a whole or as a part."""
     assert text("new york", ignore_case=True).is_in("In New York.")  # type: ignore[attr-defined]
     assert text("newyork", ignore_case=True, ignore_space=True).is_in("New  York")  # type: ignore[attr-defined]
     assert text("ok", ignore_punctuation=True).is_in("O.K., o.k.")  # type: ignore[attr-defined]

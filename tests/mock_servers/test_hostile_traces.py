@@ -54,6 +54,7 @@ def test_numbers_that_are_none_are_refused(wrong: str) -> None:
         spans_in_json(f'{{"resourceSpans": [{{"scopeSpans": [{{"spans": [{span}]}}]}}]}}'.encode())
 
 
+@pytest.mark.slow
 def test_foreign_spans_are_counted_and_not_kept_for_ever() -> None:
     """A hundred thousand spans of nobody's traces are taken, and large ones do not fill the memory."""
     notes: list[str] = []
@@ -79,6 +80,7 @@ def asked(spans: Iterable[Span]) -> TurnTraces:
     return anyio.run(found.spans_of, turn)
 
 
+@pytest.mark.slow
 def test_very_many_calls_are_told_apart() -> None:
     """Thousands of calls side by side, and thousands of spans around one another, take no minutes."""
     began = process_time()

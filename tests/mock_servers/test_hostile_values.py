@@ -8,6 +8,7 @@ from time import process_time
 from typing import Any
 
 import anyio
+import pytest
 from openapi_documents import api_of, document, operation
 
 from agentest.mock_servers.mcp.tool_catalog import catalog
@@ -30,6 +31,7 @@ def sent(content: Any, body: bytes, kind: str) -> ParsedRequest:
         )
 
 
+@pytest.mark.slow
 def test_a_pattern_without_end_ends() -> None:
     """A pattern that takes for ever on a text is given up with the reason, by MCP and by REST."""
     schema = {"type": "object", "properties": {"name": ENDLESS}}

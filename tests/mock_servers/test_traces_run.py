@@ -131,6 +131,7 @@ def test_a_run_whose_agent_is_seen_by_its_spans(tmp_path: Path) -> None:
     assert [each for each in lines if each["conversationId"] == talk] == mine
 
 
+@pytest.mark.slow
 def test_missing_spans_beside_a_mock_server(tmp_path: Path) -> None:
     """A ban of a tool that the mock server does not list is errored, though the scenario mocks it: the agent
     may have a tool of that name, whose spans are missing."""

@@ -400,6 +400,7 @@ def test_plain_functions_run_in_threads() -> None:
     assert anyio.run(go) == [[False, number] for number in range(10)]
 
 
+@pytest.mark.slow
 def test_hanging_plain_functions() -> None:
     """A plain mock that never answers ends its conversation with an error about the mock, and no other."""
     released = threading.Event()
@@ -712,6 +713,7 @@ def test_results_that_are_not_json(result: Any) -> None:
     assert "not JSON" in (recorded(lambda: result).error or "")
 
 
+@pytest.mark.slow
 def test_results_that_contain_themselves() -> None:
     """A result that contains itself, or is nested without end, is not JSON."""
     loop: list[Any] = []
@@ -806,6 +808,7 @@ def test_who_is_to_blame(mock: Any, blame: Blame) -> None:
     assert len(conversation.tool_calls) == 1
 
 
+@pytest.mark.slow
 def test_a_mock_that_blocks_holds_up_nobody_else() -> None:
     """While a plain mock blocks for longer than an agent may take, the other conversations are held."""
     answered, enough = threading.Semaphore(0), threading.Event()
@@ -829,6 +832,7 @@ def test_a_mock_that_blocks_holds_up_nobody_else() -> None:
     assert [found.verdict.status for found in result.scenarios] == ["passed"] * 10
 
 
+@pytest.mark.slow
 def test_two_hundred_conversations_at_once() -> None:
     """Two hundred conversations at once, two scenarios and one sequence: each sees its own position."""
     steps = sequence("first", "second", "third")

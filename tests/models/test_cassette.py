@@ -662,6 +662,7 @@ def test_an_interrupted_recording(tape: Tape) -> None:
 
 
 @given(st.integers(min_value=0), st.booleans())
+@pytest.mark.slow
 def test_a_killed_recording_loses_nothing(cut: int, garbage: bool) -> None:
     """Answers that were whole when the run was killed are used by the next; half a line is no harm."""
     with TemporaryDirectory() as folder:

@@ -485,6 +485,7 @@ def asked(provider: Provider, limiter: Limiter, askers: int, answers: int) -> fl
 
 
 @pytest.mark.parametrize("retry_after", [None, 1.0])
+@pytest.mark.slow
 def test_stray_429s_do_not_throttle(retry_after: float | None) -> None:
     """With 500 places and 5 % stray 429s, throughput stays near what it is without them."""
     limiter = Limiter(500)
@@ -663,6 +664,7 @@ def test_the_longest_of_several_holds_counts() -> None:
     | st.datetimes().map(str)
     | st.from_regex(r"([0-9.]{1,9}(ms|[smhd]))+", fullmatch=True)
 )
+@pytest.mark.slow
 def test_no_header_breaks_anything(text: str) -> None:
     """Whatever a server puts into these headers, the answer is None or a positive number of seconds."""
     found: Mapping[str, str]

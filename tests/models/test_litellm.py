@@ -58,6 +58,7 @@ def wire(told: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
+@pytest.mark.slow
 def test_it_is_not_imported_in_vain() -> None:
     """Nothing that a run without litellm imports brings litellm in, nor the OpenAI package."""
     modules = (
@@ -67,6 +68,7 @@ def test_it_is_not_imported_in_vain() -> None:
     assert out.strip() == "set()"
 
 
+@pytest.mark.slow
 def test_the_request(told: dict[str, Any]) -> None:
     """The question, the parameters, the key and the schema arrive in the provider's own form."""
     [received] = told["answer"]["received"]
@@ -80,6 +82,7 @@ def test_the_request(told: dict[str, Any]) -> None:
     assert '"value"' in json.dumps({k: v for k, v in body.items() if k not in ("system", "messages")})
 
 
+@pytest.mark.slow
 def test_the_reply(told: dict[str, Any]) -> None:
     """Text, tokens (the cached ones among them) and the model's name come back."""
     answer = told["answer"]
@@ -91,6 +94,7 @@ def test_the_reply(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", ["429", "503", "529", "500", "reset", "page", "nowhere", "openai 429"])
+@pytest.mark.slow
 def test_transient_errors(told: dict[str, Any], case: str) -> None:
     """What may pass is transient; the address may be wrong where nobody, or no model, answers."""
     assert told[case]["error"] == "TransientError"
@@ -98,41 +102,48 @@ def test_transient_errors(told: dict[str, Any], case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["429", "529", "openai 429"])
+@pytest.mark.slow
 def test_the_pause_that_was_asked_for(told: dict[str, Any], case: str) -> None:
     """`Retry-After` of the provider gets through."""
     assert told[case]["retry_after"] == 7
 
 
 @pytest.mark.parametrize("case", ["401", "404"])
+@pytest.mark.slow
 def test_permanent_errors(told: dict[str, Any], case: str) -> None:
     """A wrong key or model is no use asking again for."""
     assert told[case]["error"] == "ModelUnavailable"
 
 
+@pytest.mark.slow
 def test_a_refusal_of_the_form(told: dict[str, Any]) -> None:
     """A 400 is a refusal that another form may mend, with the provider's own words."""
     assert told["400"]["error"] == "RequestRefused"
     assert "output_format is not supported" in told["400"]["text"]
 
 
+@pytest.mark.slow
 def test_litellm_retries_nothing_itself(told: dict[str, Any]) -> None:
     """Retries are the caller's: an error is the answer to one request."""
     cases = ("answer", "429", "529", "500", "401", "404", "400", "page", "openai", "openai 429")
     assert {case: len(told[case]["received"]) for case in cases} == dict.fromkeys(cases, 1)
 
 
+@pytest.mark.slow
 def test_no_secret_is_shown(told: dict[str, Any]) -> None:
     """A key that the provider repeats in its error is not shown."""
     assert "the key" in told["401"]["text"]
     assert "very-secret" not in told["401"]["text"]
 
 
+@pytest.mark.slow
 def test_openai_by_litellm(told: dict[str, Any]) -> None:
     """A model that could be asked directly can be asked through litellm all the same."""
     assert json.loads(told["openai"]["text"]) == {"reason": "r", "value": 3}
     assert told["openai"]["received"][0]["headers"]["authorization"].startswith("Bearer sk-ant-")
 
 
+@pytest.mark.slow
 def test_a_whole_question(told: dict[str, Any]) -> None:
     """From the configuration to a validated answer: a refused schema, then the schema in the prompt."""
     ladder = told["ladder"]
@@ -140,17 +151,20 @@ def test_a_whole_question(told: dict[str, Any]) -> None:
     assert ladder["calls"] == ladder["requests"] > 1
 
 
+@pytest.mark.slow
 def test_nobody_else_is_asked(told: dict[str, Any]) -> None:
     """Neither importing litellm nor asking through it reaches for anything beyond loopback; it would fail."""
     assert told["guard"] == "192.0.2.1 is not loopback"
     assert told["abroad"] == []
 
 
+@pytest.mark.slow
 def test_no_dotenv_is_read(told: dict[str, Any]) -> None:
     """Importing litellm takes nothing from a `.env` of a folder above, and leaves its mode as it was."""
     assert told["environment"] == [None, None]
 
 
+@pytest.mark.slow
 def test_no_dotenv_is_read_for_developers_of_litellm(tmp_path: Path) -> None:
     """Nor where its mode says that it should."""
     program = (
@@ -198,6 +212,7 @@ def test_whatever_litellm_knows_is_let_through(model: str, body: dict[str, str])
     check_provider(ModelSpec(model, model, body=body), knowing("openai"))
 
 
+@pytest.mark.slow
 def test_the_real_litellm_is_asked(told: dict[str, Any]) -> None:
     """An unknown provider is told when models are opened, before any question; all that it knows pass."""
     error = "model opnai/gpt-5: there is no provider `opnai`; did you mean `openai/gpt-5`?"
@@ -206,6 +221,7 @@ def test_the_real_litellm_is_asked(told: dict[str, Any]) -> None:
     assert told["unknown"]["known"] > 50
 
 
+@pytest.mark.slow
 def test_answers_of_handlers(told: dict[str, Any]) -> None:
     """The real objects of litellm and openai are read as a handler's answer, without a warning."""
     assert told["handler answers"] == [["Hi", "find", '{"q": 1}', tokens] for tokens in (7, 0, 7, 0)]
@@ -221,6 +237,7 @@ def bodies(case: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", ["claude", "old claude", "gemini"])
+@pytest.mark.slow
 def test_an_answer_of_the_form(wire: dict[str, Any], case: str) -> None:
     """A valid answer comes with the first request, in which the form stands as the provider wants it."""
     assert [(t["value"], t["calls"]) for t in wire[case]["told"]] == [(5, 1)] * len(wire[case]["told"])
@@ -234,6 +251,7 @@ def test_an_answer_of_the_form(wire: dict[str, Any], case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["claude", "old claude"])
+@pytest.mark.slow
 def test_the_shared_part_is_marked_for_claude(wire: dict[str, Any], case: str) -> None:
     """The turn, which all its judges share, ends with the one cache mark; the question comes after it."""
     turn, question = bodies(wire[case])[0]["messages"][0]["content"]
@@ -244,6 +262,7 @@ def test_the_shared_part_is_marked_for_claude(wire: dict[str, Any], case: str) -
 
 
 @BOTH
+@pytest.mark.slow
 def test_what_is_shared_is_read_from_the_cache(wire: dict[str, Any], model: str) -> None:
     """The second judge of a turn finds most of its prompt cached, and that is counted among its tokens."""
     tokens = wire[model]["usage"]["tokens"]
@@ -252,6 +271,7 @@ def test_what_is_shared_is_read_from_the_cache(wire: dict[str, Any], model: str)
     assert wire[model]["usage"]["cost"] > 0
 
 
+@pytest.mark.slow
 def test_without_marks_nothing_is_cached(wire: dict[str, Any]) -> None:
     """`judge: {cache: false}` sends no mark, and Claude caches nothing."""
     case = wire["claude uncached"]
@@ -260,12 +280,14 @@ def test_without_marks_nothing_is_cached(wire: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("model", "completion"), [("claude", 7), ("gemini", 7 + 5)])
+@pytest.mark.slow
 def test_completion_tokens_are_counted(wire: dict[str, Any], model: str, completion: int) -> None:
     """All that a model wrote is counted, Gemini's thoughts among it."""
     assert wire[model]["usage"]["tokens"]["completion_tokens"] == 2 * completion
 
 
 @BOTH
+@pytest.mark.slow
 def test_a_form_that_is_refused(wire: dict[str, Any], model: str) -> None:
     """A 400 about the form leads to one that works, with the schema in the prompt, and is remembered."""
     case = wire[f"{model} ladder"]
@@ -277,6 +299,7 @@ def test_a_form_that_is_refused(wire: dict[str, Any], model: str) -> None:
 
 
 @pytest.mark.parametrize(("case", "pause_s"), [("claude 429", 1.0), ("gemini 429", 1.2)])
+@pytest.mark.slow
 def test_the_pause_that_either_asks_for(wire: dict[str, Any], case: str, pause_s: float) -> None:
     """After a 429 nobody asks before the time that Claude's header or Gemini's body names."""
     assert wire[case]["told"] == [{"value": 5, "calls": 2}]
@@ -285,12 +308,14 @@ def test_the_pause_that_either_asks_for(wire: dict[str, Any], case: str, pause_s
 
 
 @pytest.mark.parametrize(("case", "failures"), [("claude 5xx", 2), ("gemini 503", 1)])
+@pytest.mark.slow
 def test_failures_that_pass(wire: dict[str, Any], case: str, failures: int) -> None:
     """After 529, 500 and 503 it is asked again until there is an answer."""
     assert wire[case]["told"] == [{"value": 5, "calls": failures + 1}]
     assert len(wire[case]["received"]) == failures + 1
 
 
+@pytest.mark.slow
 def test_failures_that_stay(wire: dict[str, Any]) -> None:
     """A model that stays overloaded for a whole deadline is an error, which tells what it said."""
     (answer,) = wire["claude 529 for ever"]["told"]
@@ -299,6 +324,7 @@ def test_failures_that_stay(wire: dict[str, Any]) -> None:
 
 
 @BOTH
+@pytest.mark.slow
 def test_a_wrong_key(wire: dict[str, Any], model: str) -> None:
     """A wrong key is tried once with the question and once with another, and the error says so without
     showing it."""
@@ -308,6 +334,7 @@ def test_a_wrong_key(wire: dict[str, Any], model: str) -> None:
     assert "wrong-key" not in answer["error"]
 
 
+@pytest.mark.slow
 def test_a_model_that_hangs(wire: dict[str, Any]) -> None:
     """A request without an answer ends by the time-out, is made again, and then is an error."""
     case = wire["claude hangs"]
@@ -318,6 +345,7 @@ def test_a_model_that_hangs(wire: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", ["claude refuses", "gemini blocks"])
+@pytest.mark.slow
 def test_a_model_that_refuses(wire: dict[str, Any], case: str) -> None:
     """An answer that a content filter stopped is not asked for again, and the error says why."""
     (answer,) = wire[case]["told"]
@@ -325,6 +353,7 @@ def test_a_model_that_refuses(wire: dict[str, Any], case: str) -> None:
     assert "content filter" in answer["error"]
 
 
+@pytest.mark.slow
 def test_what_litellm_stumbles_over(wire: dict[str, Any]) -> None:
     """An answer that litellm cannot read is an error of one line, without its traceback and links."""
     (answer,) = wire["claude nonsense"]["told"]
@@ -332,12 +361,14 @@ def test_what_litellm_stumbles_over(wire: dict[str, Any]) -> None:
     assert "\n" not in answer["error"]
 
 
+@pytest.mark.slow
 def test_a_base_url_with_its_version(wire: dict[str, Any]) -> None:
     """`base_url` may end with `/v1`, as Anthropic's own does."""
     assert wire["claude by /v1"]["told"] == [{"value": 5, "calls": 1}]
     assert wire["claude by /v1"]["received"][0]["path"] == "/v1/messages"
 
 
+@pytest.mark.slow
 def test_a_whole_run(wire: dict[str, Any]) -> None:
     """`agentest run` with Gemini as the user and Claude as the judge: every call is answered and counted."""
     run = wire["run"]
@@ -355,11 +386,13 @@ def test_a_whole_run(wire: dict[str, Any]) -> None:
     assert KEY not in json.dumps(run["results"])
 
 
+@pytest.mark.slow
 def test_no_warnings(wire: dict[str, Any]) -> None:
     """Users see no warning of litellm's."""
     assert wire["warnings"] == []
 
 
+@pytest.mark.slow
 def test_a_temperature_that_claude_refuses_is_left_out(wire: dict[str, Any]) -> None:
     """The question is asked again without it, and the next one never has it."""
     found = wire["claude without temperature"]

@@ -119,6 +119,7 @@ class Run:
         self.took = anyio.current_time()
 
 
+@pytest.mark.slow
 def test_standing_in_line_is_no_delay() -> None:
     """A slow model that takes one request at a time answers all, however late the last are."""
     done = Run(Model(lasts=5), at_once=400, places=1, deadline_s=60, timeout_s=20)(conversations=400, calls=1)
@@ -142,6 +143,7 @@ def between(begin: float, end: float, error: ModelError) -> Fault:
 @pytest.mark.parametrize(("begin", "lasts"), [(0, 3), (0, 20), (0, 90), (5, 3), (5, 20), (5, 90)])
 @pytest.mark.parametrize("at_once", [1, 2, 20, 200])
 @pytest.mark.parametrize("retries", [1, 4])
+@pytest.mark.slow
 def test_an_outage_costs_no_conversation(
     error: ModelError, begin: float, lasts: float, at_once: int, retries: int
 ) -> None:
@@ -161,6 +163,7 @@ def test_an_outage_of_which_a_single_call_knows() -> None:
     assert done.errors == []
 
 
+@pytest.mark.slow
 def test_one_call_probes_at_a_time() -> None:
     """While a model is out, one request at a time is made, soon at first and then every few seconds."""
     model = Model(between(5, 65, UNREACHABLE), lasts=0.1)
@@ -297,6 +300,7 @@ KINDS = st.sampled_from([None, UNREACHABLE, BROKEN, TOO_MANY])
 
 @given(st.lists(KINDS, min_size=1, max_size=30), st.integers(1, 30))
 @settings(max_examples=50)
+@pytest.mark.slow
 def test_stray_faults_cost_little(faults: list[ModelError | None], at_once: int) -> None:
     """Faults now and then, of whatever kind and in whatever order, lose nothing and hardly wait."""
     row = iter([fault for fault in faults for fault in (None, None, None, fault)] * 40)
@@ -413,6 +417,7 @@ def test_a_refused_form_is_a_sign_of_life() -> None:
     st.lists(st.floats(0.1, 60), max_size=10),
 )
 @settings(max_examples=60)
+@pytest.mark.slow
 def test_whoever_is_cancelled_while_waiting(
     phases: list[tuple[float, ModelError | None]], ends: list[float]
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_table_of_litellm_knows_common_models(model: str) -> None:
     assert 0 < price.cached <= price.prompt < price.completion < 0.01
 
 
+@pytest.mark.slow
 def test_litellm_is_not_imported_for_prices() -> None:
     """Looking a price up imports neither litellm nor what it needs."""
     code = "import sys; from agentest.models.budget import price_of; assert price_of('openai/gpt-5-mini'); "

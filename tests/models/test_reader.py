@@ -282,6 +282,7 @@ def is_json(text: str) -> bool:
     "piece",
     ['{a:\\"', '{a:\\"}', "{a:}", '{"a"}', '{"a":"x{', '{"a":', '{a:"\\\\', '"{', "{ ", "<think>", "{a "],
 )
+@pytest.mark.slow
 def test_megabytes_that_are_no_answer(piece: str) -> None:
     """An answer of megabytes is passed over in one pass, be it made to be read over and over again."""
     with pytest.raises(Unreadable):

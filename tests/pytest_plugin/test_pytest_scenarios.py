@@ -308,6 +308,7 @@ def few_plugins(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return "-p", "agentest"
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_hand_all_scenarios_to_one(
     project: pytest.Pytester, few_plugins: tuple[str, ...]
 ) -> None:
@@ -518,6 +519,7 @@ def test_pytest_without_scenarios_imports_nothing_of_ours(
     assert "unrecognized arguments: --agentest" in without.stderr.str()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester, few_plugins: tuple[str, ...]) -> None:
     """After Ctrl-C pytest reports what had finished, and the agent's server is gone."""
     port = free_port()
@@ -540,6 +542,7 @@ def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester, few_plugin
         socket.create_connection(("127.0.0.1", port))
 
 
+@pytest.mark.slow
 def test_strict_scenarios_that_the_end_of_the_run_questions(project: pytest.Pytester) -> None:
     """A pass that only the whole run questions is reported as an error, never as a pass first."""
     write(

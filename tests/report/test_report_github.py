@@ -474,6 +474,7 @@ def test_transcripts_go_first() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 1000, SUMMARY_LIMIT // 2, SUMMARY_LIMIT - 300, SUMMARY_LIMIT])
+@pytest.mark.slow
 def test_file_stays_in_its_limit(before: int, tmp_path: Path) -> None:
     """With what other steps wrote before, the file never grows beyond 1 MiB, and that stays as it was."""
     path = tmp_path / "summary.md"

@@ -87,6 +87,7 @@ def told() -> dict[str, tuple[str, Any]]:
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="nobody can be stopped here")
 
 
+@pytest.mark.slow
 def test_a_stopped_run_blames_nobody(told: dict[str, tuple[str, Any]]) -> None:
     """Agents that answered in time, while the run was stopped for longer than that, pass."""
     found = [told[f"whole {n}"] for n in (1, 2)]

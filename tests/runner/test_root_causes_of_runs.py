@@ -56,6 +56,7 @@ def counted(result: RunResult) -> dict[str, tuple[int, int]]:
     return {cause.title: (cause.scenarios, cause.conversations) for cause in root_causes(result)}
 
 
+@pytest.mark.slow
 def test_640_failing_scenarios_have_two_causes() -> None:
     """However many scenarios fail, the run says what went wrong twice, and where to look."""
     with ScriptedAgent(wrong_agent) as server:

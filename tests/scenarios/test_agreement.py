@@ -28,8 +28,8 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "said"), CONTRADICTIONS, ids=[said for _, said in CONTRADICTIONS])
-def test_contradictions_are_named(options: dict[str, Any], said: str) -> None:
-    """What no conversation could meet is an error that names both keys."""
+def test_contradictory_options_are_refused(options: dict[str, Any], said: str) -> None:
+    """An expectation that no conversation could meet is an error that names both keys."""
     with pytest.raises(ScenarioError) as error:
         scenario("s", **{"turns": ["Hi.", "Bye."], **options})
     assert said in str(error.value)
@@ -49,6 +49,6 @@ AGREEMENTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", AGREEMENTS, ids=[str(at) for at in range(len(AGREEMENTS))])
-def test_what_can_be_is_none(options: dict[str, Any]) -> None:
-    """What a conversation may meet is let be; what it can only fail, it is left to fail."""
+def test_options_that_can_be_met_are_accepted(options: dict[str, Any]) -> None:
+    """Options that some conversation could meet are accepted, even if most conversations fail them."""
     assert scenario("s", **{"turns": ["Hi.", "Bye."], **options})

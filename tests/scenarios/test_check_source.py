@@ -53,15 +53,15 @@ async def forgets_to_await_its_own(conversation: Any) -> None:
         (forgets_to_await_its_own, "inner() in line 43 is not awaited"),
     ],
 )
-def test_a_check_that_proves_nothing(check: Callable[..., Any], flaw: str) -> None:
-    """It is refused, with what to write instead."""
+def test_a_check_that_cannot_fail_is_refused(check: Callable[..., Any], flaw: str) -> None:
+    """The error says what to write instead."""
     with pytest.raises(ScenarioError, match="check: ") as refused:
         scenario("s", turns=["x"], check=check)
     assert flaw in str(refused.value)
 
 
-def test_an_assertion_of_a_tuple(tmp_path: Path) -> None:
-    """Python takes a tuple that is not empty for true."""
+def test_asserting_a_tuple_is_refused(tmp_path: Path) -> None:
+    """Python treats every non-empty tuple as true."""
     file = tmp_path / "checks.py"
     file.write_text("def check(conversation):\n    assert (conversation.turns, 'no turn')\n")
     found: dict[str, Any] = {}
@@ -133,6 +133,6 @@ def calling(verify: Callable[..., Any]) -> Callable[..., Any]:
         eval("lambda conversation: None"),
     ],
 )
-def test_a_check_that_may_fail(check: Callable[..., Any]) -> None:
-    """Nothing is found where the source does not tell, or somebody else may fail it."""
+def test_a_check_that_may_fail_is_accepted(check: Callable[..., Any]) -> None:
+    """Nothing is reported if the source is ambiguous or if other code may raise."""
     assert find_check_flaw(check) is None

@@ -77,8 +77,8 @@ patterns = st.lists(segments, min_size=1, max_size=4).map("/".join)
 
 
 @given(patterns)
-def test_include(tree: Path, pattern: str) -> None:
-    """`*`, `?`, `[…]` and `**` find what Python's own glob finds, hidden files too, among Python files."""
+def test_include_patterns_match_like_glob(tree: Path, pattern: str) -> None:
+    """`*`, `?`, `[…]` and `**` match the Python files that Python's own glob matches, hidden files too."""
     try:
         expected = glob.glob(pattern, root_dir=tree, recursive=True, include_hidden=True)  # noqa: PTH207
     except re.error:  # a glob's own bug with some odd sets; here it is enough that nothing is raised
@@ -90,8 +90,8 @@ def test_include(tree: Path, pattern: str) -> None:
 
 
 @given(st.lists(patterns, max_size=3), st.lists(patterns, max_size=3))
-def test_exclude(tree: Path, include: list[str], exclude: list[str]) -> None:
-    """What is found is what some pattern of `include` finds, without what some pattern of `exclude` finds."""
+def test_exclude_patterns_remove_matches(tree: Path, include: list[str], exclude: list[str]) -> None:
+    """The result is every file that matches `include`, minus every file that matches `exclude`."""
     wanted = {path for pattern in include for path in find_files(tree, [pattern], [])}
     unwanted = {path for pattern in exclude for path in find_files(tree, [pattern], [])}
     assert set(find_files(tree, include, exclude)) == wanted - unwanted
@@ -115,8 +115,10 @@ def test_exclude(tree: Path, include: list[str], exclude: list[str]) -> None:
         (["../**"], [], set()),
     ],
 )
-def test_examples(tmp_path: Path, include: list[str], exclude: list[str], found: set[str]) -> None:
-    """Patterns are relative to the working directory; a file is found once."""
+def test_patterns_are_relative_to_the_working_directory(
+    tmp_path: Path, include: list[str], exclude: list[str], found: set[str]
+) -> None:
+    """Patterns are relative to the working directory; each file is found once."""
     files = ["x.sim.py", "a/y.sim.py", "a/helper.py", "a/notes.md", "venv/z.sim.py", "a/venv/w.sim.py"]
     write(tmp_path, dict.fromkeys(files, ""))
     paths = [path.relative_to(tmp_path).as_posix() for path in find_files(tmp_path, include, exclude)]
@@ -124,7 +126,7 @@ def test_examples(tmp_path: Path, include: list[str], exclude: list[str], found:
 
 
 def test_excluded_folders_are_not_entered(tmp_path: Path) -> None:
-    """A folder that is excluded whole costs nothing, however much is in it: it is not even looked into."""
+    """A folder that is excluded as a whole is not read, however large it is."""
     write(tmp_path, {"node_modules/a/b.sim.py": "", "x.sim.py": ""})
     entered: list[str] = []
 
@@ -141,31 +143,31 @@ def test_excluded_folders_are_not_entered(tmp_path: Path) -> None:
     assert entered
 
 
-def test_order(tmp_path: Path) -> None:
-    """Files come in the order of their paths, scenarios in that of their files."""
+def test_files_and_scenarios_keep_their_order(tmp_path: Path) -> None:
+    """Files are sorted by path; scenarios keep the order of their file."""
     files = {"b.sim.py": scenarios("5"), "a/z.sim.py": scenarios("2", "1"), "a/b/c.sim.py": scenarios("0")}
     found = found_in(tmp_path, {**files, "a-b/c.sim.py": scenarios("4", "3")})
     assert names(found) == ["0", "2", "1", "4", "3", "5"]
 
 
-def test_file_filter(tmp_path: Path) -> None:
-    """Only files whose path contains one of the texts are imported, whatever the case."""
+def test_the_file_filter_matches_part_of_a_path(tmp_path: Path) -> None:
+    """Only files whose path contains one of the texts are imported, ignoring case."""
     write(tmp_path, {"Booking/a.sim.py": scenarios("a"), "b.sim.py": scenarios("b"), "c.sim.py": "1/0"})
     assert names(discover(tmp_path, INCLUDE, [], ["booking"])) == ["a"]
     assert names(discover(tmp_path, INCLUDE, [], ["KING/A", "b.sim"])) == ["a", "b"]
     assert discover(tmp_path, INCLUDE, [], [str(tmp_path)]) == discover(tmp_path, [], [])
 
 
-def test_nothing(tmp_path: Path) -> None:
-    """A folder without scenario files holds none."""
+def test_a_folder_without_scenario_files_is_empty(tmp_path: Path) -> None:
+    """A folder without scenario files yields no scenarios."""
     assert names(discover(tmp_path, INCLUDE, [])) == []
 
 
 # Importing
 
 
-def test_modules_of_their_own(tmp_path: Path) -> None:
-    """Files of the same name are different modules, and neither takes a name that others may import."""
+def test_files_of_the_same_name_are_separate_modules(tmp_path: Path) -> None:
+    """Neither takes a module name that other code may import."""
     text = "from agentest import scenario\nscenario(__name__, goal='g')\n"
     found = found_in(tmp_path, {"a/x.sim.py": text, "b/x.sim.py": text})
     first, second = names(found)
@@ -174,8 +176,8 @@ def test_modules_of_their_own(tmp_path: Path) -> None:
     assert "x" not in sys.modules
 
 
-def test_modules_can_be_looked_up(tmp_path: Path) -> None:
-    """Dataclasses and pickles need their module by name: it is there during the import and later."""
+def test_scenario_modules_are_in_sys_modules(tmp_path: Path) -> None:
+    """Dataclasses and pickle look up their module by name, during the import and later."""
     text = (
         "from __future__ import annotations\nimport dataclasses, sys\nfrom agentest import scenario\n"
         "@dataclasses.dataclass\nclass A:\n    x: int\n"
@@ -190,8 +192,8 @@ HELPER = "def name():\n    return {!r}\n"
 USES = "from agentest import scenario\nimport helpers\nscenario(helpers.name(), goal='g')\n"
 
 
-def test_shared_helpers(tmp_path: Path) -> None:
-    """A scenario file finds the helpers beside it, and two folders may each have one of the same name."""
+def test_each_folder_has_its_own_helpers(tmp_path: Path) -> None:
+    """A scenario file imports helpers from its folder; two folders may have helpers of the same name."""
     found = found_in(
         tmp_path,
         {
@@ -208,8 +210,8 @@ def test_shared_helpers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("initial", [{}, {"a/shared/__init__.py": "", "b/shared/__init__.py": ""}])
-def test_shared_packages(tmp_path: Path, initial: dict[str, str]) -> None:
-    """The same holds for packages of helpers, with an `__init__.py` or without."""
+def test_each_folder_has_its_own_helper_packages(tmp_path: Path, initial: dict[str, str]) -> None:
+    """This is also true of packages, with or without an `__init__.py`."""
     uses = "from agentest import scenario\nfrom shared import parts\nscenario(parts.name(), goal='g')\n"
     found = found_in(
         tmp_path,
@@ -230,7 +232,7 @@ def test_helpers_keep_their_state(tmp_path: Path) -> None:
     assert names(found_in(tmp_path, {**files, "a.sim.py": USES, "b.sim.py": USES})) == ["1", "2"]
 
 
-def test_imports_that_happen_later(tmp_path: Path) -> None:
+def test_a_mock_can_import_a_helper_later(tmp_path: Path) -> None:
     """A mock may import a helper when it is called, long after its file was imported."""
     text = (
         "from agentest import scenario\ndef tool():\n    import late_helper\n    return late_helper.VALUE\n"
@@ -240,16 +242,16 @@ def test_imports_that_happen_later(tmp_path: Path) -> None:
     assert found.scenarios[0].tools["t"]({}, None) == 7
 
 
-def test_helpers_of_libraries_stay(tmp_path: Path) -> None:
-    """A helper with the name of a module that is in use hides it from nobody who has it already."""
+def test_a_helper_does_not_replace_an_imported_module(tmp_path: Path) -> None:
+    """Code that already imported a module keeps it if a helper has the same name."""
     import json
 
     found_in(tmp_path, {"a.sim.py": scenarios("s"), "json.py": "broken = True\n"})
     assert sys.modules["json"] is json
 
 
-def test_forgetting(tmp_path: Path) -> None:
-    """After forgetting the files of a discovery, changed helpers are read again, for all that use them."""
+def test_forgotten_files_are_imported_again(tmp_path: Path) -> None:
+    """After a discovery is forgotten, changed helpers are read again by every file that uses them."""
     files = {"a/helpers.py": HELPER.format("old"), "a/x.sim.py": USES}
     other = {"b/helpers.py": HELPER.format("old b"), "b/x.sim.py": USES}
     found = found_in(tmp_path, {**files, **other})
@@ -260,8 +262,8 @@ def test_forgetting(tmp_path: Path) -> None:
     assert names(changed) == ["newer", "newer b"]
 
 
-def test_files_of_the_configuration_too(tmp_path: Path) -> None:
-    """A helper that the configuration imported before is one of the files that a scenario is made of."""
+def test_helpers_of_the_configuration_are_tracked(tmp_path: Path) -> None:
+    """A helper that the configuration imported before is one of the scenario's source files."""
     write(tmp_path, {"helpers.py": HELPER.format("s"), "a.sim.py": USES})
     import_object("helpers:name", tmp_path)
     assert tmp_path / "helpers.py" in discover(tmp_path, INCLUDE, []).files
@@ -285,8 +287,9 @@ def calls_of(action: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("folder", ["all", "{n}", "all/{n}", "{n}/helped"])
-def test_thousands_of_files(tmp_path: Path, folder: str) -> None:
-    """Twice as many scenario files cost twice as much, in one folder or in many, with helpers or without."""
+@pytest.mark.slow
+def test_discovery_time_is_linear(tmp_path: Path, folder: str) -> None:
+    """Twice as many scenario files take twice as long, in one folder or many, with or without helpers."""
 
     def made(count: int) -> Path:
         root = tmp_path / str(count)
@@ -303,8 +306,8 @@ def test_thousands_of_files(tmp_path: Path, folder: str) -> None:
     assert whole < 2.2 * half
 
 
-def test_helpers_between_files_of_a_folder(tmp_path: Path) -> None:
-    """Files of one folder have its helper also where another folder's files come between them."""
+def test_helpers_survive_files_of_other_folders(tmp_path: Path) -> None:
+    """Files of one folder keep their helper even if another folder's files are imported in between."""
     helpers = {"helpers.py": HELPER.format("outer"), "m/helpers.py": HELPER.format("inner")}
     uses = "from agentest import scenario\nimport helpers\nscenario({!r} + helpers.name(), goal='g')\n"
     files = {f"{path}.sim.py": uses.format(f"{path} ") for path in ("a", "m/b", "z")}
@@ -312,16 +315,16 @@ def test_helpers_between_files_of_a_folder(tmp_path: Path) -> None:
     assert names(found) == ["a outer", "m/b inner", "z outer"]
 
 
-def test_helpers_after_a_broken_file(tmp_path: Path) -> None:
-    """A file that takes itself, or others, out of Python's modules keeps nobody from its own helper."""
+def test_a_broken_file_does_not_affect_helpers(tmp_path: Path) -> None:
+    """A file that removes itself or others from `sys.modules` does not break helpers of other files."""
     rude = "import helpers, sys\nfor name in list(sys.modules)[-3:]:\n    del sys.modules[name]\n1 / 0\n"
     files = {f"{folder}/helpers.py": HELPER.format(folder) for folder in "abc"}
     found = found_in(tmp_path, {**files, "a/x.sim.py": USES, "b/x.sim.py": rude, "c/x.sim.py": USES})
     assert names(found) == ["a", "c"]
 
 
-def test_names_that_are_no_text(tmp_path: Path) -> None:
-    """A file whose name is not UTF-8 is imported, and shown in a form that can be written anywhere."""
+def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
+    """Such a file is imported, and its name is shown in a form that can be written anywhere."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
     write(Path(folder), {"ok.sim.py": scenarios("ok", "ok"), "broken.sim.py": "1 / 0\n", "empty.sim.py": ""})
     found = discover(tmp_path, INCLUDE, [])
@@ -335,8 +338,8 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_folder_with_a_configuration_of_its_own(tmp_path: Path, name: str) -> None:
-    """It is another run: its files are not collected, however deep, and it is named where it has any."""
+def test_a_folder_with_its_own_configuration_is_skipped(tmp_path: Path, name: str) -> None:
+    """Such a folder belongs to another run: its files are not collected, and the folder is reported."""
     files = dict.fromkeys(["a.sim.py", "b/c/d.sim.py", "b/e.sim.py", "f/g.sim.py"], "")
     write(tmp_path, {**files, f"b/{name}": "", f"empty/{name}": "", name: ""})
     searched = search(tmp_path, INCLUDE, [], tmp_path / name)
@@ -350,8 +353,8 @@ def test_a_folder_with_a_configuration_of_its_own(tmp_path: Path, name: str) -> 
     assert found == {"a.sim.py", "f/g.sim.py"}
 
 
-def test_a_configuration_of_the_run_in_a_folder(tmp_path: Path) -> None:
-    """The folder of the configuration that is used (--config) is no other run."""
+def test_the_folder_of_the_used_configuration_is_not_skipped(tmp_path: Path) -> None:
+    """The folder of the configuration given by --config belongs to this run."""
     write(tmp_path, {"a.sim.py": "", "b/c.sim.py": "", "b/agentest.config.yaml": ""})
     searched = search(tmp_path, INCLUDE, [], tmp_path / "b/agentest.config.yaml")
     assert len(searched.files) == 2
@@ -386,8 +389,8 @@ def test_a_configuration_of_the_run_in_a_folder(tmp_path: Path) -> None:
         ("import json\njson.loads('{')\n", 2, "JSONDecodeError"),
     ],
 )
-def test_broken_files(tmp_path: Path, text: str, line: int, said: str) -> None:
-    """A file that fails, in whatever way, is reported with line and own traceback; others still load."""
+def test_a_broken_file_is_reported_and_others_load(tmp_path: Path, text: str, line: int, said: str) -> None:
+    """A file that fails is reported with its line and the user's part of the traceback."""
     found = found_in(tmp_path, {"broken.sim.py": text, "ok.sim.py": scenarios("ok")})
     [broken] = found.broken
     assert names(found) == ["ok"]
@@ -399,15 +402,15 @@ def test_broken_files(tmp_path: Path, text: str, line: int, said: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"x = '\xff'\n", b"x = 1\x00\n", b"# coding: nope\n"])
-def test_files_that_are_no_python(tmp_path: Path, content: bytes) -> None:
-    """A file that Python cannot even read is a broken file like any other."""
+def test_a_file_that_is_not_python_is_a_broken_file(tmp_path: Path, content: bytes) -> None:
+    """A file that Python cannot parse is reported like any other broken file."""
     (tmp_path / "a.sim.py").write_bytes(content)
     [broken] = discover(tmp_path, INCLUDE, []).broken
     assert "importing the file failed" in broken.message
 
 
-def test_a_broken_helper(tmp_path: Path) -> None:
-    """An error in a helper shows the way to it through the user's files, and the line of the file itself."""
+def test_an_error_in_a_helper_shows_the_users_traceback(tmp_path: Path) -> None:
+    """The report shows the path through the user's files, and the line of the scenario file."""
     helper = "import json\n\ndef go():\n    json.loads('{')\n"
     found = found_in(
         tmp_path, {"a.sim.py": "import broken_helper\n\nbroken_helper.go()\n", "broken_helper.py": helper}
@@ -418,29 +421,29 @@ def test_a_broken_helper(tmp_path: Path) -> None:
     assert shown == [(str(tmp_path / "a.sim.py"), "3"), (str(tmp_path / "broken_helper.py"), "4")]
 
 
-def test_a_helper_with_a_syntax_error(tmp_path: Path) -> None:
-    """A helper that does not parse is shown with its own line; the file's line is that of the import."""
+def test_a_syntax_error_in_a_helper_shows_both_lines(tmp_path: Path) -> None:
+    """The report shows the line in the helper, and the line that imports it."""
     found = found_in(tmp_path, {"a.sim.py": "\nimport bad_helper\n", "bad_helper.py": "x = 1\ndef f(:\n"})
     [broken] = found.broken
     assert broken.line == 2
     assert f'File "{tmp_path / "bad_helper.py"}", line 2' in broken.message
 
 
-def test_what_came_before_the_error(tmp_path: Path) -> None:
-    """Of a file that fails half-way nothing is run."""
+def test_no_scenario_of_a_broken_file_runs(tmp_path: Path) -> None:
+    """If a file fails half-way, none of its scenarios run."""
     found = found_in(tmp_path, {"a.sim.py": scenarios("first") + "1 / 0\n"})
     assert names(found) == []
     assert len(found.broken) == 1
 
 
-def test_a_broken_file_can_be_mended(tmp_path: Path) -> None:
-    """A file that failed leaves nothing behind that would keep it from being imported again."""
+def test_a_fixed_file_can_be_imported_again(tmp_path: Path) -> None:
+    """A file that failed leaves nothing behind that prevents a second import."""
     assert names(found_in(tmp_path, {"a.sim.py": "1 / 0\n"})) == []
     assert names(found_in(tmp_path, {"a.sim.py": scenarios("mended now")})) == ["mended now"]
 
 
-def test_duplicate_names(tmp_path: Path) -> None:
-    """A second scenario of a name is an error that shows both places; the first one is run."""
+def test_duplicate_scenario_names_are_refused(tmp_path: Path) -> None:
+    """The error shows both places; the first scenario still runs."""
     files = {"a.sim.py": scenarios("same", "other"), "b.sim.py": "\n" + scenarios("same", "same")}
     found = found_in(tmp_path, files)
     assert names(found) == ["same", "other"]
@@ -467,8 +470,8 @@ scenario("Fine too", goal=first.name)
 """
 
 
-def test_refused_scenarios(tmp_path: Path) -> None:
-    """Each scenario that is refused is one entry with its place and message; the file's others are kept."""
+def test_each_refused_scenario_is_reported(tmp_path: Path) -> None:
+    """Each has an entry with its place and message; the other scenarios of the file are kept."""
     found = found_in(tmp_path, {"a.sim.py": REFUSED})
     assert (names(found), found.broken, found.empty) == (["fine", "Fine too"], (), ())
     refused = [each for each in found.scenarios if each.refused]
@@ -485,8 +488,8 @@ def test_refused_scenarios(tmp_path: Path) -> None:
         assert str(each.refused).startswith(f"{tmp_path / 'a.sim.py'}:{each.line}: scenario ")
 
 
-def test_a_name_that_a_refused_scenario_has(tmp_path: Path) -> None:
-    """A refused scenario's name is taken all the same, and its own mistake is what is reported of it."""
+def test_a_refused_scenario_keeps_its_name(tmp_path: Path) -> None:
+    """Its name counts as taken, and its own error is the one that is reported."""
     text = scenarios("same") + "scenario('same')\nscenario('other')\nscenario('other', goal='g')\n"
     found = found_in(tmp_path, {"a.sim.py": text})
     assert names(found) == ["same"]
@@ -496,22 +499,22 @@ def test_a_name_that_a_refused_scenario_has(tmp_path: Path) -> None:
     assert said[2][1].startswith("the name 'other' is taken")
 
 
-def test_a_file_that_fails_after_a_refused_scenario(tmp_path: Path) -> None:
-    """What was refused before a file failed is reported beside the failure."""
+def test_a_failing_file_also_reports_refused_scenarios(tmp_path: Path) -> None:
+    """Scenarios refused before a file failed are reported together with the failure."""
     found = found_in(tmp_path, {"a.sim.py": scenarios("fine") + "scenario('no aim')\n1 / 0\n"})
     assert names(found) == []
     assert [(line, "division" in message) for _, line, message in found.problems] == [(4, True), (3, False)]
 
 
-def test_secrets_in_what_is_wrong(tmp_path: Path) -> None:
-    """The message about a refused scenario shows no secret."""
+def test_refusals_show_no_secrets(tmp_path: Path) -> None:
+    """The message about a refused scenario is redacted."""
     found = found_in(tmp_path, {"a.sim.py": "from agentest import scenario\nscenario('s', goal=['hush'])\n"})
     assert "hush" in str(found.scenarios[0].refused)
     assert "hush" not in str(found.redacted(Redactor(["hush"])).scenarios[0].refused)
 
 
-def test_a_working_directory_behind_a_link(tmp_path: Path) -> None:
-    """Paths are shown relative to the working directory also where that is reached through a link."""
+def test_paths_are_relative_behind_a_symlink(tmp_path: Path) -> None:
+    """Paths are relative to the working directory even if it is reached through a symlink."""
     write(tmp_path, {"real/a.sim.py": scenarios("s")})
     (tmp_path / "link").symlink_to(tmp_path / "real")
     [scenario] = discover(tmp_path / "link", INCLUDE, []).scenarios
@@ -539,7 +542,7 @@ def test_a_working_directory_behind_a_link(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_import_paths(tmp_path: Path, reference: str, said: str) -> None:
-    """An import path that leads nowhere is told in one sentence."""
+    """An import path that leads nowhere is reported in one sentence."""
     write(tmp_path, {"things.py": "class Thing:\n    part = 1\n", "quits.py": "raise SystemExit(3)\n"})
     with pytest.raises(ValueError, match=re.escape(said)):
         import_object(reference, tmp_path)
@@ -551,8 +554,8 @@ def test_import_paths(tmp_path: Path) -> None:
     assert import_object("package.things:Thing.part", tmp_path) == 7
 
 
-def test_assertions_tell_what_they_compared(tmp_path: Path) -> None:
-    """Assertions of scenario files are rewritten by pytest, and stay in their lines."""
+def test_assertions_are_rewritten(tmp_path: Path) -> None:
+    """pytest rewrites the assertions of scenario files; line numbers do not change."""
     text = "def check(state):\n    # a comment\n    assert state['n'] == 2, 'n is wrong'\n"
     path = tmp_path / "a.sim.py"
     path.write_text(text)
@@ -565,8 +568,8 @@ def test_assertions_tell_what_they_compared(tmp_path: Path) -> None:
     assert not [*tmp_path.glob("__pycache__/*")]
 
 
-def test_files_that_cannot_be_rewritten(tmp_path: Path) -> None:
-    """A mistake in a file with an assertion is told as Python tells it."""
+def test_syntax_errors_are_reported_as_python_does(tmp_path: Path) -> None:
+    """An error in a file with an assertion is reported as Python reports it."""
     path = tmp_path / "a.sim.py"
     path.write_text("assert True\nif\n")
     with pytest.raises(SyntaxError) as caught:

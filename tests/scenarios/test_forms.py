@@ -57,8 +57,8 @@ WORDS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("data", "word"), WORDS, ids=[json.dumps(data) for data, _ in WORDS])
-def test_each_word_has_a_form(data: Any, word: Any) -> None:
-    """A form is read as its word, is shown as it, and is written again as it was; YAML holds it, too."""
+def test_each_matcher_has_a_data_form(data: Any, word: Any) -> None:
+    """The form is read as its matcher, printed as it, and written back unchanged, in YAML too."""
     for source in (data, yaml.safe_load(yaml.safe_dump(data)), json.loads(json.dumps(data))):
         read = replace_forms(source)
         assert read == word
@@ -70,8 +70,8 @@ def test_each_word_has_a_form(data: Any, word: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [data for data, _ in WORDS], ids=str)
-def test_a_dict_of_a_form_also_stands_for_itself(data: Any) -> None:
-    """An argument that really is such a dict is equal to it, so that no case breaks that was meant so."""
+def test_a_matcher_dict_also_equals_itself(data: Any) -> None:
+    """An argument that really is such a dict equals it, so that existing cases keep working."""
     assert equal(replace_forms(data), data)
     assert equal(replace_forms({"deep": [1, {"x": data}]}), {"deep": [1, {"x": data}]})
 
@@ -95,36 +95,36 @@ def test_a_dict_of_a_form_also_stands_for_itself(data: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_form_is_itself_alone(data: Any) -> None:
-    """A dict that is not quite the form of a word is left as it is."""
+def test_a_dict_that_is_almost_a_form_stays_a_dict(data: Any) -> None:
+    """A dict that is not exactly the form of a matcher is left unchanged."""
     assert replace_forms(data) is data
     assert as_data(data) == data
 
 
-def test_words_of_keys_stand_for_values_of_keys_alone() -> None:
-    """In a list, `{optional: 5}` can only be meant as it is; at a key it may be missing."""
+def test_optional_applies_to_keys_only() -> None:
+    """In a list, `{optional: 5}` is a literal dict; as a key's value, it makes the key optional."""
     assert replace_forms([{"optional": 5}]) == [{"optional": 5}]
     assert not equal(replace_forms([{"optional": 5}]), [5])
     assert equal(replace_forms({"x": {"optional": 5}}), {})
     assert replace_forms({"optional": 5}, of_key=False) == {"optional": 5}
 
 
-def test_names_of_the_users_own_are_no_words() -> None:
-    """The arguments of a call and the keys of a state may be called like words."""
+def test_user_keys_may_have_names_of_matchers() -> None:
+    """Arguments of a call and keys of a state may have the name of a matcher."""
     assert replace_forms({"text": "hi"}, is_word=False) == {"text": "hi"}
     made = parse_trajectory({"expected": [{"name": "say", "args": {"text": "hi"}}]})
     assert made.expected == (call("say", text="hi"),)
 
 
-def test_words_in_keywords_are_no_forms() -> None:
-    """`call(…)` has the words themselves: a dict in it is that dict."""
+def test_call_keywords_are_not_parsed_as_forms() -> None:
+    """`call(…)` takes matchers themselves; a dict passed to it stays a dict."""
     made = parse_trajectory({"expected": [call("say", what={"text": "hi"})]})
     assert made.expected is not None
     assert not equal(made.expected[0].args, {"what": "hi"})  # type: ignore[union-attr]
 
 
-def test_both_spellings() -> None:
-    """Forms are read in camelCase as everything is."""
+def test_forms_are_read_in_camel_case() -> None:
+    """Forms are read in camelCase, like every other option."""
     assert replace_forms({"oneOf": [1]}) == one_of(1)
     assert replace_forms({"text": "A", "ignoreCase": True}) == text("A", ignore_case=True)
     data = {"expected": [{"anyOf": ["a", "b"]}], "neverAfter": ["a", "b"], "matchMode": "in_order"}
@@ -133,15 +133,15 @@ def test_both_spellings() -> None:
     )
 
 
-def test_what_is_said_can_only_be_a_word() -> None:
-    """Where a dict makes no sense, a form that is wrong is an error, and no dict."""
+def test_a_wrong_form_is_an_error_where_a_dict_makes_no_sense() -> None:
+    """If a literal dict makes no sense, a wrong form is an error."""
     assert matcher_from_data({"one_of": [{"text": "a"}, 5]}) == one_of(text("a"), 5)
     with pytest.raises(ValueError, match="expects a text"):
         matcher_from_data({"text": 5})
 
 
-def test_a_whole_trajectory_in_yaml() -> None:
-    """All that a scenario file says of calls can be said in YAML."""
+def test_a_complete_trajectory_in_yaml() -> None:
+    """Everything that a scenario file can expect of calls can be written in YAML."""
     data = yaml.safe_load("""
 - name: authenticates first
   before: [authenticate, {any_of: [refund_order, {name: {regex: "cancel_.*"}}]}]
@@ -204,8 +204,8 @@ class Foreign:
     ],
     ids=range(8),
 )
-def test_what_has_no_form_says_where_it_is(value: Any, words: str) -> None:
-    """Functions and matchers of others cannot be written, and the error says which and where."""
+def test_values_without_a_form_are_located(value: Any, words: str) -> None:
+    """Functions and foreign matchers cannot be written as data; the error says which one and where."""
     with pytest.raises(ValueError, match=re.escape(words)):
         as_data(value)
 
@@ -273,8 +273,8 @@ TRAJECTORIES = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=50)
 @given(TRAJECTORIES)
-def test_what_is_written_is_read_back(options: dict[str, Any]) -> None:
-    """Any trajectory without functions is the same after it was written as JSON and read."""
+def test_a_trajectory_survives_json(options: dict[str, Any]) -> None:
+    """A trajectory without functions is unchanged after it is written as JSON and read back."""
     made = parse_trajectory(options)
     data = json.loads(json.dumps(as_data(made)))
     read: Trajectory = parse_trajectory(data)
@@ -284,7 +284,7 @@ def test_what_is_written_is_read_back(options: dict[str, Any]) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.dictionaries(KEYS, AT_KEYS, max_size=3))
-def test_a_state_is_read_back(state: dict[str, Any]) -> None:
-    """So is any expected state, whose own keys may be called like words."""
+def test_a_state_survives_json(state: dict[str, Any]) -> None:
+    """An expected state survives too, even if its keys have names of matchers."""
     data = json.loads(json.dumps({name: as_data(value) for name, value in state.items()}))
     assert replace_forms(data, is_word=False) == state

@@ -13,8 +13,8 @@ from agentest.scenarios.expectations import ExpectedRemark, parse_expect
 from agentest.support.errors import ScenarioError
 
 
-def test_a_session_in_both_spellings() -> None:
-    """A scenario's session and what its state must hold are options in snake_case and camelCase."""
+def test_session_options_in_both_spellings() -> None:
+    """A scenario's session and its expected state are options in snake_case and camelCase."""
     state = {"tier": "gold", "cart": [1, None], "appName": {"user_id": 1}}
     first = scenario(
         "s",
@@ -34,8 +34,8 @@ def test_a_session_in_both_spellings() -> None:
     assert (plain.session, plain.final_session_state) == (None, None)
 
 
-def test_a_session_is_a_copy() -> None:
-    """What a file does to its dict afterwards changes no scenario, and tuples are what JSON makes of them."""
+def test_a_session_is_copied() -> None:
+    """Later changes to the user's dict do not affect the scenario; tuples become JSON lists."""
     state: dict[str, Any] = {"cart": [], "pair": (1, 2)}
     made = scenario("s", turns=["Hi"], session={"state": state})
     state["cart"].append("book")
@@ -43,8 +43,8 @@ def test_a_session_is_a_copy() -> None:
     assert made.session.state == {"cart": [], "pair": [1, 2]}
 
 
-def test_expectations_of_a_turn() -> None:
-    """The state and the remarks of a turn are read in both spellings, matchers as they are."""
+def test_turn_expectations_in_both_spellings() -> None:
+    """A turn's state and remarks are read in both spellings; matchers are kept as they are."""
     found = parse_expect(
         {
             "sessionState": {"cart": [re.compile("book")]},
@@ -86,8 +86,8 @@ class Odd:
         ),
     ],
 )
-def test_wrong_options(options: dict[str, Any], says: str) -> None:
-    """A session that cannot be one is refused at the scenario's line, with its key and what was expected."""
+def test_wrong_session_options(options: dict[str, Any], says: str) -> None:
+    """An invalid session is refused with the scenario's line, the key, and what was expected."""
     with pytest.raises(ScenarioError) as caught:
         scenario("s", turns=["Hi"], **options)
     assert f"test_scenario_sessions.py:{caught.traceback[0].lineno + 1}: scenario 's': {says}" in str(
@@ -124,7 +124,7 @@ def test_wrong_options(options: dict[str, Any], says: str) -> None:
         ),
     ],
 )
-def test_wrong_expectations(expect: dict[str, Any], says: str) -> None:
+def test_wrong_turn_expectations(expect: dict[str, Any], says: str) -> None:
     """An expectation that would check nothing, or something else, is refused with its key."""
     with pytest.raises(ValueError, match=re.escape(says)):
         parse_expect(expect)

@@ -36,8 +36,8 @@ def problem(*arguments: Any, **options: Any) -> str:
 # Options
 
 
-def test_defaults() -> None:
-    """A scenario with a goal alone leaves everything else to the configuration."""
+def test_a_goal_is_enough() -> None:
+    """A scenario with only a goal leaves everything else to the configuration."""
     made = scenario("s", goal="g")
     assert (made.name, made.goal, made.profile, made.knowledge) == ("s", "g", "", ())
     assert (made.conversations_per_scenario, made.max_turns, made.agent, made.metrics) == (None,) * 4
@@ -69,8 +69,8 @@ def test_both_spellings() -> None:
         assert name == "line" or getattr(snake, name) == getattr(camel, name)
 
 
-def test_the_originals_mocks_and_assertions() -> None:
-    """`mocks` and `assertions` of the original mean the same as `tools` and `trajectory`."""
+def test_mocks_and_assertions_are_aliases() -> None:
+    """`mocks` and `assertions` mean the same as `tools` and `trajectory`."""
     ours = scenario("s", goal="g", tools={"t": 1}, trajectory={"match_mode": "contains", "expected": ["t"]})
     original = scenario(
         "s",
@@ -82,13 +82,13 @@ def test_the_originals_mocks_and_assertions() -> None:
     assert ours.trajectory == (Trajectory("contains", (ExpectedCall("t"),)),)
 
 
-def test_knowledge() -> None:
-    """Knowledge may be texts or the original's objects."""
+def test_knowledge_is_texts_or_objects() -> None:
+    """Knowledge may be given as texts or as objects."""
     assert scenario("s", goal="g", knowledge=["a", {"content": "b"}]).knowledge == ("a", "b")
 
 
-def test_scripted() -> None:
-    """`turns` makes a scenario scripted; then profile and goal are optional."""
+def test_turns_make_a_scenario_scripted() -> None:
+    """With `turns`, profile and goal are optional."""
     made = scenario(
         "s",
         turns=[
@@ -107,20 +107,20 @@ def test_scripted() -> None:
 @pytest.mark.parametrize(
     ("given", "skip"), [(None, None), (False, None), (True, "skip=True"), ("later", "later")]
 )
-def test_skip(given: Any, skip: str | None) -> None:
-    """`skip` is true, or the reason why."""
+def test_skip_is_true_or_a_reason(given: Any, skip: str | None) -> None:
+    """`skip` is true, or the reason."""
     assert scenario("s", goal="g", skip=given).skip == skip
 
 
-def test_none_is_as_good_as_nothing() -> None:
-    """An option that is None counts as left out, in either spelling."""
+def test_none_means_unset() -> None:
+    """An option that is None counts as unset, in either spelling."""
     names = ("profile", "turns", "tools", "max_turns", "maxTurns", "userPromptTemplate", "tags", "agent")
     for name in names:
         assert scenario("s", goal="g", **{name: None}).goal == "g"
 
 
-def test_it_cannot_be_changed() -> None:
-    """A scenario is a value: nothing of it can be set."""
+def test_a_scenario_is_immutable() -> None:
+    """No attribute of a scenario can be set."""
     made: Any = scenario("s", goal="g")
     with pytest.raises(FrozenInstanceError):
         made.goal = "other"
@@ -230,15 +230,15 @@ def test_it_cannot_be_changed() -> None:
         ({"goal": "g", "skip": 0}, "skip: expected a text, found 0"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], said: str) -> None:
-    """A wrong option is told with file, line, scenario, option, what was found and the nearest right one."""
+def test_wrong_options_are_explained(options: dict[str, Any], said: str) -> None:
+    """The error has file, line, scenario, option, the value, and the nearest valid name."""
     assert said in problem(**options)
 
 
 @pytest.mark.parametrize(
     ("name", "said"), [("", "name: is empty"), (None, "name: expected a text"), (5, "found 5")]
 )
-def test_wrong_names(name: Any, said: str) -> None:
+def test_a_name_must_be_a_non_empty_text(name: Any, said: str) -> None:
     """A scenario's name is a text that is not empty."""
     assert said in problem(name, goal="g")
 
@@ -289,8 +289,8 @@ def booking(name):
 """
 
 
-def test_places(tmp_path: Path) -> None:
-    """A scenario stands where `scenario(` is written, however it is called."""
+def test_a_scenario_knows_its_line(tmp_path: Path) -> None:
+    """A scenario's place is the line of `scenario(`, however it is called."""
     (tmp_path / "a.sim.py").write_text(PLACES)
     (tmp_path / "wrapper.py").write_text(WRAPPER)
     found = discover(tmp_path, ["**/*.sim.py"], [])
@@ -303,8 +303,8 @@ def test_places(tmp_path: Path) -> None:
     assert places == {**expected, "helper": ("wrapper.py", line_of(WRAPPER, "return scenario("))}
 
 
-def test_the_place_of_an_error(tmp_path: Path) -> None:
-    """An error points at `scenario(`, also where a helper wrote that."""
+def test_an_error_points_at_the_scenario_call(tmp_path: Path) -> None:
+    """An error points at `scenario(`, even if a helper function calls it."""
     (tmp_path / "wrapper.py").write_text(WRAPPER.replace('"g"', "5"))
     (tmp_path / "a.sim.py").write_text(
         "from agentest import scenario\n\nscenario(\n    's',\n    goal=5,\n)\n"
@@ -321,8 +321,8 @@ def test_the_place_of_an_error(tmp_path: Path) -> None:
 # Registering
 
 
-def test_no_registry_of_the_process() -> None:
-    """A scenario that is made outside of a discovery is just a value; nothing remembers it."""
+def test_a_scenario_outside_discovery_is_not_registered() -> None:
+    """A scenario made outside a discovery is just a value."""
     scenario("outside", goal="g")
     with collect_scenarios() as found:
         inside = scenario("inside", goal="g")
@@ -330,7 +330,7 @@ def test_no_registry_of_the_process() -> None:
     assert found == [inside]
 
 
-def test_collections_inside_each_other() -> None:
+def test_nested_collections_are_separate() -> None:
     """A collection inside another one keeps its scenarios to itself."""
     with collect_scenarios() as outer:
         first = scenario("first", goal="g")
@@ -340,8 +340,8 @@ def test_collections_inside_each_other() -> None:
     assert (outer, inner) == ([first, third], [second])
 
 
-def test_a_wrong_scenario_is_registered_as_refused() -> None:
-    """A refused scenario raises nothing where scenarios are collected, and is in the collection."""
+def test_a_wrong_scenario_is_collected_as_refused() -> None:
+    """During collection a refused scenario raises nothing; the collection has it."""
     with collect_scenarios() as found:
         returned = scenario("s", goal=5)  # type: ignore[arg-type]
     assert found == [returned]
@@ -349,7 +349,7 @@ def test_a_wrong_scenario_is_registered_as_refused() -> None:
     assert (returned.name, returned.goal, returned.file) == ("s", "", __file__)
 
 
-def test_collections_at_the_same_time() -> None:
+def test_concurrent_collections_are_separate() -> None:
     """Threads and tasks that collect at the same time do not see each other's scenarios."""
     together = threading.Barrier(4)
     found: dict[str, list[str]] = {}
@@ -384,7 +384,7 @@ def test_collections_at_the_same_time() -> None:
 # sequence() and call()
 
 
-def test_forms_of_sequences() -> None:
+def test_sequence_takes_a_list_or_arguments() -> None:
     """`sequence([a, b])` is `sequence(a, b)`; a tuple is one value."""
     assert sequence([1, 2]) == sequence(1, 2) == MockSequence((1, 2))
     assert sequence((1, 2)).steps == ((1, 2),)
@@ -393,20 +393,20 @@ def test_forms_of_sequences() -> None:
 
 
 @pytest.mark.parametrize("values", [(), ([],)])
-def test_empty_sequences(values: tuple[Any, ...]) -> None:
-    """A sequence without a value is a ValueError."""
+def test_an_empty_sequence_is_refused(values: tuple[Any, ...]) -> None:
+    """A sequence without a value raises ValueError."""
     with pytest.raises(ValueError, match="at least one value"):
         sequence(*values)
 
 
-def test_a_sequence_in_a_sequence() -> None:
-    """A sequence cannot hold another one."""
+def test_a_nested_sequence_is_refused() -> None:
+    """A sequence cannot contain another one."""
     with pytest.raises(ValueError, match="cannot hold another"):
         sequence(1, sequence(2))
 
 
-def test_steps_of_sequences() -> None:
-    """A step may be a value, a function, an exception or an exception's class."""
+def test_a_sequence_step_may_be_an_exception() -> None:
+    """A step may be a value, a function, an exception or an exception class."""
     steps = (1, lambda args: args, ValueError("no"), KeyError)
     made = scenario("s", goal="g", tools={"t": sequence(*steps)}).tools["t"]
     value, function, error, kind = made.steps
@@ -414,16 +414,16 @@ def test_steps_of_sequences() -> None:
     assert isinstance(function, BoundFunction)
 
 
-def test_a_sequence_is_shared_without_harm() -> None:
-    """A sequence holds no position: two scenarios may use the same one."""
+def test_a_sequence_can_be_shared() -> None:
+    """A sequence stores no position: two scenarios may use the same one."""
     shared = sequence(1, 2)
     first = scenario("a", goal="g", tools={"t": shared}).tools["t"]
     second = scenario("b", goal="g", tools={"t": shared}).tools["t"]
     assert first == second == shared
 
 
-def test_mocks() -> None:
-    """A mock is a value that JSON can hold, dataclasses and pydantic models among them, or a function."""
+def test_a_mock_is_a_json_value_or_a_function() -> None:
+    """Dataclasses and pydantic models count as JSON values."""
 
     class Slot(BaseModel):
         time: str
@@ -437,8 +437,8 @@ def test_mocks() -> None:
     assert isinstance(made["f"], BoundFunction)
 
 
-def test_call() -> None:
-    """`call` compares the arguments that it names; their names may be any, `tool` and `name` too."""
+def test_call_compares_named_arguments() -> None:
+    """`call` compares the arguments that it names; their names may be any, even `tool` and `name`."""
     assert call("t", tool=1, name=2) == ExpectedCall("t", {"tool": 1, "name": 2}, "partial")
     assert call("t") == ExpectedCall("t", {}, "partial")
 
@@ -452,6 +452,6 @@ def test_call() -> None:
     ],
     ids=["goal", "expected outcome", "neither"],
 )
-def test_what_a_scenario_can_be_judged_by(options: dict[str, Any], judged: tuple[str, ...]) -> None:
-    """Turns are judged by the goal, the whole also by an expected outcome alone, nothing by neither."""
+def test_goal_and_outcome_decide_what_is_judged(options: dict[str, Any], judged: tuple[str, ...]) -> None:
+    """A goal lets turns be judged; an expected outcome alone lets the whole conversation be judged."""
     assert scenario("s", **options).judged_by(BUILTIN) == judged

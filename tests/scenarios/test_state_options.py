@@ -38,8 +38,8 @@ class Shop:
 
 
 @pytest.mark.parametrize("state", [{"orders": {"17": [1]}}, {"shop": Shop()}], ids=["plain", "objects"])
-def test_a_scenario_keeps_the_state_as_it_was_when_it_was_defined(state: dict[str, Any]) -> None:
-    """What happens to the given state later is no part of the scenario's, nor of copies made of it."""
+def test_the_state_is_copied_when_a_scenario_is_defined(state: dict[str, Any]) -> None:
+    """Later changes to the user's state do not affect the scenario or its copies."""
     kept = made(state=state).state
     assert kept is not None
     state["late"] = 1
@@ -51,16 +51,16 @@ def test_a_scenario_keeps_the_state_as_it_was_when_it_was_defined(state: dict[st
     assert "mine" not in kept
 
 
-def test_what_two_keys_share_they_share_in_the_copy() -> None:
-    """A copy has the same form as the state: one object under two keys is one object there, too."""
+def test_shared_objects_stay_shared_in_the_copy() -> None:
+    """If two keys share one object, they share one object in the copy too."""
     for shared in ([], Shop()):
         kept = made(state={"a": shared, "b": shared}).state
         copy = deepcopy(dict(deepcopy(kept) or {}))
         assert copy["a"] is copy["b"]
 
 
-def test_a_large_state_of_many_scenarios_is_held_once() -> None:
-    """Scenarios that begin with equal states of Python's own types share one value."""
+def test_equal_states_are_stored_once() -> None:
+    """Scenarios that begin with equal states of built-in types share one value."""
     first, second = (made(state={"orders": {str(n): {"n": n} for n in range(100)}}) for _ in range(2))
     assert first.state is second.state
 
@@ -116,13 +116,13 @@ def test_a_state_may_contain_itself() -> None:
         ),
     ],
 )
-def test_bad_input(options: dict[str, Any], error: str) -> None:
-    """What is wrong is an error that begins with the key, and says what would be right."""
+def test_wrong_states_are_explained(options: dict[str, Any], error: str) -> None:
+    """The error begins with the key and says what would be valid."""
     assert error_of(**options).startswith(error)
 
 
-def test_sayings() -> None:
-    """`expect` of a scenario is one dict or several, each with one thing that is said or several."""
+def test_expect_takes_one_dict_or_several() -> None:
+    """`expect` is one dict or a list of dicts, each with one expectation or several."""
     pattern = re.compile("x")
     found = made(expect=[{"says": ["a", pattern]}, {"neverSays": IsStr, "inTurn": -1}]).expect
     assert found == (
@@ -135,8 +135,8 @@ def test_sayings() -> None:
     assert turn.sayings == (Saying(wanted="a"), Saying(wanted="b", never=True))
 
 
-def test_words_as_data() -> None:
-    """In YAML and JSON what is said is a dict of a word; in a state such a dict may also stand for itself."""
+def test_reply_matchers_as_data() -> None:
+    """In data an expectation is a dict with a matcher's name; in a state the dict may be literal."""
     expect = made(
         expect={
             "says": [
@@ -191,8 +191,10 @@ WANTED = 5
         (print, ["conversation", "state"], []),
     ],
 )
-def test_what_a_function_takes(function: Any, positions: list[str], names: list[str]) -> None:
-    """A function is given what its parameters name, the rest in order; what it has captured it keeps."""
+def test_functions_get_the_parameters_they_name(
+    function: Any, positions: list[str], names: list[str]
+) -> None:
+    """A function gets the values that its parameters name, the rest in order."""
     taken = accepted_values(function, ("conversation", "state"))
     assert ([*taken.by_position], [*taken.by_name]) == (positions, names)
 
@@ -213,11 +215,11 @@ NO_REPLY = "expect.never_says: expected a text, a pattern, a matcher or a functi
         ({"state": {"a": [{"b": one_of(1, 2)}]}}, "state: one_of(1, 2) is for what is expected"),
     ],
 )
-def test_words_in_the_wrong_place(options: dict[str, Any], error: str) -> None:
-    """What no reply could fit, and a matcher where a value is given out, would check nothing."""
+def test_matchers_in_the_wrong_place_are_refused(options: dict[str, Any], error: str) -> None:
+    """A matcher that no reply could satisfy, or where a value is returned, would check nothing."""
     assert error_of(**options).startswith(error)
 
 
-def test_functions_of_what_is_said_take_what_they_like() -> None:
-    """A function may take a reply, its turn and the conversation, or capture a value; in `one_of`, too."""
+def test_reply_functions_choose_their_parameters() -> None:
+    """A function may take a reply, its turn and the conversation, or capture a value, in `one_of` too."""
     scenario("s", goal="g", expect={"says": [lambda reply, turn, conversation: True, one_of(lambda a, b: 1)]})

@@ -49,8 +49,8 @@ def test_all_options_in_both_spellings() -> None:
 
 
 @pytest.mark.parametrize("key", ["expected", "expected_writes", "forbidden"])
-def test_one_step_is_a_list_of_one(key: str) -> None:
-    """Two acceptable paths, or one call, need no list around them, as words or as data."""
+def test_a_single_step_needs_no_list(key: str) -> None:
+    """Two acceptable paths, or one call, need no list, as matchers or as data."""
     for one in (call("a"), {"name": "a"}, any_of("a", "b"), {"any_of": ["a", "b"]}):
         assert parse_trajectory({key: one}) == parse_trajectory({key: [one]})
     paths = any_of(["a"], ["b", "c"])
@@ -59,8 +59,8 @@ def test_one_step_is_a_list_of_one(key: str) -> None:
     assert parse_trajectory({"expected": before("a", "b")}).orders == (before("a", "b"),)
 
 
-def test_orders_stand_wherever_they_are_written() -> None:
-    """As a trajectory, as an item of a list, among expected calls, and as keys, one pair or several."""
+def test_orders_can_be_written_in_four_places() -> None:
+    """As a trajectory, as an item of a list, among expected calls, or as keys with one pair or several."""
     order = before("a", "b")
     orders = Trajectory(orders=(order,))
     assert parse_trajectories(order) == parse_trajectories([order]) == (orders,)
@@ -77,8 +77,8 @@ def test_orders_stand_wherever_they_are_written() -> None:
     assert both.orders == (order, before("x", "y"), order, never_after("c", "d"))
 
 
-def test_writes_are_a_trajectory() -> None:
-    """`expected_writes` are all calls but reads; beside `expected` they are a trajectory of their own."""
+def test_expected_writes_are_a_trajectory() -> None:
+    """`expected_writes` covers all calls except reads; next to `expected` it is a second trajectory."""
     alone = parse_trajectory({"expected_writes": ["a"], "reads": ["get_*"]})
     assert alone == Trajectory("unordered", (A,), reads=("get_*",))
     assert parse_trajectory({"expected_writes": []}).expected == ()
@@ -105,8 +105,8 @@ def test_writes_are_a_trajectory() -> None:
         ({"a": "exact"}, any_of(call("a", x=1), call("b", x=1)), "exact"),
     ],
 )
-def test_a_default_mode_of_arguments(default: Any, expected: Any, mode: str) -> None:
-    """It decides where a call says none itself and has arguments; a tool's own name comes before globs."""
+def test_a_default_argument_mode(default: Any, expected: Any, mode: str) -> None:
+    """It applies to calls with arguments and no mode of their own; a tool's exact name outranks globs."""
     made = parse_trajectory({"expected": [expected], "default_arg_match_mode": default}).expected
     assert made
     step = made[0]
@@ -114,13 +114,13 @@ def test_a_default_mode_of_arguments(default: Any, expected: Any, mode: str) -> 
     assert single.arg_match_mode == mode
 
 
-def test_limits_by_glob() -> None:
-    """A tool's own name outranks globs, of which the least counts."""
+def test_call_limits_by_glob() -> None:
+    """A tool's exact name outranks globs; among globs the lowest limit counts."""
     made = parse_trajectory({"max_calls_per_tool": {"*": 3, "get_*": 2, "get_user": 5}})
     assert [made.limit_of(tool) for tool in ("get_user", "get_x", "x")] == [5, 2, 3]
 
 
-def test_turns_have_several_trajectories_too() -> None:
+def test_a_turn_may_have_several_trajectories() -> None:
     """A turn's `trajectory` may be a list with names."""
     both = [{"name": "one", "max_calls": 1}, before("a", "b")]
     made = scenario("s", turns=[{"user_message": "hi", "trajectory": both}])
@@ -222,8 +222,8 @@ BAD: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "words"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
-def test_bad_options_and_contradictions(given: Any, words: str) -> None:
-    """What is wrong, or could never be met, is said when the file is read, with both keys."""
+def test_wrong_or_contradictory_options_are_refused(given: Any, words: str) -> None:
+    """An option that is invalid or can never be met is an error when the file is read, with both keys."""
     with pytest.raises(ScenarioError, match=re.escape(words)):
         scenario("s", goal="g", trajectory=given)
 
@@ -274,13 +274,13 @@ FINE: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("options", [each[1] for each in FINE], ids=[each[0] for each in FINE])
-def test_what_only_looks_like_a_contradiction(options: dict[str, Any]) -> None:
-    """What some conversation could meet is no error."""
+def test_satisfiable_options_are_accepted(options: dict[str, Any]) -> None:
+    """Options that some conversation could meet are not an error."""
     assert parse_trajectory(options).about_calls
 
 
-def test_turns_alone_are_not_about_calls() -> None:
-    """A trajectory that limits turns says nothing of calls, whatever it is called."""
+def test_turn_limits_alone_do_not_concern_calls() -> None:
+    """A trajectory that only limits turns expects nothing of calls, whatever its name."""
     assert not parse_trajectory({"name": "short", "max_turns": 3}).about_calls
 
 
@@ -346,16 +346,16 @@ def _endless() -> dict[str, Any]:
         ({"trajectory": {"expected": [], "name": 10**5000}}, "trajectory.name: expected a text, found <int>"),
     ],
 )
-def test_whatever_is_written_has_a_short_answer(options: dict[str, Any], said: str) -> None:
-    """Whatever stands where something else is expected, the error names the option and is not long."""
+def test_any_wrong_value_gets_a_short_error(options: dict[str, Any], said: str) -> None:
+    """Whatever the wrong value is, the error names the option and is short."""
     with pytest.raises(ScenarioError) as error:
         scenario("s", turns=["hi"], **options)
     assert said in str(error.value)
     assert len(str(error.value)) < 800
 
 
-def test_calls_show_themselves_as_they_are_written() -> None:
-    """Errors and reports show calls, alternatives and orders in the words of scenario files."""
+def test_calls_are_printed_as_they_are_written() -> None:
+    """Errors and reports print calls, alternatives and orders as scenario files write them."""
     shown = "any_of([call('a'), exactly(call('b', {'x': 5}))], call(re.compile('c'), nth=-1))"
     assert repr(any_of(["a", exactly(call("b", x=5))], call(re.compile("c"), last=True))) == shown
     assert (
@@ -382,8 +382,8 @@ FORBIDS_X = [
 
 
 @pytest.mark.parametrize(("value", "said"), FORBIDS_X, ids=[said for _, said in FORBIDS_X])
-def test_what_no_argument_equals_forbids_nothing(value: object, said: str) -> None:
-    """A value that could never fit is an error: as a forbidden argument it would let everything pass."""
+def test_a_forbidden_argument_that_never_matches_is_refused(value: object, said: str) -> None:
+    """A value that no argument can equal is an error: forbidding it would let everything pass."""
     data = {"name": "a", "args": {"x": value}}
     for wrong in ({"forbidden": [call("a", x=value)]}, {"forbidden": [data]}):
         if not said:
@@ -397,7 +397,7 @@ def test_what_no_argument_equals_forbids_nothing(value: object, said: str) -> No
 @pytest.mark.parametrize(
     "function", [lambda: 1, lambda a, b: 1, lambda a: (yield 1)], ids=["0", "2", "yields"]
 )
-def test_where_is_a_function_of_all_arguments(function: Any) -> None:
-    """One that cannot be asked is an error when it is written, not when an agent calls the tool."""
+def test_where_takes_all_arguments(function: Any) -> None:
+    """A function with a wrong signature is an error when it is written, not when an agent calls the tool."""
     with pytest.raises(ValueError, match="where: expected a function of all arguments, but lambda"):
         call("a", where=function)

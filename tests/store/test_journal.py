@@ -511,6 +511,7 @@ def limited(project: Project, kib: int, *arguments: str) -> subprocess.Completed
 
 
 @pytest.mark.parametrize(("reporters", "code"), [(["console", "json"], 2), (["console"], 0)])
+@pytest.mark.slow
 def test_a_full_disk(project: Project, reporters: list[str], code: int) -> None:
     """When nothing more can be written the run goes on and says so once; it errors where json was wanted."""
     project.scenario("for n in range(20):\n    scenario(f'number {n}', turns=['x'])\n")

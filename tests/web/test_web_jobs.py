@@ -146,6 +146,7 @@ async def until(condition: Callable[[], bool]) -> None:
     await asyncio.to_thread(wait_until, condition)
 
 
+@pytest.mark.slow
 def test_a_run_is_stopped_and_others_wait_in_line(tmp_path: Path) -> None:
     """Two run at once. One that is stopped keeps what is finished, one that waits is not begun."""
     project_in(tmp_path)
@@ -196,6 +197,7 @@ def test_the_end_of_what_is_printed_is_kept() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung-up"])
+@pytest.mark.slow
 def test_runs_end_with_the_server(tmp_path: Path, number: int) -> None:
     """However the server is ended, no run goes on, and each has its results; also while a file that it
     imports hangs."""
@@ -217,6 +219,7 @@ def test_runs_end_with_the_server(tmp_path: Path, number: int) -> None:
     assert run.state == "interrupted"
 
 
+@pytest.mark.slow
 def test_what_fails_before_it_is_a_run_is_shown(tmp_path: Path) -> None:
     """No configuration, or a file that ends the process: list and job tell what was said."""
     (tmp_path / "a.sim.py").write_text("")

@@ -41,6 +41,7 @@ def scenarios(project: Project, count: int, more: str = "") -> None:
     project.scenario(f"for n in range({count}):\n    scenario(f's{{n}}', goal='Get help.'{more})")
 
 
+@pytest.mark.slow
 def test_requests_at_once_are_of_all_workers(project: Project) -> None:
     """Two workers together have as many requests under way as `max_concurrency` says: all, and no more."""
     scenarios(project, 12)
@@ -52,6 +53,7 @@ def test_requests_at_once_are_of_all_workers(project: Project) -> None:
     assert model.most == 3
 
 
+@pytest.mark.slow
 def test_requests_a_minute_are_of_all_workers(project: Project) -> None:
     """What two workers ask together comes no faster than `requests_per_minute`, and about as fast."""
     scenarios(project, 6)
@@ -90,6 +92,7 @@ def test_a_key_that_is_refused_is_tried_a_few_times_by_all_workers(project: Proj
     assert done.returncode == 2
 
 
+@pytest.mark.slow
 def test_an_outage_is_told_once(project: Project) -> None:
     """A model that goes down for a while is waited for by both workers together, which is said once."""
     scenarios(project, 10)

@@ -306,6 +306,7 @@ def test_recordings_are_made_and_replayed(project: Project) -> None:
     assert not list(folder.glob("*.partial"))
 
 
+@pytest.mark.slow
 def test_a_recording_that_did_not_finish_replaces_none(project: Project) -> None:
     """A worker that had finished its part keeps the old recordings too, when another one is stopped."""
     project.scenario("for n in range(4):\n    scenario(f's{n}', goal='Get help.')")

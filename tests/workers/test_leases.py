@@ -25,6 +25,7 @@ REVOKED = ModelUnavailable("401: no such key", permanent=True)
     st.integers(1, 12),
     st.randoms(use_true_random=False),
 )
+@pytest.mark.slow
 def test_never_more_at_a_time_than_places(
     starts: list[float], workers: int, places: int, random: Any
 ) -> None:
@@ -47,6 +48,7 @@ def test_never_more_at_a_time_than_places(
 
 
 @pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.slow
 def test_all_places_are_used(workers: int) -> None:
     """With more calls than places, as many are answered as in one process, but for a few in a hundred."""
     model = Model()
@@ -67,6 +69,7 @@ def most_in_a_minute(at: list[float]) -> int:
 
 @pytest.mark.parametrize("rate", [60, 600, 1500])
 @pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.slow
 def test_the_rate_is_held_both_ways(rate: int, workers: int) -> None:
     """Over all workers no more requests start in a minute than allowed, with the burst, and no fewer."""
     model = Model(lasts=lambda: 0.3)
@@ -118,6 +121,7 @@ def test_who_stays_below_the_rate_is_not_held_up(demand: float) -> None:
 
 
 @given(st.integers(1, 150), st.integers(1, 4), st.integers(1, 40), st.sampled_from([0.0, 0.002, 0.03]))
+@pytest.mark.slow
 def test_exactly_so_many_calls_are_made(most: int, workers: int, at_once: int, delay: float) -> None:
     """Whoever asks, `--max-llm-calls` are made in all: never more, and nobody is refused before."""
     model = Model(lasts=lambda: 0.05)
@@ -210,6 +214,7 @@ def test_a_worker_that_dies_gives_back_all() -> None:
     in_lab(use, model, max_concurrency=10)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_down_is_waited_for_by_all_workers_together() -> None:
     """One call at a time probes, over all workers; afterwards all go on, and the user was told once."""
     model = Model(lasts=lambda: 0.2, fault=lambda at: UNREACHABLE if 10 <= at < 40 else None)
@@ -305,6 +310,7 @@ def test_time_for_which_a_model_is_down_is_the_calls_own() -> None:
     assert all("503" in problem for problem in problems)
 
 
+@pytest.mark.slow
 def test_a_call_waits_for_no_lease_when_nothing_is_tight() -> None:
     """Where there are places enough, nearly all calls find a lease that was asked for ahead of need."""
     model = Model(lasts=lambda: 0.5)

@@ -302,6 +302,7 @@ def test_mock_servers_beside_it(project: Project) -> None:
             ]
 
 
+@pytest.mark.slow
 def test_traces_of_it(project: Project) -> None:
     """Its spans come to a receiver of the worker, and into the one file of the run."""
     configure(project, traces=True)

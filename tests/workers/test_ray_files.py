@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.runner.plan import Plan
@@ -68,6 +70,7 @@ def test_variables_travel_that_modules_of_the_agent_read(tmp_path: Path) -> None
     assert found == {"SHOP_URL": "http://shop", "AGENTEST_X": "1"}
 
 
+@pytest.mark.slow
 def test_no_line_of_a_key_is_printed() -> None:
     done = subprocess.run([sys.executable, "-c", PRINTING], capture_output=True, text=True, timeout=60)
     printed = done.stdout + done.stderr

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import anyio
+import pytest
 from project import free_port
 
 from agentest.workers.ray.address import TAKEN_FOR_DEAD, watch_membership
@@ -74,6 +75,7 @@ async def short_run() -> None:
     assert not told
 
 
+@pytest.mark.slow
 def test_a_head_node_that_answers_no_more_is_told_once() -> None:
     anyio.run(lost_head)
 

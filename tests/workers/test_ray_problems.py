@@ -112,11 +112,13 @@ def refused(project: Project, ray: str, version: str = "2.60.0", *options: str) 
     return done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_with_a_ray_that_is_too_old(project: Project) -> None:
     told = refused(project, "raise AssertionError('is not imported')\n", "2.39.1")
     assert "agentest: --engine ray needs Ray 2.40 or newer, and 2.39.1 is installed" in told
 
 
+@pytest.mark.slow
 def test_a_run_with_a_ray_that_lacks_what_it_imports(project: Project) -> None:
     told = refused(project, BROKEN)
     assert told.splitlines()[-1] == (
@@ -125,6 +127,7 @@ def test_a_run_with_a_ray_that_lacks_what_it_imports(project: Project) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_run_with_a_ray_that_lacks_what_it_imports_as_it_starts(project: Project) -> None:
     ray = f"def init(**options):\n    {BROKEN}\ndef shutdown(): pass\n"
     told = refused(project, ray)
@@ -132,6 +135,7 @@ def test_a_run_with_a_ray_that_lacks_what_it_imports_as_it_starts(project: Proje
     assert "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_a_scenario_outside_of_what_travels(project: Project) -> None:
     beside = project.root.parent / "beside.sim.py"
     beside.write_text("from agentest import scenario\nscenario('b', turns=['hello'])\n")

@@ -52,6 +52,7 @@ def ran(project: Project, *arguments: str) -> Any:
     return timeless(project.results)
 
 
+@pytest.mark.slow
 def test_one_huge_scenario(project: Project) -> None:
     """Recorded, replayed and added to by two workers: the same bytes, and the same results, as by one."""
     one_scenario(project)

@@ -1,4 +1,4 @@
-"""CPU and memory of reading an evaluation set: `python -m benchmarks.reading FILE`, printed as JSON.
+"""CPU and memory of reading an evaluation set: `python -m benchmarks.eval_set_reader FILE`, printed as JSON.
 
 What is imported is imported before. Memory is what the process has grown by at its largest, the set included.
 """

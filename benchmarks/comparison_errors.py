@@ -1,4 +1,4 @@
-"""How often a comparison finds what is not there, and what is: `python -m benchmarks.comparing`, as JSON.
+"""How often a comparison reports a change, with or without one: `python -m benchmarks.comparison_errors`.
 
 In a process of its own, as it imports Agentest. Agents of known pass rates and scores are simulated by seeded
 random numbers: it is the same on every machine.

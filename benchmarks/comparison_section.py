@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from benchmarks.options import Options
-from benchmarks.page import table
-from benchmarks.process import told_by
-from benchmarks.targets import Found, Target
+from benchmarks.process import printed_json
+from benchmarks.results import Found, Target, table
+from benchmarks.workload import Options
 
 _SAMPLES = 250
 _MOST_ALARMS_PERCENT, _LEAST_HELD_PERCENT = 5, 94
@@ -40,7 +39,7 @@ _OVERALL = (
 
 def section(_: Options) -> Found:
     """Measure, and tell it."""
-    told = told_by("benchmarks.comparing", f"--samples={_SAMPLES}")
+    told = printed_json("benchmarks.comparison_errors", f"--samples={_SAMPLES}")
     sizes = [f"{n} conversations" for n in told["sizes"]]
     rates = [f"{rate:.0%}" for rate in told["rates"]]
     parts = [

@@ -1,4 +1,4 @@
-"""CPU of asking a model, directly or through litellm: `python -m benchmarks.asking --path litellm …`.
+"""CPU of asking a model, directly or through litellm: `python -m benchmarks.model_client --path litellm …`.
 
 From `Model.ask` to a validated answer, in this process; the answer comes from the fake model. Prints as JSON
 the milliseconds of CPU per call. What is done once (imports, connections, caches) is done before.

@@ -8,12 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.fakes import Fakes, fakes
-from benchmarks.options import Options
-from benchmarks.page import machine, ratio, table
 from benchmarks.process import Sample, interleaved, measure
 from benchmarks.programs import check_passed, run_command
-from benchmarks.targets import Found
-from benchmarks.workload import Workload, write_project
+from benchmarks.results import Found, machine, ratio, table
+from benchmarks.workload import Options, Workload, write_project
 
 _EACH = (1, 2, 3, 10)
 """Requests at once for each conversation: the last is more than can be used."""

@@ -1,15 +1,25 @@
-"""Workers that hold one conversation, and give it as the result of all others: nothing is waited for."""
+"""`agentest` that counts its messages to and from workers: `python -m benchmarks.echo_workers FILE MODE run`.
+
+Writes the counts to FILE as JSON. MODE is `real`, or `echo` for workers that run one conversation and
+return it as the result of all others, so that nothing is waited for.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from agentest.cli.main import main as agentest
 from agentest.runner.conversation_run import JudgedConversation
 from agentest.runner.plan import Unit
 from agentest.workers.channel import ConversationDone, ConversationRan, RunConversation, TurnClosed
+from agentest.workers.coordinator import WorkerPool
 from agentest.workers.ray.channel import WorkerEnd
 from agentest.workers.ray.worker_process import RedactedOutput, RunWorker
 from agentest.workers.worker import Worker
@@ -71,3 +81,29 @@ class _Counted:
     def send(self, message: object) -> None:
         self._fleet.sent += 1
         self._connection.send(message)
+
+
+def main() -> None:
+    """Entry point of the run's process."""
+    _, file, mode, *rest = sys.argv
+    sys.argv = ["agentest", *rest]
+    fleets: list[CountedFleet] = []
+
+    def crew(fleet: WorkerSource, *more: Any) -> WorkerPool:
+        fleets.append(CountedFleet(fleet))
+        return WorkerPool(fleets[-1], *more)
+
+    with ExitStack() as patches:
+        patches.enter_context(patch("agentest.workers.coordinator.WorkerPool", crew))
+        if mode == "echo":
+            patches.enter_context(patch("agentest.workers.processes.Worker", EchoWorker))
+            patches.enter_context(patch("agentest.workers.ray.engine.RunWorker", EchoHolding))
+        try:
+            agentest()
+        finally:
+            counted = {"sent": sum(f.sent for f in fleets), "received": sum(f.received for f in fleets)}
+            Path(file).write_text(json.dumps(counted))
+
+
+if __name__ == "__main__":
+    main()

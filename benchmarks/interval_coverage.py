@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the truth: `python -m benchmarks.coverage`, printed as JSON.
+"""How often 95 % intervals hold the truth: `python -m benchmarks.interval_coverage`, printed as JSON.
 
 In a process of its own, as it imports Agentest. Rates of single draws are worked out exactly, the rest is
 drawn from seeded random numbers: it is the same on every machine.

@@ -1,6 +1,6 @@
 """Running a program whose work is done by several processes, and looking at each of them while it goes on.
 
-A process that holds conversations leaves a file named by its id (`benchmarks.spread_work`). By these files
+A process that holds conversations leaves a file named by its id (`benchmarks.worker_runs`). By these files
 workers are found wherever they were started: those of Ray are no children of the run. Linux only.
 """
 

@@ -1,4 +1,4 @@
-"""What one conversation asks of models: `python -m benchmarks.prompts --turns 4`, printed as JSON.
+"""What one conversation asks of models: `python -m benchmarks.prompt_sizes --turns 4`, printed as JSON.
 
 In a process of its own, as it imports Agentest.
 """
