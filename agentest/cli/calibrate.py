@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labels import LabelQuestion, LabelSet, metrics_named
 from agentest.calibration.terminal_labelling import Dialogue, open_questions
 from agentest.cli.chat import stdin_reader
+from agentest.cli.location import Location
+from agentest.cli.requests import RequestOptions
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
 from agentest.runner.judge_models import (
@@ -46,20 +48,23 @@ from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import count, did_you_mean
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrateOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateOptions(RequestOptions):
     """Options of `agentest calibrate`."""
 
     labels: Path
     judge: str | None = None
-    metrics: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
     write: bool = False
     as_json: bool = False
 
 
-def calibrate(options: CalibrateOptions, request: RunRequest) -> ExitCode:
+def calibrate(options: CalibrateOptions) -> ExitCode:
     """Ask the judge the labelled questions and print the agreement. Raises UsageError."""
-    wanted = chosen_metrics(options.metrics)
+    project = options.location.enter()
+    options = replace(options, labels=project.path(options.labels))
+    request = options.request(project)
+    wanted = chosen_metrics(options.metric_names)
     labels = read_labels(options.labels)
     metrics = labelled_metrics(labels, wanted)
     if not metrics:
@@ -99,7 +104,7 @@ def _no_labels_message(options: CalibrateOptions, labels: LabelSet) -> str:
             f"{options.labels} holds no label; give some: agentest label RESULTS --to {options.labels.name}"
         )
     known = ", ".join(sorted({label.question.metric for label in labels.labels}))
-    missing = ", ".join(options.metrics)
+    missing = ", ".join(options.metric_names)
     return f"--metric: {options.labels} holds no label for {missing}; it has labels for {known}"
 
 
@@ -172,23 +177,27 @@ def _calibration(figures: Figures, model: str) -> JudgeCalibration:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOptions:
     """Options of `agentest label`."""
 
-    results: Path
+    location: Location = field(default_factory=Location)
+    results: str
     to: Path
-    metrics: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
     scenarios: tuple[str, ...] = ()
     by: str = ""
 
 
-def label(options: LabelOptions, request: RunRequest) -> ExitCode:
+def label(options: LabelOptions) -> ExitCode:
     """Ask the open questions in the terminal and store each label. Raises UsageError."""
+    project = options.location.enter()
+    results, labels = project.run_file(options.results), project.path(options.to)
+    request = RequestOptions(location=options.location).request(project, offline=True)
     if sys.stdin is None:
         raise UsageError("label reads what you type from the standard input, which is closed")
-    metrics = chosen_metrics(options.metrics)
-    gathered = gather_conversations(options.results, scenarios_of(request))
+    metrics = chosen_metrics(options.metric_names)
+    gathered = gather_conversations(results, scenarios_of(request))
     for note in gathered.notes:
         tell(f"agentest: {note}")
     chosen = {
@@ -198,18 +207,20 @@ def label(options: LabelOptions, request: RunRequest) -> ExitCode:
     }
     if not chosen:
         raise UsageError(
-            _no_conversations_message(options, [each.scenario for each in gathered.conversations.values()])
+            _no_conversations_message(
+                results, options.scenarios, [each.scenario for each in gathered.conversations.values()]
+            )
         )
-    known = read_labels(options.to) if options.to.exists() else LabelSet()
+    known = read_labels(labels) if labels.exists() else LabelSet()
     answered = {each.question for each in known.labels if each.by == options.by}
     questions = open_questions(chosen.values(), metrics, answered)
-    shown = path_from(request.here or request.root, options.to)
+    shown = project.shown(labels)
     if not questions:
         say(f"nothing is left to label: {shown} has an answer to every question")
         return ExitCode.PASSED
     dialogue = Dialogue(
         conversations=chosen,
-        keep=LabelWriter(options.to, set(known.conversations)),
+        keep=LabelWriter(labels, set(known.conversations)),
         read_line=stdin_reader(),
         write=lambda text: say(text, end=""),
         now=lambda: datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -232,8 +243,8 @@ def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"--metric: {error}") from None
 
 
-def _no_conversations_message(options: LabelOptions, names: Sequence[str]) -> str:
+def _no_conversations_message(results: Path, scenarios: Sequence[str], names: Sequence[str]) -> str:
     if not names:
-        return f"{options.results} holds no conversation that could be labelled"
-    hint = did_you_mean(options.scenarios[0], set(names))
-    return f"--scenario: {options.results} holds no conversation of {', '.join(options.scenarios)}; {hint}"
+        return f"{results} holds no conversation that could be labelled"
+    hint = did_you_mean(scenarios[0], set(names))
+    return f"--scenario: {results} holds no conversation of {', '.join(scenarios)}; {hint}"

@@ -5,6 +5,8 @@ The module imports only click.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import click
 
 _REPLACEMENTS = {
@@ -63,6 +65,15 @@ _RUN_OPTIONS = {
     "What it tells": "--reporter --verbose --baseline --fail-on-regression",
 }
 """Maps a section to the options of a command that runs something, in the order of the help."""
+
+
+def _can_name_run(word: str) -> bool:
+    """Return False if a word names a file of scenarios or cases, or a place in one."""
+    return not word.partition(":")[0].endswith((".py", ".test.json", ".evalset.json"))
+
+
+_CAN_BE_VALUE = {"--shuffle": str.isdecimal, "--resume": _can_name_run}
+"""Maps an option whose value is optional to the words that can be its value."""
 FIRST_STEPS = (
     "Without an agent, a key or a network: `agentest init demo --demo`, then `agentest run --cwd demo`. "
     "With an agent that runs: `agentest init --endpoint URL`."
@@ -100,6 +111,18 @@ class SectionedGroup(click.Group):
 
 class RunCommand(click.Command):
     """A command that runs something, with its options in sections and its own options first."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments. Raises click.UsageError.
+
+        The values of --shuffle and --resume are optional, but click takes any next word as their value. A
+        word that cannot be the value is an argument.
+        """
+        end = args.index("--") if "--" in args else len(args)
+        for at, (option, word) in enumerate(pairwise(args[:end])):
+            if option in _CAN_BE_VALUE and not _CAN_BE_VALUE[option](word):
+                args[at] = f"{option}="
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections."""

@@ -136,6 +136,5 @@ def _moved(request: RunRequest, root: Path) -> RunRequest:
         here=root,
         config=request.config and moved(request.config, request.root, root),
         options=replace(request.options, paths=paths),
-        reporters=(),
-        baseline=None,
+        reports=replace(request.reports, reporters=(), baseline=None),
     )

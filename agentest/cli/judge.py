@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentest.adk.metrics.shown_prompts import JUDGED_NAMES, shown_prompt
+from agentest.cli.requests import RequestOptions
 from agentest.cli.run import run_once
 from agentest.cli.run_output import JudgedRun
 from agentest.domain.metrics import BUILTIN
@@ -16,7 +17,7 @@ from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.questions import SYSTEM, criterion_question, prompts_text
 from agentest.runner.conversation_run import shown_question
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.prepare import Prepared
+from agentest.runner.prepare import Prepared, prepare
 from agentest.scenarios.model import Criterion
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import tell
@@ -58,8 +59,21 @@ def plan_for_finished(
     return replace(plan, entries=tuple(entries), units=units), by_scope
 
 
-def judge_again(prepared: Prepared, path: Path) -> ExitCode:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeOptions(RequestOptions):
+    """Options of `agentest judge`."""
+
+    run: str
+
+
+def judge_again(options: JudgeOptions) -> ExitCode:
     """Judge the conversations in an earlier run's results again. Raises UsageError."""
+    project = options.location.enter()
+    path = project.run_file(options.run)
+    return _judge_results(prepare(options.request(project)), path)
+
+
+def _judge_results(prepared: Prepared, path: Path) -> ExitCode:
     from agentest.store.reader import conversations_of, planned_of, read_results
     from agentest.store.run_results import entries
 

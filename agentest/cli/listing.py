@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -16,7 +16,24 @@ from agentest.runner.selection import in_order_of_run
 from agentest.runner.session import Spending
 from agentest.store.last_run import find_earlier_run
 from agentest.store.runs.folder import RunKind, complete_runs
-from agentest.support.terminal import clean
+from agentest.support.errors import ExitCode
+from agentest.support.terminal import clean, say, tell
+
+
+def show_plan(prepared: Prepared, *, list_only: bool) -> ExitCode:
+    """Print what would run (`--list`), or what it would take (`--dry-run`), and return the exit status."""
+    for note in prepared.notes:
+        tell(f"agentest: {note}")
+    for line in listing(prepared) if list_only else dry_run(prepared):
+        say(line)
+    return report_load_errors(broken(prepared))
+
+
+def report_load_errors(problems: Sequence[ScenarioResult]) -> ExitCode:
+    """Print the files and scenarios that could not be loaded, and return the exit status."""
+    for entry in problems:
+        tell(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}")
+    return ExitCode.ERRORED if problems else ExitCode.PASSED
 
 
 def dry_run(prepared: Prepared) -> Iterator[str]:

@@ -13,7 +13,8 @@ from textwrap import wrap
 from agentest.authoring.checks import Check, CheckOutcome
 from agentest.authoring.doctor import run_checks
 from agentest.authoring.new_project import InitRequest, InitResult, NextStep, WrittenFile, begin
-from agentest.runner.prepare import Prepared, RunRequest
+from agentest.cli.requests import RequestOptions
+from agentest.runner.prepare import Prepared
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
@@ -27,8 +28,9 @@ _WIDTH = 80
 _INDENT = "    "
 
 
-def doctor(request: RunRequest) -> ExitCode:
+def doctor(options: RequestOptions) -> ExitCode:
     """Check everything that a run needs; return ERRORED if something would prevent a verdict."""
+    request = options.request(options.location.enter())
     look = partial(run_checks, request, _print_check, say=_print_progress, expected=_forecast_text)
     bad = run_event_loop(look)
     if bad:

@@ -24,6 +24,8 @@ from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, ga
 from agentest.authoring.recorded_scenario import scenario_of
 from agentest.cli.chat import TerminalUser, speaker_lines, stdin_reader
 from agentest.cli.engines import LOCAL, engine_name
+from agentest.cli.location import Project
+from agentest.cli.requests import RequestOptions
 from agentest.cli.run import run_once
 from agentest.cli.run_output import LiveRun, RunOutput
 from agentest.cli.selection import ScenarioSelection
@@ -31,7 +33,6 @@ from agentest.conversation.simulated_user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
 from agentest.models.factory import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
-from agentest.runner.environment import RunFolders
 from agentest.runner.mock_servers import (
     CallRecorder,
     forwarding_servers,
@@ -55,7 +56,7 @@ _LAST_WORDS = "agentest: ended at once; nothing was written\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordToolsOptions:
+class RecordToolsOptions(RequestOptions):
     """Options of `agentest record-tools`."""
 
     say: tuple[str, ...] = ()
@@ -67,14 +68,16 @@ class RecordToolsOptions:
     force: bool = False
 
 
-def record_tools(request: RunRequest, options: RecordToolsOptions, place: RunFolders) -> ExitCode:
+def record_tools(options: RecordToolsOptions) -> ExitCode:
     """Run one conversation, or serve, and write the mocks. Raises UsageError."""
+    project = options.location.enter()
+    request = options.request(project, offline=True)
     _check(options)
     at = targets(
-        options.output and place.path(options.output),
-        options.scenario and place.path(options.scenario),
-        place.here,
-        place.shown,
+        options.output and project.path(options.output),
+        options.scenario and project.path(options.scenario),
+        project.here,
+        project.shown,
         force=options.force,
     )
     prepared, tool_lists = with_tool_list(prepare_one_conversation(request, options.say), at)
@@ -88,7 +91,7 @@ def record_tools(request: RunRequest, options: RecordToolsOptions, place: RunFol
         recorder=recorder,
         at=at,
         tool_list=tool_lists,
-        shown=place.shown,
+        shown=project.shown,
         turns=outcome.turns,
     )
     written = write_recording(recording, wanted=not outcome.interrupted)
@@ -100,18 +103,18 @@ def record_tools(request: RunRequest, options: RecordToolsOptions, place: RunFol
     return ExitCode.PASSED if written else ExitCode.ERRORED
 
 
-def record_run(request: RunRequest, place: RunFolders, choose: ScenarioSelection) -> ExitCode:
+def record_run(request: RunRequest, project: Project, select: ScenarioSelection) -> ExitCode:
     """Run the scenarios without their mocks and write the results of the real tools. Raises UsageError."""
-    at = targets(None, None, place.here, place.shown, force=None)
+    at = targets(None, None, project.here, project.shown, force=None)
     if engine_name(request.options) != LOCAL:
         raise UsageError("--record-tools keeps calls in one process: leave --engine and --workers out")
     if request.options.unmocked_tools == "error":
         raise UsageError("--record-tools has the real tools answer; leave --unmocked-tools error out")
-    prepared, tool_lists = with_tool_list(with_real_tools(choose(prepare(request))), at)
+    prepared, tool_lists = with_tool_list(with_real_tools(select(prepare(request))), at)
     recorder = CallRecorder()
     status = run_once(prepared, RecordedRun(recorder=recorder))
     recording = ToolRecording(
-        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, shown=place.shown
+        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, shown=project.shown
     )
     written = write_recording(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED

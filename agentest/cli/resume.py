@@ -78,7 +78,7 @@ def resume_run(
     earlier = read_finished(run.path / JOURNAL)
     if run.record and run.record.partial and not prepared.is_partial:
         prepared = _only_planned(prepared, earlier)
-    slim = not prepared.request.verbose
+    slim = not prepared.request.reports.verbose
     plan = with_units(
         prepared.plan, lambda unit: replace(unit, kept=_finished_part(unit, earlier, slim=slim))
     )

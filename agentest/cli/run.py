@@ -93,7 +93,7 @@ class _StartingRun:
             open_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
-            verbose = prepared.request.verbose
+            verbose = prepared.request.reports.verbose
             mode = RunMode(source, engine, keep_conversations=verbose, spending=spending or Spending())
             outcome = run_event_loop(execute, known, broadcast, mode, words)
         broadcast.finish()
@@ -110,8 +110,8 @@ class _StartingRun:
             folder=folder,
             run_id=keeping.folder.id if keeping else "",
             environ=self.environ,
-            verbose=request.verbose,
-            detailed=request.detailed,
+            verbose=request.reports.verbose,
+            detailed=request.reports.detailed,
             next_step=prepared.loaded.redact(self.kind.resumed_by),
             forecast=forecast_of(prepared, self.kind.name),
             compared=self.against,
@@ -256,7 +256,7 @@ def open_comparison(prepared: Prepared, kind: RunVariant) -> RunComparison | Non
     """
     request = prepared.request
     judged = kind.name is RunKind.JUDGE  # any difference would come from the judge
-    named = request.baseline or prepared.loaded.config.baseline or request.fail_on_regression
+    named = request.reports.baseline or prepared.loaded.config.baseline or request.reports.fail_on_regression
     wanted = bool(named) and not judged
     if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
         return None

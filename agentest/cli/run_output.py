@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from agentest.cli.engines import EvalRecipe
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, RunWarning
 from agentest.domain.transcript import Conversation
@@ -40,6 +41,7 @@ from agentest.support.locking import LOCK, FolderLocked, locked
 from agentest.version import __version__
 
 if TYPE_CHECKING:
+    from agentest.adk.plan import EvalRequest
     from agentest.runner.sources import SourceFactory
     from agentest.workers.ray.worker_process import PreparationRecipe
 
@@ -225,17 +227,21 @@ class JudgedRun:
 LIVE = LiveRun()
 
 
-def evaluation_run(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
-    """Return the kind of an evaluation run, with the command that resumes it.
+def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> LiveRun:
+    """Return the kind of a run of evaluation sets, with the command that resumes it.
 
     Args:
-        words: positional arguments, because only they name the evaluation sets.
-        options: names and values of the options that decide what runs.
+        words: positional arguments of the command.
     """
-    given = (
-        f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, 1)
+    agent = evaluation.request.options.agent
+    given = [*words, *([f"--agent={agent}"] if agent is not None else ())]
+    if evaluation.num_runs != 1:
+        given.append(f"--num-runs={evaluation.num_runs}")
+    return LiveRun(
+        RunKind.EVAL,
+        resumed_by=shlex.join(["agentest", "eval", *given, "--resume"]),
+        recipe=EvalRecipe(evaluation),
     )
-    return LiveRun(RunKind.EVAL, resumed_by=shlex.join(["agentest", "eval", *words, *given, "--resume"]))
 
 
 def _in_folder(report: ReportRequest) -> bool:

@@ -14,6 +14,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, cut, first, shuffled
 from agentest.store.runs.folder import RunKind
 from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent, latest_verdicts
+from agentest.support.errors import UsageError
 from agentest.support.text import count
 
 _SEEDS = 1_000_000
@@ -33,6 +34,15 @@ class ScenarioSelection:
     """The part of the run to execute."""
     shard_by: str | None = None
     """A run whose durations decide the split, or `counts`."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if options exclude each other."""
+        if self.resume is not None and self.last_failed:
+            raise UsageError(
+                "--resume and --last-failed exclude each other, because --resume keeps failed scenarios"
+            )
+        if self.shard_by and self.shard is None and self.resume is None:
+            raise UsageError("--shard-by says how --shard K/N splits the run: give that, too")
 
     def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
         """Return the run with the selected scenarios in the requested order. Raises UsageError."""

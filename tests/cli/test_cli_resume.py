@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, wait_until
 
+from agentest.adk.plan import EvalRequest
 from agentest.cli.run_output import evaluation_run
+from agentest.runner.plan import Options
+from agentest.runner.prepare import RunRequest
 from agentest.testing import ScriptedAgent
 
 SCENARIOS = """
@@ -172,11 +175,12 @@ def test_a_part_of_a_run_is_gone_on_with_as_a_part(project: Project) -> None:
 
 def test_the_command_that_goes_on_with_evaluation_sets() -> None:
     """It names the sets, the agent and the number of runs: nothing else would say them."""
-    kind = evaluation_run(("my sets", "a.test.json:x"), {"agent": "b", "num_runs": 5})
+    words = ("my sets", "a.test.json:x")
+    evaluation = EvalRequest(RunRequest(Path(), options=Options(agent="b")), words, num_runs=5)
+    kind = evaluation_run(evaluation, words)
     assert kind.resumed_by == "agentest eval 'my sets' a.test.json:x --agent=b --num-runs=5 --resume"
-    assert (
-        evaluation_run(("sets",), {"agent": None, "num_runs": 1}).resumed_by == "agentest eval sets --resume"
-    )
+    plain = evaluation_run(EvalRequest(RunRequest(Path()), ("sets",)), ("sets",))
+    assert plain.resumed_by == "agentest eval sets --resume"
 
 
 def test_what_cannot_be_gone_on_with(project: Project) -> None:
