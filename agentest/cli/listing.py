@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from agentest.cli.run_output import ANSWERS, RunOutput, RunVariant
+from agentest.cli.run_output import RunOutput, RunVariant
 from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast, format_forecast
 from agentest.domain.results import ScenarioResult, Status
 from agentest.runner.environment import output_dir
@@ -15,7 +15,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.selection import in_order_of_run
 from agentest.runner.session import Spending
 from agentest.store.last_run import find_earlier_run
-from agentest.store.runs.folder import RunKind, complete_runs
+from agentest.store.runs.folder import ANSWERS, RunKind, complete_runs
 from agentest.support.errors import ExitCode
 from agentest.support.terminal import clean, say, tell
 

@@ -23,9 +23,8 @@ from agentest.authoring.mock_module import (
 from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
 from agentest.authoring.recorded_scenario import scenario_of
 from agentest.cli.chat import TerminalUser, speaker_lines, stdin_reader
-from agentest.cli.engines import LOCAL, engine_name
 from agentest.cli.location import Project
-from agentest.cli.requests import RequestOptions
+from agentest.cli.requests import LOCAL, RequestOptions, engine_name
 from agentest.cli.run import run_once
 from agentest.cli.run_output import LiveRun, RunOutput
 from agentest.cli.selection import ScenarioSelection

@@ -1,21 +1,27 @@
-"""Options of the commands that prepare a run, and the requests that they make."""
+"""Options of the commands that prepare a run, and the requests that they make.
+
+Another process prepares a run again from its request (`RunRecipe`, `EvalRecipe`).
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.engines import engine_name
 from agentest.cli.location import Location, Project
 from agentest.cli.selection import ScenarioSelection
 from agentest.runner.plan import Options
-from agentest.runner.prepare import ReportOptions, RunRequest
+from agentest.runner.prepare import Prepared, ReportOptions, RunRequest
 from agentest.scenarios.discovery import parse_path_choice
 from agentest.support.errors import UsageError
+from agentest.support.files import moved
 
 if TYPE_CHECKING:
     from agentest.adk.plan import EvalRequest
+
+LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,3 +115,63 @@ class EvalOptions(RequestOptions):
         """Raise UsageError if options exclude each other."""
         if self.list_only and self.options.dry_run:
             raise UsageError("--list and --dry-run exclude each other")
+
+
+def engine_name(options: Options) -> str:
+    """Return the engine that the options select, by name or by number of workers. Raises UsageError."""
+    several = options.workers not in (None, 1)
+    name = options.engine or (WORKERS if several else LOCAL)
+    if name == LOCAL and several:
+        raise UsageError(f"--engine local is this process alone: leave --workers {options.workers} out")
+    if options.ray_address is not None:
+        if name != RAY:
+            raise UsageError("--ray-address names a cluster for --engine ray: give that, too")
+        if not options.ray_address.strip():  # an unset environment variable expands to an empty value
+            raise UsageError("--ray-address is empty: name a cluster, or leave it out to start a local Ray")
+    if name == WORKERS and not hasattr(os, "fork"):
+        raise UsageError("this platform cannot fork processes: leave --workers and --engine workers out")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecipe:
+    """Prepare a run of scenarios in another process."""
+
+    request: RunRequest
+
+    def prepared(self, root: Path) -> Prepared:
+        from agentest.runner.prepare import prepare
+
+        return prepare(_moved(self.request, root))
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRecipe:
+    """Prepare a run of evaluation sets in another process."""
+
+    evaluation: EvalRequest
+
+    def prepared(self, root: Path) -> Prepared:
+        from agentest.adk.plan import prepare_eval
+
+        evaluation, old = self.evaluation, self.evaluation.request.root
+        criteria, session, mocks = (
+            path and moved(path, old, root)
+            for path in (evaluation.criteria, evaluation.initial_session, evaluation.mocks)
+        )
+        request = _moved(evaluation.request, root)
+        there = replace(evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks)
+        return prepare_eval(there)
+
+
+def _moved(request: RunRequest, root: Path) -> RunRequest:
+    """Move the request to another folder, without reports and comparisons, which the main process makes."""
+    paths = tuple(replace(each, path=moved(each.path, request.root, root)) for each in request.options.paths)
+    return replace(
+        request,
+        root=root,
+        here=root,
+        config=request.config and moved(request.config, request.root, root),
+        options=replace(request.options, paths=paths),
+        reports=replace(request.reports, reporters=(), baseline=None),
+    )

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentest.cli.run_output import ANSWERS
 from agentest.config.config import Config
 from agentest.domain.events import ConversationFinished
 from agentest.domain.forecast import PastRun, ScenarioResources
@@ -26,7 +25,7 @@ from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.last_run import read_earlier_run
 from agentest.store.runs import folder as finding
 from agentest.store.runs.finished_parts import FinishedPart, FinishedParts, Place, read_finished
-from agentest.store.runs.folder import JOURNAL, RunKind, latest_whole_run, run_file
+from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_whole_run, run_file
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, read_user_bytes
 from agentest.support.importing import imported_files

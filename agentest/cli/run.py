@@ -1,16 +1,17 @@
-"""Run a prepared plan: open the run folder, execute with the reporters, and compute the exit status."""
+"""Run a prepared plan: open its folder and its engine, execute with the reporters, return the exit status."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.engines import limit_concurrency, open_engine, process_count
+from agentest.cli.requests import LOCAL, RAY, WORKERS, RunRecipe, engine_name
 from agentest.cli.run_output import LIVE, RunOutput, RunVariant, kept
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, Status
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from agentest.cli.comparison import RunComparison
     from agentest.domain.events import Reporter
     from agentest.report.registry import Broadcast
+    from agentest.runner.executor import Engine
     from agentest.runner.session import RunOutcome
     from agentest.runner.sources import SourceFactory
     from agentest.store.journal import Journal
+    from agentest.workers.ray.worker_process import PreparationRecipe
 
 _RESULTS = ReportRequest("json")
 
@@ -145,6 +148,64 @@ class _StartingRun:
 
     def _journal_notes(self) -> Iterator[str]:
         return journal_problem(self.keeping.journal if self.keeping else None)
+
+
+def process_count(prepared: Prepared) -> int:
+    """Return the number of processes on this machine that run conversations. Raises UsageError."""
+    options = prepared.request.options
+    if engine_name(options) in (LOCAL, RAY):
+        return 1
+    from agentest.workers.worker_pool import AUTO, worker_count
+
+    return worker_count(prepared, options.workers or AUTO)
+
+
+def limit_concurrency(
+    prepared: Prepared, processes: int, allow: Callable[[int], int] | None = None
+) -> Prepared:
+    """Limit the concurrency to the connections that the processes can open, and add a note if it changes.
+
+    On Ray the workers open the connections, so each of them applies the limit of its node.
+
+    Args:
+        processes: result of `process_count`.
+        allow: takes the file descriptors that a process needs and returns how many it can have.
+    """
+    if engine_name(prepared.request.options) == RAY:
+        return prepared
+    from agentest.runner import environment
+
+    return environment.limited_to_connections(prepared, processes, allow or environment.allow)
+
+
+@contextmanager
+def open_engine(
+    prepared: Prepared, processes: int, recipe: PreparationRecipe | None = None, *, earlier: bool
+) -> Iterator[Engine]:
+    """Open the engine of a run. Call it before the event loop starts, because it forks processes.
+
+    Args:
+        processes: result of `process_count`.
+        recipe: how another process prepares the run; None for a run of scenarios.
+        earlier: True if the conversations come from an earlier run.
+
+    Raises UsageError.
+    """
+    if engine_name(prepared.request.options) == RAY:
+        from agentest.workers.ray.engine import open_ray_engine
+
+        with open_ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
+            yield on_ray
+        return
+    if processes == 1 and prepared.request.options.engine != WORKERS:
+        from agentest.runner.executor import LocalEngine
+
+        yield LocalEngine()
+        return
+    from agentest.workers.processes import open_forked_engine
+
+    with open_forked_engine(prepared, processes, earlier=earlier) as engine:
+        yield engine
 
 
 def _source(prepared: Prepared, kind: RunVariant, keeping: RunOutput | None) -> SourceFactory:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from agentest.cli.engines import EvalRecipe
+from agentest.cli.requests import EvalRecipe
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, RunWarning
 from agentest.domain.transcript import Conversation
@@ -21,6 +21,7 @@ from agentest.runner.plan import endpoint
 from agentest.runner.prepare import Prepared, cassette_folder
 from agentest.store.journal import BoundedLog, Journal, RawFile, RetryingLineFile, open_new
 from agentest.store.runs.folder import (
+    ANSWERS,
     FILES,
     JOB_VARIABLE,
     JOURNAL,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 SERVERS = "servers"
 """Folder for the logs of servers."""
-ANSWERS = "answers"
-"""Folder for model responses in conversations that a budget ended early."""
 Note = Callable[[str], None]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -13,7 +14,6 @@ from agentest.adk.in_process_evaluation import AgentLike as EvalAgentLike
 from agentest.adk.in_process_evaluation import configuration, run_result
 from agentest.adk.plan import EvalRequest, prepare_eval
 from agentest.domain.events import Event
-from agentest.models.port import ChatModel
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.scenarios.model import Scenario
@@ -26,6 +26,9 @@ from agentest.testing.run import (
     refuse_in_async_code,
     to_checked_run,
 )
+
+if TYPE_CHECKING:
+    from agentest.testing import ChatModel
 
 
 class Agentest:
