@@ -21,7 +21,7 @@ from agentest.judging.custom_metrics import (
     ConversationInput,
     ConversationMetric,
     Metric,
-    TurnInput,
+    ScoreInput,
     evaluate_metric,
 )
 from agentest.judging.grader import Grader, GraderResult, graded, informational_result
@@ -140,7 +140,7 @@ class ScenarioEvaluator:
         if why := why_redacted(turns):
             return {metric.name: Unscored(why) for metric in metrics}
         key = CallKey("judge", self.scope, number, turn.turn_index)
-        turn_input = TurnInput(
+        turn_input = ScoreInput(
             goal=self.scenario.goal,
             profile=self.scenario.profile,
             knowledge=self.scenario.knowledge,
@@ -170,7 +170,7 @@ class ScenarioEvaluator:
         return await self._custom_results(metrics, whole, CallKey("judge", self.scope, number))
 
     async def _custom_results(
-        self, metrics: Sequence[Metric], data: TurnInput | ConversationInput, key: CallKey
+        self, metrics: Sequence[Metric], data: ScoreInput | ConversationInput, key: CallKey
     ) -> dict[str, MetricResult]:
         model = self.judge.model if self.judge else None
         keys = [replace(key, metric=metric.name) for metric in metrics]

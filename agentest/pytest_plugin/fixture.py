@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import anyio
 
 from agentest.adk.in_process_evaluation import AgentLike as EvalAgentLike
 from agentest.adk.in_process_evaluation import configuration, run_result
 from agentest.adk.plan import EvalRequest, prepare_eval
+from agentest.config.definition import RunSettings
 from agentest.domain.events import Event
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
@@ -55,7 +56,7 @@ class Agentest:
         model: ChatModel | str | None = None,
         options: Options | None = None,
         on_event: Callable[[Event], object] | None = None,
-        **settings: object,
+        **settings: Unpack[RunSettings],
     ) -> CheckedRun:
         """Run scenarios and return their results. The arguments are those of `Runner`.
 
@@ -84,7 +85,7 @@ class Agentest:
         model: ChatModel | str | None = None,
         options: Options | None = None,
         on_event: Callable[[Event], object] | None = None,
-        **settings: object,
+        **settings: Unpack[RunSettings],
     ) -> CheckedRun:
         """Run scenarios in async code; see `run`."""
         options = self._options(options, has_model=model is not None)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from agentest.domain.events import Event, RunFinished, ScenarioFinished
 from agentest.domain.results import (
-    ErrorGroup,
     Reason,
     RootCause,
     RunResult,
     RunWarning,
     ScenarioResult,
     Status,
+    UniqueError,
 )
 from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import NO_TEXT
@@ -357,13 +357,13 @@ _ERRORS_HEAD = (
 )
 
 
-def _error_row(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
+def _error_row(scenario: ScenarioResult, group: UniqueError, several: bool) -> str:
     label = inline(select.label(scenario, several))
     times = str(len(group.occurrences))
     return table_row([group.severity.label, inline(group.label), label, times, inline(group.explanation)])
 
 
-def _example(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
+def _example(scenario: ScenarioResult, group: UniqueError, several: bool) -> str:
     """Show the first turn in which an error occurred, as a list below the error's name."""
     example = group.examples[0]
     times = count(len(group.occurrences), "time")

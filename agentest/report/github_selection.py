@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentest.domain.results import ErrorGroup, Reason, ReasonKind, RunResult, ScenarioResult, Status
+from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, UniqueError
 
 UNDONE = (Status.FAILED, Status.ERRORED)
 WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
@@ -25,7 +25,7 @@ def with_status(result: RunResult, status: Status) -> int:
     return sum(scenario.verdict.status is status for scenario in result.finished)
 
 
-def errors(result: RunResult) -> Iterator[tuple[ScenarioResult, ErrorGroup]]:
+def errors(result: RunResult) -> Iterator[tuple[ScenarioResult, UniqueError]]:
     return ((scenario, group) for scenario in result.scenarios for group in scenario.errors)
 
 

@@ -23,7 +23,6 @@ from agentest.domain.results import (
     CausePlace,
     CheckResult,
     CriterionResult,
-    ErrorGroup,
     ModelUsage,
     Reason,
     RootCause,
@@ -33,6 +32,7 @@ from agentest.domain.results import (
     Skipped,
     TrajectoryResult,
     TurnEvaluation,
+    UniqueError,
     Unscored,
     VerdictWarning,
 )
@@ -401,7 +401,7 @@ CODECS = Codecs(
             left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence", "severity")
         ),
         CriterionResult: Layout(only_if_set=("samples",)),
-        ErrorGroup: Layout(only_if_set=("fails",)),
+        UniqueError: Layout(only_if_set=("fails",)),
         StoredFailure: Layout(only_if_set=("severity",)),
         Unscored: Layout(only_if_set=("own_code",)),
         Skipped: Layout(names={"why": "skipped"}),

@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agentest.domain.confidence import run_pass_rate, totals_of, with_figures
-from agentest.domain.results import ErrorGroup, ModelUsage, Reason, RunResult, ScenarioResult, Status, Verdict
+from agentest.domain.results import (
+    ModelUsage,
+    Reason,
+    RunResult,
+    ScenarioResult,
+    Status,
+    UniqueError,
+    Verdict,
+)
 from agentest.domain.root_causes import joins_of, root_causes, scenario_causes
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.verdict import metric_verdicts, run_status, with_severe_failures
@@ -247,7 +255,7 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
     return result if has_figures else with_figures(result, conversations)
 
 
-def severe_failures(groups: Iterable[ErrorGroup]) -> frozenset[str]:
+def severe_failures(groups: Iterable[UniqueError]) -> frozenset[str]:
     """Return the ids of failures in groups that fail their scenario."""
     return frozenset(id for group in groups if group.fails for id in group.occurrences)
 

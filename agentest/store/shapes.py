@@ -18,7 +18,6 @@ from agentest.domain.results import (
     AlignedRow,
     CaseId,
     CriterionResult,
-    ErrorGroup,
     Figure,
     JudgeCalibration,
     MetricResult,
@@ -30,6 +29,7 @@ from agentest.domain.results import (
     Severity,
     Status,
     TrajectoryScore,
+    UniqueError,
     VerdictWarning,
 )
 from agentest.domain.tool_visibility import Sight
@@ -215,7 +215,7 @@ class StoredScenario:
     thresholds: Mapping[str, float]
     skipped_metrics: Mapping[str, str]
     information: tuple[str, ...] = ()
-    errors: tuple[ErrorGroup, ...]
+    errors: tuple[UniqueError, ...]
     severity_unknown: bool = False
     causes: tuple[ScenarioCause, ...] = ()
     failures: tuple[str, ...]

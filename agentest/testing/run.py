@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from unittest import SkipTest
 
 import anyio
@@ -19,6 +19,7 @@ import anyio
 from agentest.config.agents.adk import is_adk_object
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
+from agentest.config.definition import RunSettings
 from agentest.config.file import NAMES, LoadedConfig, find_config, load, load_values, with_changes
 from agentest.config.frameworks import framework_of
 from agentest.domain.events import Event, Noted
@@ -75,14 +76,14 @@ class Runner:
         model: ChatModel | str | None = None,
         options: Options | None = None,
         on_event: Callable[[Event], object] | None = None,
-        **settings: Any,
+        **settings: Unpack[RunSettings],
     ) -> None:
         self._agent = agent
         self._config = config
         self._model = model
         self._options = options or Options()
         self._emit = on_event or (lambda _: None)
-        self._settings = settings
+        self._settings: Mapping[str, Any] = settings
 
     def run(self, *scenarios: Scenario) -> CheckedRun:
         """Run scenarios and return their results; see `run_async`, which async code must await.
@@ -136,7 +137,7 @@ class Runner:
     def _changes(self) -> dict[str, Any]:
         """Keys that override those of the configuration."""
         if self._agent is None or self._named_agent:
-            return self._settings
+            return dict(self._settings)
         # `compare` lists variants of the configured agent, which is replaced.
         return {"agent": _agent_section(self._agent), "compare": [], **self._settings}
 
@@ -191,7 +192,7 @@ def run_scenarios(
     model: ChatModel | str | None = None,
     options: Options | None = None,
     on_event: Callable[[Event], object] | None = None,
-    **settings: Any,
+    **settings: Unpack[RunSettings],
 ) -> CheckedRun:
     """Run scenarios in this process and return their results; see `Runner` for the arguments.
 
@@ -211,7 +212,7 @@ async def arun_scenarios(
     options: Options | None = None,
     on_event: Callable[[Event], object] | None = None,
     stop: Stop | None = None,
-    **settings: Any,
+    **settings: Unpack[RunSettings],
 ) -> CheckedRun:
     """Run scenarios in async code and return their results; see `Runner` for the arguments."""
     runner = Runner(agent=agent, config=config, model=model, options=options, on_event=on_event, **settings)

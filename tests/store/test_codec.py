@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from agentest.domain.results import (
     AlignedRow,
     ConversationResult,
-    ErrorGroup,
     Figure,
     ModelUsage,
     Score,
     TrajectoryResult,
+    UniqueError,
 )
 from agentest.domain.transcript import Remark, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
 from agentest.store import shapes
@@ -81,7 +81,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         TimeSpent,
         Score,
         shapes.StoredCheck,
-        ErrorGroup,
+        UniqueError,
         shapes.RunUsage,
         shapes.StoredTrajectory,
         shapes.StoredFailure,
@@ -137,7 +137,7 @@ DESCRIBED = {
     "roleUsage": ModelUsage,
     "runUsage": shapes.RunUsage,
     "check": shapes.StoredCheck,
-    "errorGroup": ErrorGroup,
+    "errorGroup": UniqueError,
     "evaluation": shapes.StoredEvaluation,
     "turnEvaluation": shapes.TurnScores,
     "trajectory": shapes.StoredTrajectory,

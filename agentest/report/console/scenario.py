@@ -11,13 +11,13 @@ from agentest.domain.metrics import PASS_RATE
 from agentest.domain.results import (
     STATE_CHECKS,
     ConversationResult,
-    ErrorGroup,
     JudgeCalibration,
     Reason,
     ReasonKind,
     ScenarioResult,
     Severity,
     Status,
+    UniqueError,
 )
 from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.domain.verdict import conversation_status, threshold_status
@@ -178,7 +178,7 @@ def _error_groups(result: ScenarioResult, look: DisplayOptions) -> Iterator[Cons
         yield from _error_group(group, result, look)
 
 
-def _error_group(group: ErrorGroup, result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _error_group(group: UniqueError, result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     mark: Part = look.mark(Status.FAILED) if group.fails else " " * len(look.glyphs.marks[Status.FAILED])
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
