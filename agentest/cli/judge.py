@@ -93,7 +93,10 @@ def _judge_results(prepared: Prepared, path: Path) -> ExitCode:
         raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
     if unchecked := _unchecked_thresholds(prepared, plan):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
-    return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.head.summary.unclaimed_calls))
+    return run_once(
+        replace(prepared, plan=plan),
+        JudgedRun(conversations=finished, unclaimed=earlier.head.summary.unclaimed_calls),
+    )
 
 
 def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:

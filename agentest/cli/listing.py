@@ -155,22 +155,22 @@ def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
 
 
 def known_costs(
-    prepared: Prepared, kind: RunVariant, keeping: RunOutput | None, note: Callable[[str], None]
+    prepared: Prepared, variant: RunVariant, output: RunOutput | None, note: Callable[[str], None]
 ) -> Spending:
     """Return the known costs of conversations, and add a note if the forecast exceeds the budget."""
     options = prepared.request.options
-    found = None if options.tape == "replay" else forecast_of(prepared, kind.name)
-    if over := found and budget_warning(found, options.max_llm_calls, options.max_cost, kind.resumed_by):
+    found = None if options.tape == "replay" else forecast_of(prepared, variant.name)
+    if over := found and budget_warning(found, options.max_llm_calls, options.max_cost, variant.resumed_by):
         note(over)
-    earlier = comparable_run(prepared, kind.name)
+    earlier = comparable_run(prepared, variant.name)
     took = earlier.took if earlier else {}
     if earlier and dict(earlier.models) != prepared.model_names:
         took = {place: replace(each, cost=None) for place, each in took.items()}
     return Spending(
         took=took,
-        answers=keeping.folder.path / ANSWERS if keeping and kind.resumed_by else None,
+        answers=output.folder.path / ANSWERS if output and variant.resumed_by else None,
         earlier_answers=prepared.kept.answers if prepared.kept else None,
-        resumed_by=kind.resumed_by,
+        resumed_by=variant.resumed_by,
     )
 
 

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agentest.cli.location import Location, Project
-from agentest.cli.run_output import LATEST, RunOutput
+from agentest.cli.run_output import LATEST, RESULTS_REPORT, RunOutput, open_reporters
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest, RunFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.history.merge import MergedRun, check_parts, check_whole, find_parts, part_names
-from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
+from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 from agentest.runner.environment import check_can_be_written
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
@@ -27,7 +27,6 @@ from agentest.support.terminal import tell
 from agentest.support.text import count
 from agentest.version import __version__
 
-_RESULTS = ReportRequest("json")
 _STATUSES = {
     Status.PASSED: ExitCode.PASSED,
     Status.FAILED: ExitCode.FAILED,
@@ -67,8 +66,8 @@ def merge(options: MergeOptions, environ: Mapping[str, str] = os.environ) -> Exi
     output_dir = project.path(options.output_dir) if options.output_dir else default_output
     with _open_run_folder(
         whole, output_dir, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS
-    ) as keeping:
-        return _write_reports(whole, keeping, reports, options, project, environ)
+    ) as output:
+        return _write_reports(whole, output, reports, options, project, environ)
 
 
 def _reports(options: MergeOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
@@ -129,29 +128,22 @@ def _record(whole: MergedRun, id: str) -> RunRecord:
 
 def _write_reports(
     whole: MergedRun,
-    keeping: RunOutput,
+    output: RunOutput,
     reports: Sequence[ReportRequest],
     options: MergeOptions,
     project: Project,
     environ: Mapping[str, str],
 ) -> ExitCode:
-    setting = ReporterContext(
-        root=project.root,
-        folder=keeping.folder.path,
-        run_id=keeping.folder.id,
-        environ=environ,
-        verbose=options.verbose,
-        journal=keeping.journal,
-        record=keeping.record,
+    context = ReporterContext(
+        root=project.root, folder=output.folder.path, environ=environ, verbose=options.verbose
     )
-    results = () if _RESULTS in reports else (_RESULTS,)
-    broadcast = Broadcast([*make_reporters((*reports, *results), setting), NotesReporter()], _note)
+    broadcast = Broadcast([*open_reporters(reports, context, output), NotesReporter()], _note)
     result = _send_events(whole, broadcast)
     broadcast.finish()
-    written = [each for each in {*reports, _RESULTS} if each.name not in broadcast.failed]
-    problems = list(keeping.end(result, written))
-    if not keeping.journal.flush():
-        problems.append(f"{keeping.journal.path} is not complete: there was no room for all of it")
+    written = [each for each in {*reports, RESULTS_REPORT} if each.name not in broadcast.failed]
+    problems = list(output.end(result, written))
+    if not output.journal.flush():
+        problems.append(f"{output.journal.path} is not complete: there was no room for all of it")
     for text in (*problems, *_outcome_line(result, reports, broadcast)):
         _note(text)
     code = _STATUSES[run_status(result)]

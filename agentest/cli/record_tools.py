@@ -26,7 +26,7 @@ from agentest.cli.chat import TerminalUser, speaker_lines, stdin_reader
 from agentest.cli.location import Project
 from agentest.cli.requests import LOCAL, RequestOptions, engine_name
 from agentest.cli.run import run_once
-from agentest.cli.run_output import LiveRun, RunOutput
+from agentest.cli.run_output import RunOutput, RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.simulated_user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
@@ -42,7 +42,7 @@ from agentest.runner.mock_servers import (
 )
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.runner.run import handled_signals
-from agentest.runner.sources import LiveAgents, SourceFactory, live_conversations
+from agentest.runner.sources import SourceFactory, live_conversations
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import run_event_loop
@@ -120,17 +120,14 @@ def record_run(request: RunRequest, project: Project, select: ScenarioSelection)
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRun(LiveRun):
+class RecordedRun(RunVariant):
     """Run conversations with the agents and record their tool calls."""
 
-    recorder: CallRecorder = field(default_factory=CallRecorder)
     resumed_by: str = ""  # without mocks, another run has different conversations
+    recorder: CallRecorder = field(default_factory=CallRecorder)
 
-    def source(self, keeping: RunOutput | None) -> SourceFactory:
-        on_mocks = self.recorder.on_mocks
-        if keeping is None:
-            return LiveAgents(on_mocks=on_mocks)
-        return LiveAgents(on_mocks, keeping.keep_span, keeping.keep_output)
+    def source(self, output: RunOutput | None) -> SourceFactory:
+        return live_agents(output, self.recorder.on_mocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.cli.requests import LOCAL, RAY, WORKERS, RunRecipe, engine_name
-from agentest.cli.run_output import LIVE, RunOutput, RunVariant, kept
+from agentest.cli.run_output import LIVE, RunOutput, RunVariant, open_reporters, open_run_output
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
@@ -35,31 +35,29 @@ if TYPE_CHECKING:
     from agentest.store.journal import Journal
     from agentest.workers.ray.worker_process import PreparationRecipe
 
-_RESULTS = ReportRequest("json")
-
 
 def run_once(
-    prepared: Prepared, kind: RunVariant = LIVE, environ: MutableMapping[str, str] = os.environ
+    prepared: Prepared, variant: RunVariant = LIVE, environ: MutableMapping[str, str] = os.environ
 ) -> ExitCode:
     """Run a prepared plan with its reporters and return the exit status.
 
     Args:
         prepared: the plan, with configuration and models.
-        kind: source of the conversations and names of the output files.
+        variant: source of the conversations and names of the output files.
         environ: environment for reporters.
 
     Raises UsageError if nothing could be run.
     """
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
-    if kind.resumed_by and prepared.kept is None:
+    if variant.resumed_by and prepared.kept is None:
         from agentest.cli.resume import with_fingerprints
 
         prepared = with_fingerprints(prepared)
-    against = open_comparison(prepared, kind)
-    with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
+    against = open_comparison(prepared, variant)
+    with open_run_output(prepared, variant, note, environ) as output:
         processes = process_count(prepared)
-        return _StartingRun(limit_concurrency(prepared, processes), kind, environ, keeping, against).run(
+        return _StartingRun(limit_concurrency(prepared, processes), variant, environ, output, against).run(
             processes
         )
 
@@ -69,31 +67,31 @@ class _StartingRun:
     """One run that is starting: its plan, its folder and its comparison."""
 
     prepared: Prepared
-    kind: RunVariant
+    variant: RunVariant
     environ: Mapping[str, str]
-    keeping: RunOutput | None
+    output: RunOutput | None
     against: RunComparison | None
 
     def run(self, processes: int) -> ExitCode:
         from agentest.runner.run import RunMode, SignalMessages, execute
         from agentest.runner.session import Spending
 
-        prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
+        prepared, journal = self.prepared, self.output.journal if self.output else None
         broadcast, spending = self._broadcast(), None
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
             from agentest.cli.listing import known_costs
 
-            spending = known_costs(prepared, self.kind, self.keeping, partial(_note, prepared))
+            spending = known_costs(prepared, self.variant, self.output, partial(_note, prepared))
         for text in prepared.notes:
             _note(prepared, text)
         words = SignalMessages(
-            last=partial(interruption_message, prepared, journal, self.kind), show=broadcast.show
+            last=partial(interruption_message, prepared, journal, self.variant), show=broadcast.show
         )
-        source = _source(prepared, self.kind, self.keeping)
+        source = _source(prepared, self.variant, self.output)
         _tune_garbage_collector()
         with (
             shared_ports(prepared) as known,  # opened before the workers fork, which use the ports too
-            open_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
+            open_engine(known, processes, self.variant.recipe, earlier=self.variant.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
             verbose = prepared.request.reports.verbose
@@ -104,40 +102,34 @@ class _StartingRun:
 
     def _broadcast(self) -> Broadcast:
         from agentest.cli.listing import forecast_of
-        from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
+        from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 
-        prepared, keeping, request = self.prepared, self.keeping, self.prepared.request
-        folder = keeping.folder.path if keeping else output_dir(prepared)
-        setting = ReporterContext(
+        prepared, request = self.prepared, self.prepared.request
+        context = ReporterContext(
             root=request.root,
-            folder=folder,
-            run_id=keeping.folder.id if keeping else "",
+            folder=output_dir(prepared),
             environ=self.environ,
             verbose=request.reports.verbose,
             detailed=request.reports.detailed,
-            next_step=prepared.loaded.redact(self.kind.resumed_by),
-            forecast=forecast_of(prepared, self.kind.name),
+            next_step=prepared.loaded.redact(self.variant.resumed_by),
+            forecast=forecast_of(prepared, self.variant.name),
             compared=self.against,
-            journal=keeping.journal if keeping else None,
-            record=keeping.record if keeping else None,
         )
-        # Every run writes results.json, even if no reporter was requested.
-        results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
-        reporters = make_reporters((*prepared.reports, *results), setting)
-        if self.against and keeping:
-            self.against.label = keeping.folder.id
+        reporters = open_reporters(prepared.reports, context, self.output)
+        if self.against and self.output:
+            self.against.label = self.output.folder.id
         reporters_and_comparison = with_comparison(reporters, self.against, prepared, self.environ)
         return Broadcast([*reporters_and_comparison, NotesReporter()], partial(_note, prepared))
 
     def _finish(self, outcome: RunOutcome, broadcast: Broadcast) -> ExitCode:
         """Close the run folder, print the closing notes and return the exit status."""
-        prepared, keeping = self.prepared, self.keeping
+        prepared, output = self.prepared, self.output
         written = [report for report in prepared.reports if report.name not in broadcast.failed]
-        missing = list(store_comparison(self.against, keeping))
-        missing += keeping.end(outcome.result, written) if keeping else ()
+        missing = list(store_comparison(self.against, output))
+        missing += output.end(outcome.result, written) if output else ()
         for text in (*outcome.notes, *self._journal_notes(), *missing):
             _note(prepared, text)
-        files = files_of(written, self.kind, prepared)
+        files = files_of(written, self.variant, prepared)
         for text in (
             *in_a_line(outcome.result, prepared, broadcast, files),
             *comparison_lines(self.against, prepared),
@@ -147,7 +139,7 @@ class _StartingRun:
         return apply_regressions(code, self.against)
 
     def _journal_notes(self) -> Iterator[str]:
-        return journal_problem(self.keeping.journal if self.keeping else None)
+        return journal_problem(self.output.journal if self.output else None)
 
 
 def process_count(prepared: Prepared) -> int:
@@ -208,13 +200,13 @@ def open_engine(
         yield engine
 
 
-def _source(prepared: Prepared, kind: RunVariant, keeping: RunOutput | None) -> SourceFactory:
+def _source(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> SourceFactory:
     """Return the source of conversations, or an empty one that needs no agent if none are left to run."""
     if prepared.kept and all(unit.kept.is_all(unit.conversations) for unit in prepared.plan.units):
         from agentest.runner.sources import EarlierRun
 
         return EarlierRun({})
-    return kind.source(keeping)
+    return variant.source(output)
 
 
 def _tune_garbage_collector() -> None:
@@ -241,11 +233,11 @@ def status(outcome: RunOutcome, prepared: Prepared, broadcast: Broadcast, *, com
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
-def files_of(reports: Iterable[ReportRequest], kind: RunVariant, prepared: Prepared) -> list[str]:
+def files_of(reports: Iterable[ReportRequest], variant: RunVariant, prepared: Prepared) -> list[str]:
     """Return the paths of the written reports; files in the run folder are shown by their fixed names."""
     folder = output_dir(prepared)
     named = [
-        report.path or folder / kind.fixed.reports[report.name]
+        report.path or folder / variant.fixed.reports[report.name]
         for report in reports
         if report.path or report.name in FILES
     ]
@@ -279,13 +271,13 @@ def journal_problem(journal: Journal | None) -> Iterator[str]:
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
-def interruption_message(prepared: Prepared, journal: Journal | None, kind: RunVariant) -> str:
+def interruption_message(prepared: Prepared, journal: Journal | None, variant: RunVariant) -> str:
     """Return the message for a run that ends without reports; "" if no conversation has finished."""
     if journal is None or not journal.held:
         return ""
     path = _shown(journal.path, prepared)
     finished = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
-    goes_on = f"{kind.resumed_by} keeps what is there and runs the rest, " if kind.resumed_by else ""
+    goes_on = f"{variant.resumed_by} keeps what is there and runs the rest, " if variant.resumed_by else ""
     words = f"agentest: {path} holds {finished}; {goes_on}agentest judge {path} judges again what is there"
     return clean_for_log(clean(prepared.loaded.redact(words))) + "\n"
 
@@ -310,13 +302,13 @@ def exit_code(result: RunResult) -> ExitCode:
     return statuses[run_status(result)]
 
 
-def open_comparison(prepared: Prepared, kind: RunVariant) -> RunComparison | None:
+def open_comparison(prepared: Prepared, variant: RunVariant) -> RunComparison | None:
     """Return the comparison with the baseline, or of the agents with each other; None if neither applies.
 
     Raises UsageError.
     """
     request = prepared.request
-    judged = kind.name is RunKind.JUDGE  # any difference would come from the judge
+    judged = variant.name is RunKind.JUDGE  # any difference would come from the judge
     named = request.reports.baseline or prepared.loaded.config.baseline or request.reports.fail_on_regression
     wanted = bool(named) and not judged
     if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
@@ -339,17 +331,17 @@ def with_comparison(
     return [against, *reporters, ComparisonReporter(against, prepared, environ)]
 
 
-def store_comparison(against: RunComparison | None, keeping: RunOutput | None) -> Iterator[str]:
+def store_comparison(against: RunComparison | None, output: RunOutput | None) -> Iterator[str]:
     """Store the comparison with the baseline. Yields a message for each file that could not be written."""
-    if against is None or against.baseline is None or not against.comparisons or keeping is None:
+    if against is None or against.baseline is None or not against.comparisons or output is None:
         return
     from agentest.cli.comparison import COMPARISON, write_comparison
 
     try:
-        write_comparison(against, keeping.folder.path)
-        keeping.folder.publish(COMPARISON, COMPARISON)
+        write_comparison(against, output.folder.path)
+        output.folder.publish(COMPARISON, COMPARISON)
     except OSError as error:
-        yield f"{keeping.folder.path / COMPARISON} could not be written ({error.strerror or error})"
+        yield f"{output.folder.path / COMPARISON} could not be written ({error.strerror or error})"
 
 
 def apply_regressions(code: ExitCode, against: RunComparison | None) -> ExitCode:
