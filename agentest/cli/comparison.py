@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from agentest.cli.location import Location, Project
-from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
+from agentest.cli.run_output import RunOutput
+from agentest.domain.events import Event, Reporter, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import ScenarioResult, Status
 from agentest.history.compared_runs import (
     MeasuredRun,
@@ -183,6 +184,36 @@ class RunComparison:
         else:
             self.comparisons = [compare_measured_runs(self.baseline.run, run)]
 
+    def around(
+        self, reporters: Sequence[Reporter], prepared: Prepared, environ: Mapping[str, str]
+    ) -> list[Reporter]:
+        """Return the reporters of a run with those of its comparison."""
+        return [self, *reporters, ComparisonReporter(self, prepared, environ)]
+
+    def in_a_line(self) -> str:
+        """Return the comparisons in one line, for runs without a console reporter."""
+        parts = [(headline(each), regressions_overall(each)) for each in self.comparisons]
+        return "; ".join(text for part in parts for text in part if text)
+
+    def store(self, output: RunOutput) -> Iterator[str]:
+        """Write comparison.json. Yields a message if it could not be written."""
+        if self.baseline is None or not self.comparisons:
+            return
+        path = output.folder.path / COMPARISON
+        try:
+            write_atomically(path, as_json(self.comparisons[0]).encode())
+            output.folder.publish(COMPARISON, COMPARISON)
+        except OSError as error:
+            yield f"{path} could not be written ({error.strerror or error})"
+
+    def exit_code(self, code: ExitCode) -> ExitCode:
+        """Return the exit status, counting a regression as a failure if the user configured that."""
+        if self.baseline is None or code is ExitCode.INTERRUPTED:
+            return code
+        if not self.comparisons:  # the comparison was requested, but its result is unknown
+            return code or ExitCode.ERRORED
+        return ExitCode.FAILED if self.regressed and self.baseline.fail_on_regression else code
+
     def markdown(self) -> list[str]:
         """Return the comparisons as Markdown, for a job summary."""
         return [as_markdown(each, "###") for each in self.comparisons]
@@ -211,17 +242,6 @@ class ComparisonReporter:
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunFinished) and "console" in self._printed:
             print_comparisons(self._against.comparisons, self._environ)
-
-
-def in_a_line(against: RunComparison) -> str:
-    """Return the comparison in one line, for runs without a console reporter."""
-    parts = [(headline(each), regressions_overall(each)) for each in against.comparisons]
-    return "; ".join(text for part in parts for text in part if text)
-
-
-def write_comparison(against: RunComparison, folder: Path) -> None:
-    """Write comparison.json. Raises OSError."""
-    write_atomically(folder / COMPARISON, as_json(against.comparisons[0]).encode())
 
 
 def _of_runs(options: CompareOptions, project: Project) -> Comparison:

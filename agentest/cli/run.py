@@ -27,7 +27,6 @@ from agentest.support.terminal import clean, clean_for_log, tell
 
 if TYPE_CHECKING:
     from agentest.cli.comparison import RunComparison
-    from agentest.domain.events import Reporter
     from agentest.report.registry import Broadcast
     from agentest.runner.executor import Engine
     from agentest.runner.session import RunOutcome
@@ -54,10 +53,10 @@ def run_once(
         from agentest.cli.resume import with_fingerprints
 
         prepared = with_fingerprints(prepared)
-    against = open_comparison(prepared, variant)
+    comparison = open_comparison(prepared, variant)
     with open_run_output(prepared, variant, note, environ) as output:
         processes = process_count(prepared)
-        return _StartingRun(limit_concurrency(prepared, processes), variant, environ, output, against).run(
+        return _StartingRun(limit_concurrency(prepared, processes), variant, environ, output, comparison).run(
             processes
         )
 
@@ -70,7 +69,7 @@ class _StartingRun:
     variant: RunVariant
     environ: Mapping[str, str]
     output: RunOutput | None
-    against: RunComparison | None
+    comparison: RunComparison | None
 
     def run(self, processes: int) -> ExitCode:
         from agentest.runner.run import RunMode, SignalMessages, execute
@@ -113,33 +112,33 @@ class _StartingRun:
             detailed=request.reports.detailed,
             next_step=prepared.loaded.redact(self.variant.resumed_by),
             forecast=forecast_of(prepared, self.variant.name),
-            compared=self.against,
+            compared=self.comparison,
         )
         reporters = open_reporters(prepared.reports, context, self.output)
-        if self.against and self.output:
-            self.against.label = self.output.folder.id
-        reporters_and_comparison = with_comparison(reporters, self.against, prepared, self.environ)
-        return Broadcast([*reporters_and_comparison, NotesReporter()], partial(_note, prepared))
+        if self.comparison and self.output:
+            self.comparison.label = self.output.folder.id
+        if self.comparison:
+            reporters = self.comparison.around(reporters, prepared, self.environ)
+        return Broadcast([*reporters, NotesReporter()], partial(_note, prepared))
 
     def _finish(self, outcome: RunOutcome, broadcast: Broadcast) -> ExitCode:
         """Close the run folder, print the closing notes and return the exit status."""
         prepared, output = self.prepared, self.output
         written = [report for report in prepared.reports if report.name not in broadcast.failed]
-        missing = list(store_comparison(self.against, output))
+        missing = list(self.comparison.store(output)) if self.comparison and output else []
         missing += output.end(outcome.result, written) if output else ()
-        for text in (*outcome.notes, *self._journal_notes(), *missing):
+        journal_notes = journal_problem(output.journal) if output else ()
+        for text in (*outcome.notes, *journal_notes, *missing):
             _note(prepared, text)
         files = files_of(written, self.variant, prepared)
-        for text in (
-            *in_a_line(outcome.result, prepared, broadcast, files),
-            *comparison_lines(self.against, prepared),
-        ):
+        for text in in_a_line(outcome.result, prepared, broadcast, files):
             _note(prepared, text)
         code = status(outcome, prepared, broadcast, complete=not missing)
-        return apply_regressions(code, self.against)
-
-    def _journal_notes(self) -> Iterator[str]:
-        return journal_problem(self.output.journal if self.output else None)
+        if self.comparison is None:
+            return code
+        if self.comparison.comparisons and not CONSOLE_REPORTERS & prepared.reporters:
+            _note(prepared, f"compared: {self.comparison.in_a_line()}")
+        return self.comparison.exit_code(code)
 
 
 def process_count(prepared: Prepared) -> int:
@@ -265,9 +264,9 @@ def in_a_line(
         yield from (warning.message for warning in (*result.unclaimed, *result.unanswered))
 
 
-def journal_problem(journal: Journal | None) -> Iterator[str]:
+def journal_problem(journal: Journal) -> Iterator[str]:
     """Yield a note if the journal is incomplete."""
-    if journal and journal.held and not journal.flush():
+    if journal.held and not journal.flush():
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
@@ -316,48 +315,3 @@ def open_comparison(prepared: Prepared, variant: RunVariant) -> RunComparison | 
     from agentest.cli.comparison import RunComparison, read_baseline
 
     return RunComparison(read_baseline(prepared) if wanted else None, partial=prepared.is_partial)
-
-
-def with_comparison(
-    reporters: Sequence[Reporter],
-    against: RunComparison | None,
-    prepared: Prepared,
-    environ: Mapping[str, str],
-) -> Sequence[Reporter]:
-    if against is None:
-        return reporters
-    from agentest.cli.comparison import ComparisonReporter
-
-    return [against, *reporters, ComparisonReporter(against, prepared, environ)]
-
-
-def store_comparison(against: RunComparison | None, output: RunOutput | None) -> Iterator[str]:
-    """Store the comparison with the baseline. Yields a message for each file that could not be written."""
-    if against is None or against.baseline is None or not against.comparisons or output is None:
-        return
-    from agentest.cli.comparison import COMPARISON, write_comparison
-
-    try:
-        write_comparison(against, output.folder.path)
-        output.folder.publish(COMPARISON, COMPARISON)
-    except OSError as error:
-        yield f"{output.folder.path / COMPARISON} could not be written ({error.strerror or error})"
-
-
-def apply_regressions(code: ExitCode, against: RunComparison | None) -> ExitCode:
-    """Return the exit status, counting a regression as a failure if the user configured that."""
-    if against is None or against.baseline is None or code is ExitCode.INTERRUPTED:
-        return code
-    if not against.comparisons:  # the comparison was requested, but its result is unknown
-        return code or ExitCode.ERRORED
-    failed = against.regressed and against.baseline.fail_on_regression
-    return ExitCode.FAILED if failed else code
-
-
-def comparison_lines(against: RunComparison | None, prepared: Prepared) -> Iterator[str]:
-    """Yield the comparison in one line, unless a reporter has printed it to the console."""
-    if against is None or not against.comparisons or CONSOLE_REPORTERS & prepared.reporters:
-        return
-    from agentest.cli.comparison import in_a_line
-
-    yield f"compared: {in_a_line(against)}"
