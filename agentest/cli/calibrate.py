@@ -100,12 +100,10 @@ def _not_written_note(options: CalibrateOptions) -> str:
 
 def _no_labels_message(options: CalibrateOptions, labels: LabelSet) -> str:
     if not labels.labels:
-        return (
-            f"{options.labels} holds no label; give some: agentest label RESULTS --to {options.labels.name}"
-        )
+        return f"{options.labels} has no labels; add some: agentest label RESULTS --to {options.labels.name}"
     known = ", ".join(sorted({label.question.metric for label in labels.labels}))
     missing = ", ".join(options.metric_names)
-    return f"--metric: {options.labels} holds no label for {missing}; it has labels for {known}"
+    return f"--metric: {options.labels} has no label for {missing}; it has labels for {known}"
 
 
 def _result(
@@ -159,9 +157,9 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) 
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     shown = path_from(request.here or request.root, path)
-    tell(f"agentest: {shown}: {count(len(lines), 'metric')} of {model}; commit it, and runs show it")
+    tell(f"agentest: {shown}: {count(len(lines), 'metric')} of {model}; commit it, so that runs show it")
     if notes:
-        tell("agentest: what had been kept was measured with other prompts; it is replaced")
+        tell("agentest: the stored result was measured with other prompts, so it is replaced")
 
 
 def _calibration(figures: Figures, model: str) -> JudgeCalibration:
@@ -229,7 +227,7 @@ def label(options: LabelOptions) -> ExitCode:
     try:
         outcome = dialogue.run(questions)
     except KeyboardInterrupt:
-        say(f"\n{shown}: every answer is kept; started again, label goes on from here")
+        say(f"\n{shown}: every answer is stored; run label again to continue")
         raise
     say(f"{shown}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
     return ExitCode.PASSED
@@ -245,6 +243,6 @@ def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
 
 def _no_conversations_message(results: Path, scenarios: Sequence[str], names: Sequence[str]) -> str:
     if not names:
-        return f"{results} holds no conversation that could be labelled"
+        return f"{results} has no conversation to label"
     hint = did_you_mean(scenarios[0], set(names))
-    return f"--scenario: {results} holds no conversation of {', '.join(scenarios)}; {hint}"
+    return f"--scenario: {results} has no conversation of {', '.join(scenarios)}; {hint}"

@@ -257,7 +257,7 @@ def _of_runs(options: CompareOptions, project: Project) -> Comparison:
 
 def _of_agents(options: CompareOptions, project: Project) -> list[Comparison]:
     if options.new:
-        raise UsageError("--agents compares the agents of one run: leave NEW out")
+        raise UsageError("--agents compares the agents of one run: remove NEW")
     path = project.run_file(options.base or "latest")
     run = read_run(path, run_label(path, project))
     if len(run.agents) < 2:

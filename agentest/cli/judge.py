@@ -89,8 +89,8 @@ def _judge_results(prepared: Prepared, path: Path) -> ExitCode:
     plan, finished = plan_for_finished(prepared.plan, conversations, planned_of(earlier))
     if not finished:
         of_sets = any(entry.scenario.adk for entry in entries(earlier))
-        hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""
-        raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
+        hint = "; it has cases of evaluation sets, which `agentest eval` runs and grades" if of_sets else ""
+        raise UsageError(f"{path} has no conversation of the selected scenarios{hint}")
     if unchecked := _unchecked_thresholds(prepared, plan):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
     return run_once(
@@ -101,9 +101,9 @@ def _judge_results(prepared: Prepared, path: Path) -> ExitCode:
 
 def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
     """Return ERRORED if the run ended before the scenario started, SKIPPED if it was not part of the run."""
-    status, why = Status.SKIPPED, "the results hold no conversation of it"
+    status, why = Status.SKIPPED, "the results have no conversation of it"
     if planned:
-        status, why = Status.ERRORED, f"of {planned} conversations the earlier run held none"
+        status, why = Status.ERRORED, f"of {planned} planned conversations, the earlier run finished none"
     verdict = Verdict(status, (Reason(status, ReasonKind.FILE, why),))
     return ScenarioResult(
         unit.scenario.name, unit.agent, unit.file, unit.scenario.line, verdict, planned=planned or 0
@@ -111,7 +111,7 @@ def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
 
 
 def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
-    message = f"the results hold conversations of {name!r} with agent {agent!r}, but no scenario defines it"
+    message = f"the results have conversations of {name!r} with agent {agent!r}, but no scenario defines it"
     reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
     return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)))
 
@@ -154,8 +154,8 @@ def prompt_text(metric: str | None, mode: str | None = None) -> str:
     if metric is None:
         names = ", ".join(JUDGED_NAMES)
         return (
-            f"{prompts_text()}\n\n# besides, each by --metric NAME\n{', '.join(_OTHERS)}"
-            f"\n\n# of evaluation sets, each by --metric NAME\n{names}"
+            f"{prompts_text()}\n\n# others, shown with --metric NAME\n{', '.join(_OTHERS)}"
+            f"\n\n# evaluation sets, shown with --metric NAME\n{names}"
             "\n\n# whole calls about an example\n--mode off, --mode turn, --mode conversation"
         )
     if metric in _OTHERS:

@@ -41,7 +41,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
     from agentest.runner.run_budget import estimate_of, shown
 
     if not prepared.user and not prepared.judge:
-        yield "offline: no model is configured, so no model is asked"
+        yield "offline: no model is configured, so none is called"
     left = [replace(unit, conversations=_conversations_left(unit)) for unit in prepared.plan.left]
     estimates = estimate_of(prepared, left)
     yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
@@ -148,9 +148,9 @@ def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
     if found:
         yield f"expected: {format_forecast(found, datetime.now().astimezone())}"
         return
-    yield "expected: how long it takes is not known before a first run has been kept"
+    yield "expected: the duration is unknown, because no run is stored yet"
     if most_calls:
-        yield f"cost: not known either, as nobody knows how many tokens {most_calls:,} calls at most take"
+        yield f"cost: unknown, because the number of tokens of at most {most_calls:,} calls is unknown"
         yield from _prices(prepared)
 
 
@@ -190,7 +190,7 @@ def _prices(prepared: Prepared) -> Iterator[str]:
     for name in dict.fromkeys(filter(None, prepared.model_names.values())):
         price = price_of(name)
         if price is None:
-            yield f"  {name}: its price is not known"
+            yield f"  {name}: its price is unknown"
         else:
             each = (
                 f"{price.prompt * 1e6:g} USD a million prompt tokens, {price.completion * 1e6:g} completion"

@@ -136,7 +136,7 @@ def _response(send: Send, line: bytes, url: str) -> bytes:
     else:
         if answer.lstrip()[:1] in (b"", b"{", b"["):
             return answer
-        problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
+        problem = f"at {url} is not a mock server: it answered {answer[:_SHOWN_BYTES]!r}"
     tell(f"agentest: {problem}")
     return _error_response(line, problem)
 
@@ -168,5 +168,5 @@ def _lines(tools: RealTools, *, check: bool) -> list[str]:
     differences = [f"  the real server's {change}" for change in changes]
     changed = count(len(changes), "difference")
     if check:
-        return [f"{head}, {changed}:", *differences, "agentest mcp-tools writes the file anew"]
-    return [f"{head}, written anew, {changed}:", *differences]
+        return [f"{head}, {changed}:", *differences, "agentest mcp-tools updates the file"]
+    return [f"{head}, updated, {changed}:", *differences]

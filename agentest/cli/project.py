@@ -35,7 +35,7 @@ def doctor(options: RequestOptions) -> ExitCode:
     bad = run_event_loop(look)
     if bad:
         what = "it" if bad == 1 else "them"
-        say(f"\n{count(bad, 'problem')}: see to {what}, and run agentest doctor again")
+        say(f"\n{count(bad, 'problem')}: fix {what}, and run agentest doctor again")
         return ExitCode.ERRORED
     say("\nReady: agentest run")
     return ExitCode.PASSED
@@ -108,6 +108,6 @@ def _next_steps(folder: Path, begun: InitResult) -> Iterator[str]:
     if begun.step is NextStep.RUN:
         yield f"Next: {there}agentest run"
         return
-    yield "Next:" if begun.step is NextStep.LOOK else "Next: see to `agent` in the configuration, then"
+    yield "Next:" if begun.step is NextStep.LOOK else "Next: complete `agent` in the configuration, then"
     yield f"  {there}agentest doctor"
     yield f"  {there}agentest run"

@@ -131,6 +131,6 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
 
     place = SetPlace(agent, set_id)
     for case in add_cases(place, scenarios, session, time()):
-        outcome = "added" if case.new else "is there already, left out"
+        outcome = "added" if case.new else "exists already, left out"
         say(f"{place.file}: case {case.eval_id!r} {outcome}")
     return ExitCode.PASSED

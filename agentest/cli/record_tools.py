@@ -51,7 +51,7 @@ from agentest.support.terminal import say, tell
 from agentest.support.text import count, shortened
 
 _SHOWN_RESULT_CHARS = 300
-_LAST_WORDS = "agentest: ended at once; nothing was written\n"
+_LAST_WORDS = "agentest: stopped immediately; nothing was written\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +106,9 @@ def record_run(request: RunRequest, project: Project, select: ScenarioSelection)
     """Run the scenarios without their mocks and write the results of the real tools. Raises UsageError."""
     at = targets(None, None, project.here, project.shown, force=None)
     if engine_name(request.options) != LOCAL:
-        raise UsageError("--record-tools keeps calls in one process: leave --engine and --workers out")
+        raise UsageError("--record-tools records calls in one process: remove --engine and --workers")
     if request.options.unmocked_tools == "error":
-        raise UsageError("--record-tools has the real tools answer; leave --unmocked-tools error out")
+        raise UsageError("--record-tools calls the real tools: remove --unmocked-tools error")
     prepared, tool_lists = with_tool_list(with_real_tools(select(prepare(request))), at)
     recorder = CallRecorder()
     status = run_once(prepared, RecordedRun(recorder=recorder))
@@ -197,11 +197,11 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
 
 def _check(options: RecordToolsOptions) -> None:
     if options.serve and options.say:
-        raise UsageError("--serve talks to nobody: leave --say out, or --serve")
+        raise UsageError("--serve has no conversation: remove --say or --serve")
     if options.serve and options.scenario:
-        raise UsageError("--serve has no conversation of which --scenario could be written: leave one out")
+        raise UsageError("--serve has no conversation to write as a scenario: remove --scenario or --serve")
     if any(not text.strip() for text in options.say):
-        raise UsageError('--say: is empty; write what the user says: --say "Book me a haircut"')
+        raise UsageError('--say is empty; give the user's message: --say "Book me a haircut"')
 
 
 @dataclass(slots=True)
@@ -337,10 +337,10 @@ def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools)
         return "nothing was recorded, and nothing was written"
     name, agent = next(iter(recording.prepared.plan.agents.items()))
     hidden = (
-        "its tools were not asked through the mock server: give them its address ({{mcp_url}}, {{rest_url}}) "
+        "its tools did not call the mock server: give them its address ({{mcp_url}}, {{rest_url}}) "
         "in place of the real server's"
         if agent.mock_servers
-        else "it does not tell of its calls"
+        else "it does not report its calls"
     )
     return (
         f"nothing was called: agent {name!r} answered without a tool, or {hidden}. Nothing was written; say "
@@ -378,7 +378,7 @@ def _write_scenario(recording: ToolRecording, gathered: RecordedTools) -> Iterat
         recording.turns, gathered.tools, None if ways else at.stem, recording.prepared.loaded.redact
     )
     write_text(at.scenario, source)
-    yield f"{recording.shown(at.scenario)}: the conversation as a scenario; agentest run holds it again"
+    yield f"{recording.shown(at.scenario)}: the conversation as a scenario, for agentest run"
     if ways:
         yield (
             "it has no mocks yet, as none reach the agent's tools: the real ones run again. To have mocks "

@@ -71,11 +71,11 @@ class RunOptions(RequestOptions):
         if self.options.repeat and self.options.conversations:
             raise UsageError("--repeat and --conversations exclude each other")
         if self.record_tools and (self.watch or runs_nothing):
-            raise UsageError("--record-tools runs real tools: leave --watch, --list and --dry-run out")
+            raise UsageError("--record-tools runs real tools: remove --watch, --list and --dry-run")
         if self.selection.resume is not None and (self.watch or self.record_tools):
-            raise UsageError("--resume goes on with one run: leave --watch and --record-tools out")
+            raise UsageError("--resume continues one run: remove --watch and --record-tools")
         if self.selection.shard and self.watch:
-            raise UsageError("--shard runs a part of one run: leave --watch out")
+            raise UsageError("--shard runs a part of one run: remove --watch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +122,14 @@ def engine_name(options: Options) -> str:
     several = options.workers not in (None, 1)
     name = options.engine or (WORKERS if several else LOCAL)
     if name == LOCAL and several:
-        raise UsageError(f"--engine local is this process alone: leave --workers {options.workers} out")
+        raise UsageError(f"--engine local uses only this process: remove --workers {options.workers}")
     if options.ray_address is not None:
         if name != RAY:
-            raise UsageError("--ray-address names a cluster for --engine ray: give that, too")
+            raise UsageError("--ray-address names a cluster for --engine ray: add --engine ray")
         if not options.ray_address.strip():  # an unset environment variable expands to an empty value
-            raise UsageError("--ray-address is empty: name a cluster, or leave it out to start a local Ray")
+            raise UsageError("--ray-address is empty: name a cluster, or remove it to start a local Ray")
     if name == WORKERS and not hasattr(os, "fork"):
-        raise UsageError("this platform cannot fork processes: leave --workers and --engine workers out")
+        raise UsageError("this platform cannot fork processes: remove --workers and --engine workers")
     return name
 
 

@@ -276,8 +276,8 @@ def interruption_message(prepared: Prepared, journal: Journal | None, variant: R
         return ""
     path = _shown(journal.path, prepared)
     finished = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
-    goes_on = f"{variant.resumed_by} keeps what is there and runs the rest, " if variant.resumed_by else ""
-    words = f"agentest: {path} holds {finished}; {goes_on}agentest judge {path} judges again what is there"
+    goes_on = f"{variant.resumed_by} reuses them and runs the rest, " if variant.resumed_by else ""
+    words = f"agentest: {path} has {finished}; {goes_on}agentest judge {path} judges them again"
     return clean_for_log(clean(prepared.loaded.redact(words))) + "\n"
 
 

@@ -39,14 +39,16 @@ from agentest.cli.options import (
 @click.option(
     "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
 )
-@click.option("--conversations", type=click.IntRange(min=1), metavar="N", help="Conversations per scenario.")
+@click.option(
+    "--conversations", type=click.IntRange(min=1), metavar="N", help="Run N conversations per scenario."
+)
 @repeat_option
 @unmocked_option
 @strict_option
 @click.option(
     "--record-tools",
     is_flag=True,
-    help="Leave the mocks out, let the real tools answer, and write mocks: recorded_tools.py.",
+    help="Call real tools instead of mocks, and write recorded_tools.py.",
 )
 @limits
 @spread
@@ -89,19 +91,21 @@ def run(parsed: ParsedOptions) -> int:
 @click.command("eval", cls=RunCommand)
 @click.argument("targets", nargs=-1, required=True, metavar="[AGENT] FILE_OR_DIR[:CASE,…]…")
 @where
-@click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the one at a URL.")
+@click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the agent at a URL.")
 @path_option(
-    "--config-file-path", "criteria", "Criteria for all files (default: test_config.json beside each)."
+    "--config-file-path",
+    "criteria",
+    "Use these criteria for all files (default: test_config.json next to each).",
 )
 @click.option("--num-runs", type=click.IntRange(min=1), default=1, metavar="N", help="Runs of each case.")
 @click.option("--all", "every_set", is_flag=True, help="Run the *.evalset.json of folders, too.")
-@path_option("--mocks", "mocks", "Python file with a dict `tools` of mocks.")
-@path_option("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
+@path_option("--mocks", "mocks", "Read mocks from `tools`, a dict in this Python file.")
+@path_option("--initial-session-file", "initial_session", "Use this session for cases that have none.")
 @click.option(
     "--print-detailed-results",
     "detailed",
     is_flag=True,
-    help="Show every invocation beside what was expected.",
+    help="Show every invocation next to the expected one.",
 )
 @output_options
 @model_option

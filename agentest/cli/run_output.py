@@ -273,7 +273,7 @@ def _problem(prepared: Prepared, error: OSError) -> str:
 def _refuse_if_file_requested(prepared: Prepared, problem: str, note: Note) -> None:
     if any(map(_in_folder, prepared.reports)) or _records(prepared):
         raise ConfigError(problem)
-    note(f"{problem}: finished conversations are not kept")
+    note(f"{problem}: finished conversations are not stored")
 
 
 def _records(prepared: Prepared) -> bool:

@@ -101,7 +101,7 @@ def list_runs(options: ListOptions, limit: int) -> ExitCode:
     if options.form == "json":
         say(json.dumps([_as_json(run) for run in shown], indent=2))
     elif not runs:
-        say(f"no run is kept in {folder / RUNS}")
+        say(f"no run is stored in {folder / RUNS}")
     else:
         for row in _table([_HEADINGS, *map(_row, shown)]):
             say(row)
@@ -127,7 +127,7 @@ def _reports(given: tuple[str, ...], here: Path) -> tuple[ReportRequest, ...]:
         raise UsageError(f"--reporter: {error}") from None
     for report in reports:
         if report.path is None and report.name in FILES:
-            raise UsageError(f"--reporter {report.name}: say where to: {report.name}=PATH")
+            raise UsageError(f"--reporter {report.name}: name a file: {report.name}=PATH")
     check_can_be_written(reports)
     return reports
 

@@ -38,7 +38,7 @@ def ui(options: UiOptions) -> ExitCode:
     door = ListeningSockets.at(options.port)
     say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
     say(f"  {door.address(project)}")
-    say("The address is for you alone: whoever has it sees and starts runs. Ctrl-C ends it.")
+    say("Keep the address private: it allows anyone on this machine to see and start runs. Ctrl-C stops it.")
     run_event_loop(_serve, project, door)
     return ExitCode.PASSED
 

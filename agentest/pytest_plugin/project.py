@@ -69,8 +69,8 @@ class PytestProject:
         """Return a message that says why a named file is not a scenario file of the project."""
         config = self.loaded.config
         return (
-            f"{path} is no scenario file of {self.loaded.path}: it is not below {self.root}, does not match "
-            f"`include` ({', '.join(config.include)}), is excluded by `exclude` "
+            f"{path} is not a scenario file of {self.loaded.path}: it is not below {self.root}, does not "
+            f"match `include` ({', '.join(config.include)}), is excluded by `exclude` "
             f"({', '.join(config.exclude)}), or lies in a folder with a configuration of its own; "
             "--agentest-config PATH names another configuration"
         )

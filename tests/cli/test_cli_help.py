@@ -65,6 +65,6 @@ def test_no_option_is_lost_among_sections(name: str) -> None:
 def test_what_stands_in_no_section_of_running_is_about_where_it_runs() -> None:
     """A new option of `run` goes into a section, where those who look for it will look."""
     told = help_of("run")
-    rest = told[told.index("Options:") : told.index("Choose what runs:")]
+    rest = told[told.index("Options:") : told.index("Select scenarios:")]
     flags = {row.split()[0] for row in rest.splitlines() if row.strip().startswith("-")}
     assert flags == {"--config", "--cwd", "-h,"}

@@ -191,7 +191,7 @@ def test_what_cannot_be_gone_on_with(project: Project) -> None:
         project.config(agent.endpoint)
         first = project.run("--resume")
         assert first.returncode == 0
-        assert "no run is kept that could be gone on with, so all run (1)" in first.stderr
+        assert "no stored run can be resumed, so all run (1)" in first.stderr
         unknown = project.run("--resume", "2020")
         assert unknown.returncode == 2
         assert "there is no run '2020'" in unknown.stderr
