@@ -201,7 +201,7 @@ def _check(options: RecordToolsOptions) -> None:
     if options.serve and options.scenario:
         raise UsageError("--serve has no conversation to write as a scenario: remove --scenario or --serve")
     if any(not text.strip() for text in options.say):
-        raise UsageError('--say is empty; give the user's message: --say "Book me a haircut"')
+        raise UsageError('--say is empty; give a message: --say "Book me a haircut"')
 
 
 @dataclass(slots=True)

@@ -97,7 +97,7 @@ def run(parsed: ParsedOptions) -> int:
     "criteria",
     "Use these criteria for all files (default: test_config.json next to each).",
 )
-@click.option("--num-runs", type=click.IntRange(min=1), default=1, metavar="N", help="Runs of each case.")
+@click.option("--num-runs", type=click.IntRange(min=1), default=1, metavar="N", help="Run each case N times.")
 @click.option("--all", "every_set", is_flag=True, help="Run the *.evalset.json of folders, too.")
 @path_option("--mocks", "mocks", "Read mocks from `tools`, a dict in this Python file.")
 @path_option("--initial-session-file", "initial_session", "Use this session for cases that have none.")
