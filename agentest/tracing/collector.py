@@ -35,26 +35,28 @@ CHECK = (
 class ConversationSpans:
     """A conversation and its spans."""
 
-    who: Identity
+    identity: Identity
     spans: dict[str, ParsedSpan] = field(default_factory=dict)
     """Spans by id."""
     claimed: set[str] = field(default_factory=set)
     """Traces that belong to the conversation although their ids do not start with its key."""
     turns: dict[int, SpanRequest] = field(default_factory=dict)
-    came: anyio.Event = field(default_factory=anyio.Event)
+    has_new: anyio.Event = field(default_factory=anyio.Event)
     lost: str | None = None
     """Why spans may be missing permanently; None if none are."""
 
     def note(self, lost: str | None = None) -> None:
         """Wake up all code that waits for spans."""
         self.lost = self.lost or lost
-        self.came.set()
-        self.came = anyio.Event()
+        self.has_new.set()
+        self.has_new = anyio.Event()
 
     def turn_of(self, span: ParsedSpan) -> int:
         """Return the turn in which a span started."""
         if span.trace_id in self.claimed:
-            return max((t for t, asked in self.turns.items() if asked.began_ns <= span.start_ns), default=0)
+            return max(
+                (t for t, request in self.turns.items() if request.began_ns <= span.start_ns), default=0
+            )
         turn = turn_in_trace(span.trace_id)
         # A connection that stays open has the id of the turn in which it was opened.
         while (after := self.turns.get(turn + 1)) and not after.requests and after.began_ns <= span.start_ns:
@@ -64,45 +66,45 @@ class ConversationSpans:
     def of_turn(self, turn_index: int) -> list[ParsedSpan]:
         return [span for span in self.spans.values() if self.turn_of(span) == turn_index]
 
-    def is_complete(self, asked: SpanRequest) -> bool:
+    def is_complete(self, request: SpanRequest) -> bool:
         """Return True if everything that started with the requests of a turn has ended.
 
         A span ends after the spans within it, and is sent after them.
         """
-        opened = self._opened(asked)
+        opened = self._opened(request)
         if self._ended(opened) >= opened.requests > 0:
             return True
         named = any(span.trace_id not in self.claimed for span in self.spans.values())
-        return not named and self._claimed_in(asked) >= asked.asks > 0
+        return not named and self._claimed_in(request) >= request.asks > 0
 
-    def _opened(self, asked: SpanRequest) -> SpanRequest:
+    def _opened(self, request: SpanRequest) -> SpanRequest:
         """Return the turn whose requests were used: an earlier one if a connection stays open."""
-        while not asked.requests and asked.turn_index - 1 in self.turns:
-            asked = self.turns[asked.turn_index - 1]
-        return asked
+        while not request.requests and request.turn_index - 1 in self.turns:
+            request = self.turns[request.turn_index - 1]
+        return request
 
-    def _ended(self, asked: SpanRequest) -> int:
-        turn = TraceContext(self.who.key, asked.turn_index)
+    def _ended(self, request: SpanRequest) -> int:
+        turn = TraceContext(self.identity.key, request.turn_index)
         return sum(
             span.trace_id == turn.trace_id and span.parent_id == turn.span_id for span in self.spans.values()
         )
 
-    def _claimed_in(self, asked: SpanRequest) -> int:
+    def _claimed_in(self, request: SpanRequest) -> int:
         """Count ended traces with agent work in a turn whose ids do not start with the key."""
-        mine = [span for span in self.of_turn(asked.turn_index) if span.trace_id in self.claimed]
+        mine = [span for span in self.of_turn(request.turn_index) if span.trace_id in self.claimed]
         ended = {span.trace_id for span in mine if span.parent_id is None}
         return len(ended & {span.trace_id for span in mine if span.agentic})
 
-    def missing(self, asked: SpanRequest) -> str | None:
+    def missing(self, request: SpanRequest) -> str | None:
         """Return why spans of a turn may be missing; None if the turn is complete."""
         if self.lost:
             return self.lost
-        if self.is_complete(asked):
+        if self.is_complete(request):
             return None
-        opened = self._opened(asked)
+        opened = self._opened(request)
         if not self.spans:
-            return "traces incomplete: no span of this conversation has come"
-        when = f" {PATIENCE_S:g} s after the reply" if asked.wait else ", of a connection that stays open"
+            return "traces incomplete: no span of this conversation was received"
+        when = f" {PATIENCE_S:g} s after the reply" if request.wait else ", of a connection that stays open"
         return (
             f"traces incomplete: the spans of {self._ended(opened)} of "
             f"{count(opened.requests or opened.asks, 'request')} in turn {opened.turn_index} had ended{when}"
@@ -133,7 +135,7 @@ class Collector:
         agent: str,
         *,
         one_at_a_time: Callable[[], bool],
-        kept: SpanWriter,
+        writer: SpanWriter,
         on_note: Callable[[str], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -142,10 +144,10 @@ class Collector:
         """
         self._agent = agent
         self._one_at_a_time = one_at_a_time
-        self._kept = kept
+        self._writer = writer
         self._on_note = on_note
         self.patience_s = patience_s
-        self._held: dict[str, ConversationSpans] = {}
+        self._running: dict[str, ConversationSpans] = {}
         """Running conversations by key."""
         self._by_session: dict[str, ConversationSpans] = {}
         self._ended: dict[str, Identity] = {}
@@ -153,61 +155,61 @@ class Collector:
         """Trace id → spans whose conversation is not known yet."""
         self._stray_spans = 0
         self._stray_chars = 0
-        self._came = False
+        self._has_spans = False
         self._fruitless = 0
         self._incomplete = 0
         self._late = 0
         self._foreign = 0
         self._refused: dict[str, int] = {}
 
-    def begin(self, who: Identity) -> None:
+    def begin(self, identity: Identity) -> None:
         """Register a conversation that begins."""
-        held = self._held[who.key] = ConversationSpans(who)
-        if who.session_id:
-            self._by_session[who.session_id] = held
+        conversation = self._running[identity.key] = ConversationSpans(identity)
+        if identity.session_id:
+            self._by_session[identity.session_id] = conversation
 
     def end(self, key: str) -> None:
         """Remove a conversation that has ended."""
-        held = self._held.pop(key)
-        self._by_session.pop(held.who.session_id or "", None)
-        self._ended[key] = held.who
-        self._kept.write(key, held.turn_of, held.spans)
+        conversation = self._running.pop(key)
+        self._by_session.pop(conversation.identity.session_id or "", None)
+        self._ended[key] = conversation.identity
+        self._writer.write(key, conversation.turn_of, conversation.spans)
 
     def add(self, spans: Iterable[Span]) -> None:
         """Store received spans."""
         touched: dict[str, ConversationSpans] = {}
         for span in spans:
-            held = self._conversation_of(span)
-            if held:
-                self._take(held, span)
-                touched[held.who.key] = held
-        for held in touched.values():
-            held.note()
+            conversation = self._conversation_of(span)
+            if conversation:
+                self._store(conversation, span)
+                touched[conversation.identity.key] = conversation
+        for conversation in touched.values():
+            conversation.note()
 
     def refuse(self, problem: str) -> None:
         """Record a request that could not be read. Any running conversation may lack its spans."""
         if problem not in self._refused and len(self._refused) >= _MAX_PROBLEMS:
             problem = "other problems"
         self._refused[problem] = self._refused.get(problem, 0) + 1
-        for held in self._held.values():
-            held.note(lost=f"traces incomplete: spans were refused, {problem}")
+        for conversation in self._running.values():
+            conversation.note(lost=f"traces incomplete: spans were refused, {problem}")
 
-    async def spans_of(self, asked: SpanRequest) -> TurnTraces:
+    async def spans_of(self, request: SpanRequest) -> TurnTraces:
         """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
-        held = self._held.get(asked.key)
-        if held is None:
+        conversation = self._running.get(request.key)
+        if conversation is None:
             return TurnTraces(missing="traces incomplete: the conversation has ended")
-        held.turns[asked.turn_index] = asked
-        if asked.wait:
-            await self._wait(held, asked)
-        mine = held.of_turn(asked.turn_index)
-        self._kept.write(asked.key, held.turn_of, held.spans)
+        conversation.turns[request.turn_index] = request
+        if request.wait:
+            await self._wait(conversation, request)
+        mine = conversation.of_turn(request.turn_index)
+        self._writer.write(request.key, conversation.turn_of, conversation.spans)
         if len(mine) > _MANY_SPANS:  # other conversations continue meanwhile
-            calls, (usage, model_calls) = await in_thread(_told_by, mine, asked.turn_index)
+            calls, (usage, model_calls) = await in_thread(_read_turn, mine, request.turn_index)
         else:
-            calls, (usage, model_calls) = _told_by(mine, asked.turn_index)
-        missing = held.missing(asked)
-        if asked.wait and missing:
+            calls, (usage, model_calls) = _read_turn(mine, request.turn_index)
+        missing = conversation.missing(request)
+        if request.wait and missing:
             self._incomplete += 1
         return TurnTraces(
             calls=calls,
@@ -216,22 +218,22 @@ class Collector:
             missing=missing,
         )
 
-    async def _wait(self, held: ConversationSpans, asked: SpanRequest) -> None:
-        if not self._came and self._fruitless >= _MAX_FRUITLESS_TURNS:
+    async def _wait(self, conversation: ConversationSpans, request: SpanRequest) -> None:
+        if not self._has_spans and self._fruitless >= _MAX_FRUITLESS_TURNS:
             return
         try:
             with TimeLimit(self.patience_s):
-                while not held.lost and not held.is_complete(asked):
-                    await held.came.wait()
+                while not conversation.lost and not conversation.is_complete(request):
+                    await conversation.has_new.wait()
         except TimeoutError:
             self._fruitless += 1
 
     def _conversation_of(self, span: Span) -> ConversationSpans | None:
         """Return the span's conversation, or count the span and return None if it is not running."""
         key = span.trace_id[:KEY_CHARS]
-        held = self._held.get(key)
-        if held:
-            return held
+        conversation = self._running.get(key)
+        if conversation:
+            return conversation
         if key in self._ended:
             self._late += tool_of(span) is not None
             return None
@@ -239,25 +241,25 @@ class Collector:
 
     def _claiming_conversation(self, span: Span) -> ConversationSpans | None:
         """Return the conversation that a span of an unmatched trace names."""
-        held = next((h for h in self._held.values() if span.trace_id in h.claimed), None)
-        if held:
-            return held
-        held = self._named_by(span)
-        if held is None:
+        conversation = next((each for each in self._running.values() if span.trace_id in each.claimed), None)
+        if conversation:
+            return conversation
+        conversation = self._named_by(span)
+        if conversation is None:
             self._keep_stray(span)
             return None
-        held.claimed.add(span.trace_id)
+        conversation.claimed.add(span.trace_id)
         for stray in self._take_strays(span.trace_id):
-            self._take(held, stray)
-        return held
+            self._store(conversation, stray)
+        return conversation
 
     def _named_by(self, span: Span) -> ConversationSpans | None:
-        told = span.attributes.get(_ATTRIBUTE)
-        held = self._held.get(told) if isinstance(told, str) else None
-        held = held or self._by_session.get(session_of(span) or "")
-        if held is None and len(self._held) == 1 and self._one_at_a_time() and is_agentic(span):
-            return next(iter(self._held.values()))
-        return held
+        key = span.attributes.get(_ATTRIBUTE)
+        conversation = self._running.get(key) if isinstance(key, str) else None
+        conversation = conversation or self._by_session.get(session_of(span) or "")
+        if conversation is None and len(self._running) == 1 and self._one_at_a_time() and is_agentic(span):
+            return next(iter(self._running.values()))
+        return conversation
 
     def _keep_stray(self, span: Span) -> None:
         self._strays.setdefault(span.trace_id, []).append(span)
@@ -273,14 +275,16 @@ class Collector:
         self._stray_chars -= sum(map(_size_in_chars, spans))
         return spans
 
-    def _take(self, held: ConversationSpans, span: Span) -> None:
-        self._came = True
-        if span.span_id in held.spans:
+    def _store(self, conversation: ConversationSpans, span: Span) -> None:
+        self._has_spans = True
+        if span.span_id in conversation.spans:
             return  # a batch that was sent again
-        if len(held.spans) >= _MAX_SPANS:
-            held.note(lost=f"traces incomplete: it sent more than {_MAX_SPANS:,} spans in one conversation")
+        if len(conversation.spans) >= _MAX_SPANS:
+            conversation.note(
+                lost=f"traces incomplete: it sent more than {_MAX_SPANS:,} spans in one conversation"
+            )
             return
-        held.spans[span.span_id] = ParsedSpan(
+        conversation.spans[span.span_id] = ParsedSpan(
             trace_id=span.trace_id,
             span_id=span.span_id,
             parent_id=span.parent_id,
@@ -291,7 +295,7 @@ class Collector:
             tool=tool_of(span),
             model=model_of(span),
         )
-        self._kept.hold(held.who, span)
+        self._writer.add(conversation.identity, span)
 
     def close(self) -> None:
         """Report findings at the end of the run."""
@@ -302,15 +306,17 @@ class Collector:
 
     def _notes(self, strays: int, *, seen: bool) -> Iterable[str]:
         agent = f"agent {self._agent!r}"
-        if not self._came and self._ended:
-            came = "spans came, but none was of a conversation" if seen else "no span has come"
-            yield f"traces of {agent}: {came}; {_PROPAGATE if seen else CHECK}"
+        if not self._has_spans and self._ended:
+            problem = (
+                "spans were received, but none belongs to a conversation" if seen else "no span was received"
+            )
+            yield f"traces of {agent}: {problem}; {_PROPAGATE if seen else CHECK}"
         elif self._incomplete:
             yield (
                 f"traces of {agent} were incomplete in {count(self._incomplete, 'turn')}: spans came too "
-                "late, or not at all; where OTEL_BSP_SCHEDULE_DELAY is not 200, they wait longer to be sent"
+                "late, or not at all; set OTEL_BSP_SCHEDULE_DELAY=200 so that they are sent earlier"
             )
-        if self._came and strays:
+        if self._has_spans and strays:
             yield (
                 f"traces of {agent}: {count(strays, 'span')} of tools or models belong to no conversation "
                 f"and were not counted; {_PROPAGATE}"
@@ -318,20 +324,19 @@ class Collector:
         if self._late:
             yield (
                 f"traces of {agent}: {count(self._late, 'span')} of tools came after their conversation had "
-                "ended; what they tell of was not judged (OTEL_BSP_SCHEDULE_DELAY says how long spans wait "
-                "to be sent)"
+                "ended, and were not judged (OTEL_BSP_SCHEDULE_DELAY is the delay before spans are sent)"
             )
         for problem, number in self._refused.items():
             yield f"traces of {agent}: {count(number, 'request')} refused: {problem}"
 
 
 _PROPAGATE = (
-    "have its web server pass on the `traceparent` of our requests, as instrumented ones do, or name the "
-    "session in its spans (gen_ai.conversation.id or session.id, what {{session_id}} stands for)"
+    "let its web server pass on the `traceparent` of requests, as instrumented servers do, or name the "
+    "session in its spans (gen_ai.conversation.id or session.id, with the value of {{session_id}})"
 )
 
 
-def _told_by(
+def _read_turn(
     spans: Sequence[ParsedSpan], turn_index: int
 ) -> tuple[tuple[SpanCall, ...], tuple[Usage, int | None]]:
     return calls_of(spans, turn_index), usage_of(spans)
@@ -339,8 +344,8 @@ def _told_by(
 
 def _size_in_chars(span: Span) -> int:
     """Return the size of a span's texts in characters."""
-    held = (span.attributes, *(event.attributes for event in span.events))
-    return sum(len(value) for each in held for value in each.values() if isinstance(value, str | list))
+    mappings = (span.attributes, *(event.attributes for event in span.events))
+    return sum(len(value) for each in mappings for value in each.values() if isinstance(value, str | list))
 
 
 def _of_agents(spans: Sequence[Span]) -> int:
