@@ -49,7 +49,8 @@ FLOORS: list[dict[str, str]] = [
         "workers": "agents domain mock_servers models runner store support version",
     },
     {
-        "authoring": "adk agents config conversation domain mocks models report runner scenarios store support",
+        "authoring": "adk agents config conversation domain mocks models report runner scenarios store "
+        "support",
         "calibration": "adk config domain judging models runner scenarios store support",
         "evalset": "adk",
     },
@@ -184,7 +185,7 @@ def test_every_module_has_a_place() -> None:
     assert {room_of(p) for p in modules()} - {"__init__"} == set(ALLOWED)
 
 
-MOST_ROOMS, MOST_FLOORS = 24, 12
+MOST_ROOMS, MOST_FLOORS, MOST_MODULES = 24, 12, 450
 SHORTEST, LONGEST = 40, 600
 SHORT = {
     "__main__.py",
@@ -264,6 +265,7 @@ def test_there_are_few_rooms_and_floors() -> None:
     folders = {room_of(path) for path in modules() if len(path.relative_to(PACKAGE).parts) > 1}
     assert len(folders) <= MOST_ROOMS
     assert len(FLOORS) <= MOST_FLOORS
+    assert len(modules()) <= MOST_MODULES
 
 
 def test_modules_are_chapters() -> None:
@@ -274,3 +276,13 @@ def test_modules_are_chapters() -> None:
     assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
     assert {name: n for name, n in lengths.items() if n < SHORTEST and name not in SHORT} == {}
     assert {name for name in lengths if Path(name).stem in RETIRED} == set()
+
+
+def test_each_class_name_has_one_meaning() -> None:
+    """Two classes of one name make a reader open both files."""
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(shown(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

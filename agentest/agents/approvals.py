@@ -104,14 +104,14 @@ def _call_text(value: Wire) -> str:
 
 def approvals_of(values: Iterable[Any], decision: Decision) -> dict[str, Approval]:
     """Return tool name → approval. Empty if the interrupts are not about tool calls."""
-    found: dict[str, Approval] = {}
+    approvals: dict[str, Approval] = {}
     for value in values:
         answer = _answer(value, decision)
         for request, decided in zip(_requests(value), _decisions(answer), strict=False):
             name = request.get("name", request.get("action")) if isinstance(request, Mapping) else None
             if isinstance(name, str) and decided in _APPROVAL_BY_KIND:
-                found[name] = _APPROVAL_BY_KIND[decided]
-    return found
+                approvals[name] = _APPROVAL_BY_KIND[decided]
+    return approvals
 
 
 def _requests(value: Any) -> list[Any]:
@@ -168,8 +168,8 @@ def _is_one_call(value: Any) -> bool:
 
 def _allowed(configs: Any, number: int) -> list[Container[str]]:
     """Return the allowed kinds of decision for each request."""
-    found = configs if isinstance(configs, list) else []
-    return [*map(_allowed_by, found), *[_ALL_DECISIONS] * number][:number]
+    listed = configs if isinstance(configs, list) else []
+    return [*map(_allowed_by, listed), *[_ALL_DECISIONS] * number][:number]
 
 
 def _allowed_by(config: Any) -> Container[str]:

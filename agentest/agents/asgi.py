@@ -39,23 +39,23 @@ _RAISED = 500
 
 def load_app(name: str, app: App | str, root: Path) -> App:
     """Return the agent's application. Raises ConfigError if it cannot be imported or is not callable."""
-    found: Any = app
+    target: Any = app
     if isinstance(app, str):
         try:
-            found = import_object(app, root)
+            target = import_object(app, root)
         except ValueError as error:
             raise ConfigError(f"agent {name!r}: app: {error}") from None
-    if not callable(found):
+    if not callable(target):
         raise ConfigError(
-            f"agent {name!r}: app: {app!r} is no ASGI application, like FastAPI's, but {found!r:.100}"
+            f"agent {name!r}: app: {app!r} is no ASGI application, like FastAPI's, but {target!r:.100}"
         )
-    if not _takes_a_scope(found):
+    if not _takes_a_scope(target):
         raise ConfigError(
             f"agent {name!r}: app: {app!r} does not take (scope, receive, send), as ASGI applications do. "
             "Name the application itself, not the function that makes it; one of WSGI (Flask, Django's "
             "wsgi) needs a wrapper like asgiref.wsgi.WsgiToAsgi"
         )
-    return found  # type: ignore[no-any-return]
+    return target  # type: ignore[no-any-return]
 
 
 def _takes_a_scope(app: Callable[..., Any]) -> bool:

@@ -49,8 +49,8 @@ def open_agent(name: str, config: CommandAgent, resources: Resources) -> Command
     if not cwd.is_dir():
         raise ConfigError(f"agent {name!r}: cwd: the folder {cwd} does not exist")
     program = config.command[0]
-    found = (cwd / program).is_file() if "/" in program else shutil.which(program, path=search_path())
-    if not found:
+    program_path = (cwd / program).is_file() if "/" in program else shutil.which(program, path=search_path())
+    if not program_path:
         raise ConfigError(
             f"agent {name!r}: command: there is no program {program!r}"
             + ("" if "/" in program else " on the PATH")

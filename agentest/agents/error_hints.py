@@ -12,7 +12,7 @@ _CREDENTIALS = "are the credentials right? `headers` of the agent are sent with 
 _FORM = "the agent takes another form of request; see its documentation for the fields it needs"
 
 
-def hint(status: int, place: str) -> str:
+def hint(status: int, location: str) -> str:
     """Return what to check after a response with this status, or "".
 
     Args:
@@ -22,8 +22,8 @@ def hint(status: int, place: str) -> str:
     hints = {
         401: _CREDENTIALS,
         403: _CREDENTIALS,
-        404: place,
-        405: f"no POST is taken there; {place}",
+        404: location,
+        405: f"no POST is taken there; {location}",
         422: _FORM,
     }
     return hints.get(status, "")

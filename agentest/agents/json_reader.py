@@ -15,7 +15,7 @@ SHOWN_CHARS = 10_000
 TOO_DEEP = "what the agent has answered is nested too deeply to be sent back to it"
 
 
-def read_json(body: bytes, place: str) -> Any:
+def read_json(body: bytes, location: str) -> Any:
     """Parse a body as JSON. Raises AgentError; `place` is a hint about the usual address of such agents."""
     if not body.strip():
         raise AgentError("the agent's answer is empty")
@@ -24,7 +24,7 @@ def read_json(body: bytes, place: str) -> Any:
     except (ValueError, RecursionError):
         text = body[:SHOWN_CHARS].decode("utf-8", errors="replace")
         if is_page(body):
-            raise AgentError(f"the agent's answer is a web page, no JSON ({place}): {text!r}") from None
+            raise AgentError(f"the agent's answer is a web page, no JSON ({location}): {text!r}") from None
         raise AgentError(f"the agent's answer is not JSON: {text!r}") from None
 
 
@@ -37,9 +37,9 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"
 
 
-def read_object(body: bytes, place: str) -> dict[str, Any]:
+def read_object(body: bytes, location: str) -> dict[str, Any]:
     """Parse a body as a JSON object. Raises AgentError like `read_json`."""
-    data = read_json(body, place)
+    data = read_json(body, location)
     if not isinstance(data, dict):
         raise AgentError(f"the agent's answer is not a JSON object: {shown(data)}")
     return data

@@ -80,9 +80,9 @@ class ReportedCalls:
     def __iter__(self) -> Iterator[ReportedCall]:
         return iter(self._calls)
 
-    def take(self, found: Any) -> None:
+    def take(self, entries: Any) -> None:
         """Add the calls that a `tool_calls` path found. Raises AgentError for values that are not calls."""
-        for item in _items(found, "tool_calls"):
+        for item in _items(entries, "tool_calls"):
             self._add(item)
 
     def _add(self, item: Mapping[str, Any]) -> None:
@@ -107,17 +107,17 @@ class ReportedCalls:
         return (*lead, *self._calls)
 
 
-def asked_calls(found: Any) -> tuple[ToolRequest, ...]:
+def asked_calls(entries: Any) -> tuple[ToolRequest, ...]:
     """Return the calls that a `tool_request` path found. Raises AgentError for values that are not calls."""
-    calls = (_read(item, "tool_request") for item in _items(found, "tool_request"))
+    calls = (_read(item, "tool_request") for item in _items(entries, "tool_request"))
     return tuple(ToolRequest(call.id, call.name, arguments_text(call.args)) for call in calls)
 
 
 def _by_comparison_key(calls: Sequence[ReportedCall]) -> dict[tuple[str, str], list[ReportedCall]]:
-    found: dict[tuple[str, str], list[ReportedCall]] = {}
+    groups: dict[tuple[str, str], list[ReportedCall]] = {}
     for call in calls:
-        found.setdefault(_comparison_key(call), []).append(call)
-    return found
+        groups.setdefault(_comparison_key(call), []).append(call)
+    return groups
 
 
 def _comparison_key(call: ReportedCall) -> tuple[str, str]:
@@ -175,15 +175,15 @@ def as_tool_calls(calls: Iterable[ReportedCall], turn_index: int) -> tuple[ToolC
     )
 
 
-def _items(found: Any, key: str) -> Iterator[Mapping[str, Any]]:
-    if isinstance(found, list):
-        for item in found:
+def _items(entries: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    if isinstance(entries, list):
+        for item in entries:
             yield from _items(item, key)
-    elif isinstance(found, Mapping):
-        if any(value is not None for value in found.values()):  # all null: an event without calls
-            yield found
-    elif found not in (None, False, ""):
-        raise AgentError(f"`{key}` finds what is no tool call: {shown(found)}; {_hint(key)}")
+    elif isinstance(entries, Mapping):
+        if any(value is not None for value in entries.values()):  # all null: an event without calls
+            yield entries
+    elif entries not in (None, False, ""):
+        raise AgentError(f"`{key}` finds what is no tool call: {shown(entries)}; {_hint(key)}")
 
 
 def _hint(key: str) -> str:
@@ -231,8 +231,8 @@ def _is_new_call(item: Mapping[str, Any], known: ReportedCall) -> bool:
     name, args = _first_value(fields, (*_NAMES, "function")), _first_value(fields, _ARGS)
     if isinstance(name, str) and name and name != known.name:
         return True
-    given = args is not _MISSING and args not in (None, {}, "")
-    return given and known.result is not None and _arguments(args)[0] != known.args
+    has_args = args is not _MISSING and args not in (None, {}, "")
+    return has_args and known.result is not None and _arguments(args)[0] != known.args
 
 
 def _flattened(item: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -363,11 +363,11 @@ class TurnReader:
     def _reply_in(self, message: Any) -> str | None:
         if self.form.reply is not None:
             return text_of(self.form.reply.find(message))
-        place = None if self.form.delta is not None else find_reply_path(message)
-        if place is None:
+        path = None if self.form.delta is not None else find_reply_path(message)
+        if path is None:
             return None
-        note_guessed_path(self.notes, place)
-        return text_of(place.find(message))
+        note_guessed_path(self.notes, path)
+        return text_of(path.find(message))
 
     @property
     def asks(self) -> bool:

@@ -51,10 +51,10 @@ def find_reply_path(answer: Any) -> JsonPath | None:
             f"the agent's answer tells of an error at `{sign}`, as it seems: {shown(answer)}; if it is none, "
             "say where the reply stands by `reply`, a JMESPath"
         )
-    found = [path for path in map(JsonPath, USUAL_PLACES) if _has_text(path.find(answer))]
-    if len(found) < 2:
-        return found[0] if found else None
-    places = " and ".join(f"`{path.text}`" for path in found)
+    matching = [path for path in map(JsonPath, USUAL_PLACES) if _has_text(path.find(answer))]
+    if len(matching) < 2:
+        return matching[0] if matching else None
+    places = " and ".join(f"`{path.text}`" for path in matching)
     raise AgentError(
         f"the agent's answer has text at {places}: say by `reply`, a JMESPath, which is its reply: "
         f"{shown(answer)}"
@@ -69,10 +69,10 @@ def missing_reply_message(answer: Any) -> str:
     )
 
 
-def note_guessed_path(notes: AgentNotes, place: JsonPath) -> None:
+def note_guessed_path(notes: AgentNotes, path: JsonPath) -> None:
     """Add a note about the usual place at which a reply was found."""
-    if not place.is_all:
-        notes.add(place.text, f"no `reply` says where its reply stands: it was found at `{place.text}`")
+    if not path.is_all:
+        notes.add(path.text, f"no `reply` says where its reply stands: it was found at `{path.text}`")
 
 
 def note_failure(notes: AgentNotes, answer: Any) -> None:
@@ -94,11 +94,11 @@ def _sign_of_failure(answer: Any) -> str | None:
     return next((key for key in ("error", "errors") if answer.get(key)), None)
 
 
-def _has_text(found: Any) -> bool:
+def _has_text(values: Any) -> bool:
     """Return True for a text, or a list that starts with one."""
-    if isinstance(found, list):
-        return bool(found and (isinstance(found[0], str) or _is_part(found[0])))
-    return isinstance(found, str) and bool(found.strip())
+    if isinstance(values, list):
+        return bool(values and (isinstance(values[0], str) or _is_part(values[0])))
+    return isinstance(values, str) and bool(values.strip())
 
 
 def _is_part(item: Any) -> bool:
@@ -161,8 +161,8 @@ def empty_path_message(key: str, path: JsonPath, answer: Any, events: Any = None
     Args:
         events: the events that the path searched, if the answer is a stream.
     """
-    found = where_text_is(answer if events is None else events)
-    return f"`{key}: {path.text}` finds nothing in the agent's answer; {found}: {shown(answer)}"
+    text_places = where_text_is(answer if events is None else events)
+    return f"`{key}: {path.text}` finds nothing in the agent's answer; {text_places}: {shown(answer)}"
 
 
 def where_text_is(answer: Any) -> str:

@@ -110,8 +110,8 @@ class AgentServers:
                 if now == before != positions:
                     break
                 before = now
-        found = (each.since(positions[each.name]) for each in self.printed)
-        return tuple(each for each in found if each)
+        outputs = (each.since(positions[each.name]) for each in self.printed)
+        return tuple(each for each in outputs if each)
 
 
 NO_SERVERS = AgentServers()

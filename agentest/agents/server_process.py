@@ -40,45 +40,42 @@ async def running_server(
     root: Path,
     client: Client,
     tasks: TaskGroup,
-    redact: Callable[[str], str],
-    on_note: Callable[[str], None],
-    grace_s: float = 5.0,
-    children_grace_s: float = CHILDREN_GRACE_S,
-    untold: str | None = None,
+    callbacks: ServerCallbacks,
     *,
-    called: str = AGENTS_SERVER,
-    heard: ServerCallbacks | None = None,
+    name: str = AGENTS_SERVER,
+    required_knowledge: str | None = None,
+    graces_s: tuple[float, float] = (5.0, CHILDREN_GRACE_S),
 ) -> AsyncIterator[None]:
     """Run a server during the block. A server that already runs is used as it is (`reuse`).
 
-    A task in `tasks` reads its output until the server exits. At the end, the server gets `grace_s` seconds
-    to exit before it is killed, and its children get another `children_grace_s` seconds.
+    A task in `tasks` reads its output until the server exits.
 
     Args:
-        on_note: receives a note if the server was already running, or if it exits during the run.
-        untold: data that only a server started by this run can have. A running server cannot be used then.
-        called: the server's name, for messages.
-        heard: receives the server's output and exit status.
+        name: the server's name, for messages.
+        required_knowledge: data that only a server started by this run can have. A running server cannot be
+            used then.
+        graces_s: seconds that the server has to exit before it is killed, and then its children.
 
     Raises ServerError, with the end of the output, if the server exits or is not ready in time.
     """
     if await _not_ready_reason(config.ready, client) is None:
-        if config.reuse and untold:
+        if config.reuse and required_knowledge:
             raise ServerError(
-                f"something answers at {config.ready} already, and it cannot know {untold}. Stop it, so that "
-                "this run starts it and tells it; or write a fixed `port`, and start it with that address"
+                f"something answers at {config.ready} already, and it cannot know {required_knowledge}. Stop "
+                "it, so that this run starts it and tells it; or write a fixed `port`, and start it with "
+                "that address"
             )
         if config.reuse:
-            on_note(_reuse_note(config))
+            callbacks.on_note(_reuse_note(config))
             yield
             return
         raise ServerError(
             f"something answers at {config.ready} already, and reuse is off: "
-            f"stop it{'' if untold else ', or set server.reuse to true'}"
+            f"stop it{'' if required_knowledge else ', or set server.reuse to true'}"
         )
     reaper = Reaper()
     try:
-        server = await _start(config, root, called, heard or ServerCallbacks(), redact)
+        server = await _start(config, root, name, callbacks)
     except BaseException:
         reaper.close()
         raise
@@ -86,12 +83,12 @@ async def running_server(
         reaper.watch(server.process.pid)
         tasks.start_soon(server.read)
         await _until_ready(config, server, client)
-        tasks.start_soon(server.watch, on_note)
+        tasks.start_soon(server.watch)
         yield
     finally:
         server.ending = True
         with anyio.CancelScope(shield=True):
-            await end_group(server.process, grace_s, children_grace_s)
+            await end_group(server.process, *graces_s)
             server.close()
             reaper.forget(server.process.pid)
             reaper.close()
@@ -99,11 +96,15 @@ async def running_server(
 
 @dataclass(frozen=True, slots=True)
 class ServerCallbacks:
-    """Callbacks for a server's output, in whole redacted lines, and for its unexpected exit."""
+    """What a server's output and its exit are given to."""
 
+    redact: Callable[[str], str]
+    on_note: Callable[[str], None]
+    """Receives a note if the server was already running, or if it exits during the run."""
     lines: Callable[[str], None] = lambda _: None
+    """Receives the output, in whole redacted lines."""
     end: Callable[[int], None] = lambda _: None
-    """Receives the exit status, immediately."""
+    """Receives the status of an unexpected exit, immediately."""
 
 
 def _reuse_note(config: Server) -> str:
@@ -118,18 +119,11 @@ class _RunningServer:
     closed, and a child of the server may keep it open indefinitely.
     """
 
-    def __init__(
-        self,
-        process: Process,
-        output: BinaryIO,
-        called: str,
-        heard: ServerCallbacks,
-        redact: Callable[[str], str],
-    ) -> None:
+    def __init__(self, process: Process, output: BinaryIO, name: str, callbacks: ServerCallbacks) -> None:
         self.process = process
-        self.called = called
-        self.redact = redact
-        self._callbacks = heard
+        self.name = name
+        self.redact = callbacks.redact
+        self._callbacks = callbacks
         self.ending = False
         self._output: BinaryIO | asyncio.ReadTransport = output
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -160,13 +154,13 @@ class _RunningServer:
         """Stop reading, even if other processes can still write."""
         self._output.close()
 
-    async def watch(self, on_death: Callable[[str], None]) -> None:
+    async def watch(self) -> None:
         """Report an exit, unless we ended the server."""
         status = await self.process.wait()
         if not self.ending:
             self._callbacks.end(status)
             await self.last_words()
-            on_death(f"{self.called} exited with status {status} during the run{self.tail()}")
+            self._callbacks.on_note(f"{self.name} exited with status {status} during the run{self.tail()}")
 
     async def last_words(self) -> None:
         """Wait for the rest of an exited server's output, within a limit: others may keep the pipe open."""
@@ -175,18 +169,16 @@ class _RunningServer:
 
     def tail(self) -> str:
         """Return the end of the output, to append to a message. Redaction comes first, then shortening."""
-        whole = self.redact(without_colours("\n".join((*self._lines, self._line))))
-        text = whole[-_TAIL_CHARS:].strip()
+        output = self.redact(without_colours("\n".join((*self._lines, self._line))))
+        text = output[-_TAIL_CHARS:].strip()
         return f"\nIts last output:\n{text}" if text else "; it printed nothing"
 
 
-async def _start(
-    config: Server, root: Path, called: str, heard: ServerCallbacks, redact: Callable[[str], str]
-) -> _RunningServer:
+async def _start(config: Server, root: Path, name: str, callbacks: ServerCallbacks) -> _RunningServer:
     cwd = root / (config.cwd or ".")
     if not cwd.is_dir():
-        of = "server" if called == AGENTS_SERVER else called
-        raise ServerError(f"{of}.cwd: the folder {cwd} does not exist")
+        subject = "server" if name == AGENTS_SERVER else name
+        raise ServerError(f"{subject}.cwd: the folder {cwd} does not exist")
     ours, theirs = os.pipe()
     output = os.fdopen(ours, "rb", 0)
     try:
@@ -202,16 +194,16 @@ async def _start(
     except BaseException as error:
         output.close()
         if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the command or the environment
-            problem = f"{_command_text(called, repr(config.command))} cannot be started: {error}"
+            problem = f"{_command_text(name, repr(config.command))} cannot be started: {error}"
             raise ServerError(problem) from None
         raise
     finally:
         os.close(theirs)
-    return _RunningServer(process, output, called, heard, redact)
+    return _RunningServer(process, output, name, callbacks)
 
 
-def _command_text(called: str, command: str) -> str:
-    named = "" if called == AGENTS_SERVER else f"{called}: "
+def _command_text(name: str, command: str) -> str:
+    named = "" if name == AGENTS_SERVER else f"{name}: "
     return f"{named}the server command {command}"
 
 
@@ -232,7 +224,7 @@ async def _until_ready(config: Server, server: _RunningServer, client: Client) -
         what = f"exited with status {process.returncode} before it was ready"
     else:
         what = f"was not ready within {config.timeout_s:g} s: {config.ready}: {problem}"
-    command = _command_text(server.called, server.redact(repr(config.command)))
+    command = _command_text(server.name, server.redact(repr(config.command)))
     raise ServerError(f"{command} {what}{server.tail()}")
 
 

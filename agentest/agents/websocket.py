@@ -275,8 +275,8 @@ def _with_trace_headers(headers: dict[str, str]) -> dict[str, str]:
     turn = turn_of_requests()
     if turn is None:
         return headers
-    own = {name.lower(): value for name, value in headers.items()}
-    return {**own, **turn.headers(own)}
+    own_names = {name.lower(): value for name, value in headers.items()}
+    return {**own_names, **turn.headers(own_names)}
 
 
 def _is_retryable(error: BaseException) -> bool:

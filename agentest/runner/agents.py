@@ -106,21 +106,19 @@ class _ServerStarter:
     on_end: Callable[[], object]
 
     def running(self, managed: ManagedServer) -> AbstractAsyncContextManager[None]:
-        server, untold = _with_addresses(managed, self.prepared, self.registry)
+        server, knowledge = _with_addresses(managed, self.prepared, self.registry)
         return running_server(
             server,
             self.prepared.request.root,
             self.client,
             self.tasks,
-            self.prepared.loaded.redact,
-            self.on_note,
-            untold=untold,
-            called=managed.called,
-            heard=self._output_handlers(managed),
+            self._callbacks(managed),
+            name=managed.called,
+            required_knowledge=knowledge,
         )
 
-    def _output_handlers(self, managed: ManagedServer) -> ServerCallbacks:
-        def hear(lines: str) -> None:
+    def _callbacks(self, managed: ManagedServer) -> ServerCallbacks:
+        def output(lines: str) -> None:
             managed.printed.add(lines)
             if self.keep_output:
                 self.keep_output(managed.log, lines)
@@ -130,7 +128,7 @@ class _ServerStarter:
             self.on_end()
             self.on_death(f"{managed.called} exited with status {status}")
 
-        return ServerCallbacks(hear, end)
+        return ServerCallbacks(self.prepared.loaded.redact, self.on_note, output, end)
 
 
 def _with_addresses(

@@ -105,8 +105,10 @@ class ScriptedModel:
 
 def _resolved(form: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a part of a schema after resolving its reference."""
-    found: Mapping[str, Any] = schema["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
-    return found
+    definition: Mapping[str, Any] = (
+        schema["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
+    )
+    return definition
 
 
 def _key_of(metric: str, value: Any) -> str:

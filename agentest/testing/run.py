@@ -330,8 +330,8 @@ def _agent_section(agent: AgentLike) -> Any:
 def _failure_report(result: RunResult) -> str:
     """Return the console report of the scenarios that did not pass."""
     short = [each for each in result.scenarios if each.verdict.status in (Status.FAILED, Status.ERRORED)]
-    of = f"{len(short)} of {len(result.scenarios)} scenarios did not pass"
-    rows = [of if result.scenarios else "no scenario was run"]
+    count_text = f"{len(short)} of {len(result.scenarios)} scenarios did not pass"
+    rows = [count_text if result.scenarios else "no scenario was run"]
     rows += [warning.message for warning in result.unclaimed]
     rows += _blocks(short[:_MAX_SCENARIOS_SHOWN], several_agents=len(result.agents) > 1)
     rows += [f"… {len(short) - _MAX_SCENARIOS_SHOWN} more"] if len(short) > _MAX_SCENARIOS_SHOWN else []

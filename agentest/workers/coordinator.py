@@ -200,8 +200,8 @@ class WorkerPool:
                 self._collectors.forget(unit.scope, number)
                 problem = str(lost)
                 await lost.place.had.wait()
-        told = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_DEATH_HINT}"
-        return JudgedConversation(lost_conversation_result(unit, number, told))
+        message = f"{problem} while it held the conversation, {MOST_ATTEMPTS} times: {_DEATH_HINT}"
+        return JudgedConversation(lost_conversation_result(unit, number, message))
 
     def end(self, unit: Unit) -> None:
         for member in self._roster.members:
@@ -271,7 +271,9 @@ class WorkerPool:
         """Run the conversation on this worker and return its result. Raises Lost if the worker dies."""
         hold = next(self._holds)
         due: asyncio.Future[ConversationDone] = asyncio.get_running_loop().create_future()
-        one = member.holdings[hold] = AssignedConversation(ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1)
+        assigned = member.holdings[hold] = AssignedConversation(
+            ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1
+        )
         member.units.add(unit.scope)
         held = self._origin.held
         order = RunConversation(
@@ -284,18 +286,18 @@ class WorkerPool:
         )
         member.connection.send(order)
         try:
-            done = await one.done
+            done = await assigned.done
         except WorkerDied as lost:
-            lost.place = one.place
-            self._roster.lose(one.place)
+            lost.place = assigned.place
+            self._roster.lose(assigned.place)
             raise
         finally:
-            one.place.wanted.set()
+            assigned.place.wanted.set()
             del member.holdings[hold]
             if member.reserved:
                 self._roster.change()
         self._collectors.done(unit.scope, number)
-        return JudgedConversation(pickle.loads(done.result), done.json, done.held_again), one.place
+        return JudgedConversation(pickle.loads(done.result), done.json, done.held_again), assigned.place
 
     def _receive(self, member: PooledWorker, message: Any) -> None:
         match message:
@@ -366,7 +368,7 @@ class WorkerPool:
     def _on_disconnect(self, member: PooledWorker) -> None:
         member.gone.set()
         self._roster.remove(member)
-        for desk in (one for one in (member.leases, member.guests) if one):
+        for desk in (desk for desk in (member.leases, member.guests) if desk):
             desk.close()
         if member.ended or self._closing:
             return
@@ -383,9 +385,9 @@ class WorkerPool:
             await self._connect_or_fail(member, problem)
         if lost := member.lost(stopped=self._session.stop.called.is_set()):
             self._session.say(f"{problem}: {lost}")
-        for one in [*member.holdings.values()]:
-            if not one.done.done():
-                one.done.set_exception(WorkerDied(problem))
+        for assigned in [*member.holdings.values()]:
+            if not assigned.done.done():
+                assigned.done.set_exception(WorkerDied(problem))
 
     async def _connect_or_fail(self, member: PooledWorker, problem: str) -> None:
         """Connect another worker, or fail if none can be started."""

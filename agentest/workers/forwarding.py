@@ -122,9 +122,9 @@ def _last_lines(text: str) -> str:
     """Return the last complete lines, up to the amount that is stored anyway."""
     if len(text) <= ROOM_BYTES:
         return text
-    kept = text[-ROOM_BYTES:]
-    _, cut, whole = kept.partition("\n")
-    return whole if cut else kept
+    tail = text[-ROOM_BYTES:]
+    _, cut, complete = tail.partition("\n")
+    return complete if cut else tail
 
 
 def _ignore(_: object) -> None:
@@ -186,26 +186,26 @@ class PageTape:
     def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
         return self._times.asked(question, model, parameters)
 
-    def find(self, asked: RecordedRequest) -> CassetteEntry | None:
-        own = self._page_of(asked)
-        return found((own.salvaged, own.recorded), asked, self.mode)
+    def find(self, request: RecordedRequest) -> CassetteEntry | None:
+        page = self._page_of(request)
+        return found((page.salvaged, page.recorded), request, self.mode)
 
     def keep(self, entry: CassetteEntry) -> CassetteEntry:
         entry, line = redact_entry(entry, self._redact)
         self._send(AnswerRecorded(entry, line))
         return entry
 
-    def missing(self, asked: RecordedRequest) -> CassetteError:
-        own, scope = self._page_of(asked), asked.key.scope
-        error = missing_answer_error(own.page, own.recorded, asked, self._names.get(scope, scope))
+    def missing(self, request: RecordedRequest) -> CassetteError:
+        page, scope = self._page_of(request), request.key.scope
+        error = missing_answer_error(page.page, page.recorded, request, self._names.get(scope, scope))
         self._on_failure(error)
         return error
 
     def close(self, *, finished: bool = True) -> None:
         """Do nothing: the run's process owns the files."""
 
-    def _page_of(self, asked: RecordedRequest) -> _OpenPage:
-        return self._pages[asked.key.scope, asked.key.conversation]
+    def _page_of(self, request: RecordedRequest) -> _OpenPage:
+        return self._pages[request.key.scope, request.key.conversation]
 
 
 class RecordingCollector:

@@ -60,7 +60,7 @@ class _SharedState:
     send: Send
     redact: Callable[[str], str]
     leases: Iterator[int]
-    waiting: dict[int, _WaitingCall] = field(default_factory=dict)
+    waiting: dict[int, _WaitingLease] = field(default_factory=dict)
     """Lease → the call that waits for it."""
 
 
@@ -106,7 +106,7 @@ class LeasedGates:
                     gate.changed(message)
 
 
-class _WaitingCall:
+class _WaitingLease:
     """A call that waits for a decision about its lease."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class LeasedGate:
         """Number of leases requested ahead that have not been decided yet."""
         self._quiet_until = 0.0
         self._returning: asyncio.TimerHandle | None = None
-        self._waiting: set[_WaitingCall] = set()
+        self._waiting: set[_WaitingLease] = set()
         self.answers = 0
         self.known_good: ChatRequest | None = None
         self.checking = anyio.Lock()
@@ -201,8 +201,8 @@ class LeasedGate:
 
     def _return_unneeded(self) -> None:
         """Return leases beyond the recent need."""
-        kept = self._demand.ahead(asyncio.get_running_loop().time())
-        unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - kept)]
+        needed = self._demand.ahead(asyncio.get_running_loop().time())
+        unneeded = [self._spares.popleft()[0] for _ in range(len(self._spares) - needed)]
         if unneeded:
             self._shared.send(LeasesReturned(tuple(unneeded)))
         self._returning = None
@@ -233,7 +233,7 @@ class LeasedGate:
         return lease
 
     async def _wait(self, lease: int, call: Call, tokens: int, seconds: float) -> None:
-        waiting = self._shared.waiting[lease] = _WaitingCall()
+        waiting = self._shared.waiting[lease] = _WaitingLease()
         self._waiting.add(waiting)
         self._shared.send(LeaseRequested(self._number, lease, call.number, tokens, seconds, call.asker))
         try:
@@ -333,9 +333,9 @@ class LeasedAttempt:
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
         """Record that the attempt failed or was refused."""
-        told = self._told(error, alone)
-        self._gate.answers += told.kind == "other"
-        self._shared.send(told)
+        failure = self._told(error, alone)
+        self._gate.answers += failure.kind == "other"
+        self._shared.send(failure)
 
     def _told(self, error: ModelError, alone: bool) -> AttemptFailed:
         problem = self._shared.redact(str(error))

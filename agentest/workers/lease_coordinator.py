@@ -159,8 +159,8 @@ class WorkerLeases:
 
     def _reclaim(self, gate: int) -> None:
         """Free the slots of a worker that does not respond. It is blocked and will not use them."""
-        for of, spare in self._ahead.values():
-            if of == gate:
+        for lease_gate, spare in self._ahead.values():
+            if lease_gate == gate:
                 spare.reclaim()
 
     def close(self) -> None:

@@ -96,14 +96,14 @@ class MockProxy:
             self._under_way[who.key] = who
             self._send(BeginConversation(who.key, stay.addresses, traces=stay.traces is not None))
 
-    async def _send_spans(self, asked: SpanRequest) -> None:
-        who = self._under_way.get(asked.key)
+    async def _send_spans(self, request: SpanRequest) -> None:
+        who = self._under_way.get(request.key)
         group = self._registry.group_of(who.agent) if who else None
         if group is None or group.traces is None:
             return  # it has left
-        told = await group.traces.spans_of(asked)
-        if asked.key in self._under_way:
-            self._send(SpansResponse(asked.key, told if can_be_sent(told) else _TOO_DEEP))
+        traces = await group.traces.spans_of(request)
+        if request.key in self._under_way:
+            self._send(SpansResponse(request.key, traces if can_be_sent(traces) else _TOO_DEEP))
 
     @asynccontextmanager
     async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
@@ -167,10 +167,10 @@ class _RemoteServing:
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
         """Return after the worker has the result. The agent gets it only then, and may reply at once."""
         del status  # real tools are recorded only in runs with one process
-        told = RealToolResult(number=number, result=result, failed=failed)
-        if not can_be_sent(told):
-            told = replace(told, result="(nested too deeply to be kept)")
-        await self._questions.ask(self._who.key, told)
+        report = RealToolResult(number=number, result=result, failed=failed)
+        if not can_be_sent(report):
+            report = replace(report, result="(nested too deeply to be kept)")
+        await self._questions.ask(self._who.key, report)
 
     async def refused(self, why: str) -> None:
         """Return after the worker knows, for the same reason as `answered`."""
@@ -219,16 +219,16 @@ class ProxiedConversations:
         self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
     ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        one = self._hosted[who.key] = _ProxiedConversation(serving)
-        stay = ActivePeriod(one.addresses)
+        conversation = self._hosted[who.key] = _ProxiedConversation(serving)
+        stay = ActivePeriod(conversation.addresses)
         self._send(EnterRequest(who))
         try:
-            await one.heard.wait()
-            if not one.begun.is_set():
+            await conversation.heard.wait()
+            if not conversation.begun.is_set():
                 async with outside():
-                    await one.begun.wait()
-            stay.addresses = one.addresses
-            stay.traces = self if one.traces else None
+                    await conversation.begun.wait()
+            stay.addresses = conversation.addresses
+            stay.traces = self if conversation.traces else None
             yield stay
         except BaseException:  # the run is being stopped, and nobody notifies the agent
             stay.failed = True
@@ -237,12 +237,12 @@ class ProxiedConversations:
             del self._hosted[who.key]
             self._send(LeaveConversation(key=who.key, failed=stay.failed, at_work_s=stay.at_work_s))
 
-    async def spans_of(self, asked: SpanRequest) -> TurnTraces:
+    async def spans_of(self, request: SpanRequest) -> TurnTraces:
         """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
-        one = self._hosted[asked.key]
-        one.spans = asyncio.get_running_loop().create_future()
-        self._send(SpansRequest(asked))
-        return await one.spans
+        conversation = self._hosted[request.key]
+        conversation.spans = asyncio.get_running_loop().create_future()
+        self._send(SpansRequest(request))
+        return await conversation.spans
 
     def receive(
         self, message: WaitForTurn | BeginConversation | ToolQuestion | QuestionCanceled | SpansResponse

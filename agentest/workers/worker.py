@@ -258,10 +258,10 @@ class Worker:
         """Encode the result in this process."""
         result = finished.result
         # The scores of an evaluation case are shown with its messages.
-        whole = self._prepared.request.reports.verbose or unit.scenario.case is not None
+        keeps_details = self._prepared.request.reports.verbose or unit.scenario.case is not None
         return ConversationDone(
             order.hold,
-            packed(result if whole else without_unneeded_parts(result)),
+            packed(result if keeps_details else without_unneeded_parts(result)),
             encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),
             finished.held_again,
         )

@@ -59,8 +59,8 @@ async def open_worker_agents(
     Raises UsageError.
     """
     prepared = stack.enter_context(with_ports(in_worker(session.prepared, worker)))
-    own = per_worker_part(prepared)
-    if not own.plan.agents:
+    part = per_worker_part(prepared)
+    if not part.plan.agents:
         client = await stack.enter_async_context(open_client(AddressGuard()))
         return WorkerResources(prepared, client, hosted)
 
@@ -69,7 +69,7 @@ async def open_worker_agents(
 
     try:
         started = await start_servers(
-            own,
+            part,
             stack,
             tasks,
             session.on_note,
@@ -85,7 +85,7 @@ async def open_worker_agents(
     started.registry.on_refused = lambda one: send(CallRefused(one.agent, one.tool, one.why))
     started.registry.on_reached = lambda group: send(MockServerReached(group.reached))
     return WorkerResources(
-        prepared, started.client, ConversationsByAgent(own.plan.agents, started.registry, hosted)
+        prepared, started.client, ConversationsByAgent(part.plan.agents, started.registry, hosted)
     )
 
 
@@ -94,9 +94,9 @@ class ConversationsByAgent:
     process.
     """
 
-    def __init__(self, agents: Collection[str], own: Conversations, others: Conversations) -> None:
+    def __init__(self, agents: Collection[str], local: Conversations, others: Conversations) -> None:
         self._agents = frozenset(agents)
-        self._own = own
+        self._own = local
         self._others = others
 
     def under_way(
@@ -121,7 +121,7 @@ def store_agent_reports(origin: Origin) -> Callable[[WorkerAgentMessage], None]:
             case CallRefused():
                 from agentest.mock_servers.registry import UnclaimedCall
 
-                one = UnclaimedCall(agent=message.agent, tool=message.tool, why=message.why)
-                origin.refused[one] = origin.refused.get(one, 0) + 1
+                call = UnclaimedCall(agent=message.agent, tool=message.tool, why=message.why)
+                origin.refused[call] = origin.refused.get(call, 0) + 1
 
     return keep

@@ -48,39 +48,41 @@ class ProgressReceiver:
         if one := member.holdings.get(message.hold):
             self._handle(member, message, one)
 
-    def _handle(self, member: PooledWorker, message: ConversationMessage, one: AssignedConversation) -> None:
+    def _handle(
+        self, member: PooledWorker, message: ConversationMessage, assigned: AssignedConversation
+    ) -> None:
         match message:
             case TurnClosed():
-                one.ongoing.on_turn(
+                assigned.ongoing.on_turn(
                     message.conversation_id, message.turn_index, handed_over=message.handed_over
                 )
-            case ConversationRan() if one.place.had.is_set():
-                one.ongoing.on_held()
+            case ConversationRan() if assigned.place.had.is_set():
+                assigned.ongoing.on_held()
             case ConversationRan():
-                self._roster.lose(one.place)
-                self._tasks.start_soon(_free_own_slot_later, one)
+                self._roster.lose(assigned.place)
+                self._tasks.start_soon(_free_own_slot_later, assigned)
             case SlotFreed():
-                one.place = (
+                assigned.place = (
                     ConversationSlot.left()
                 )  # synchronously: the request for a new slot may arrive immediately
-                self._tasks.start_soon(self._wait_outside, member, message.hold, one, one.place)
+                self._tasks.start_soon(self._wait_outside, member, message.hold, assigned, assigned.place)
             case SlotRequested():
-                self._roster.want_place(member, message.hold, one.place)
-            case ConversationDone() if not one.done.done():
-                one.done.set_result(message)
+                self._roster.want_place(member, message.hold, assigned.place)
+            case ConversationDone() if not assigned.done.done():
+                assigned.done.set_result(message)
 
     async def _wait_outside(
-        self, member: PooledWorker, hold: int, one: AssignedConversation, place: ConversationSlot
+        self, member: PooledWorker, hold: int, assigned: AssignedConversation, place: ConversationSlot
     ) -> None:
-        async with one.ongoing.outside():
+        async with assigned.ongoing.outside():
             await place.wanted.wait()
         self._roster.has_place(member, hold, place)
 
 
-async def _free_own_slot_later(one: AssignedConversation) -> None:
+async def _free_own_slot_later(assigned: AssignedConversation) -> None:
     """Free the conversation's own slot once it has it. Until then it ran in a borrowed one."""
-    await one.place.had.wait()
-    one.ongoing.on_held()
+    await assigned.place.had.wait()
+    assigned.ongoing.on_held()
 
 
 OnMessage = Callable[[Any], None]
@@ -198,13 +200,13 @@ class PooledWorker:
 
     def lost(self, *, stopped: bool) -> str:
         """Describe the fate of the conversations that ran on the dead worker; empty if there were none."""
-        left = [one for one in self.holdings.values() if not one.done.done()]
+        left = [assigned for assigned in self.holdings.values() if not assigned.done.done()]
         if not left:
             return ""
         what = f"{counted(len(left), 'conversation')} that it was at will"
         if stopped:
             return f"{what} not be held again, as the run is being stopped"
-        if any(one.is_last for one in left):  # it had the worker to itself
+        if any(assigned.is_last for assigned in left):  # it had the worker to itself
             return f"{what} not be held again, as the last of its attempts is lost"
         return f"{what} be held again"
 

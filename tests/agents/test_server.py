@@ -20,7 +20,7 @@ from hurrying import has_text
 from project import DEADLINE_S, wait_until
 from wire import closed_port, http, wire
 
-from agentest.agents.server_process import running_server
+from agentest.agents.server_process import ServerCallbacks, running_server
 from agentest.config.agents.server import Server
 from agentest.support.errors import ServerError
 from agentest.support.http.address_guard import AddressGuard
@@ -84,7 +84,8 @@ class Folder:
             return text.replace(secret, "***")
 
         graces = self.grace_s, self.children_grace_s
-        return running_server(config, self.path, client, tasks, redact, self.dead.append, *graces)
+        callbacks = ServerCallbacks(redact, self.dead.append)
+        return running_server(config, self.path, client, tasks, callbacks, graces_s=graces)
 
     def run(self, config: Server, inside: Callable[[], Awaitable[None]] | None = None) -> None:
         async def go() -> None:
@@ -477,7 +478,7 @@ def test_cancelled_while_starting(folder: Folder) -> None:
 
 RUNNER = """
 import sys, pathlib, anyio
-from agentest.agents.server_process import running_server
+from agentest.agents.server_process import ServerCallbacks, running_server
 from agentest.config.agents.server import Server
 from agentest.support.http.client import open_client
 from agentest.support.http.address_guard import AddressGuard
@@ -485,7 +486,7 @@ from agentest.support.http.address_guard import AddressGuard
 async def main():
     server = Server(command=[sys.executable, "server.py"], ready=sys.argv[1])
     async with anyio.create_task_group() as tasks, open_client(AddressGuard()) as client:
-        async with running_server(server, pathlib.Path("."), client, tasks, str, print):
+        async with running_server(server, pathlib.Path("."), client, tasks, ServerCallbacks(str, print)):
             pathlib.Path("up").write_text("yes")
             await anyio.sleep_forever()
 

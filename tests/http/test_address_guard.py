@@ -18,7 +18,7 @@ from wire import completion, http, wire
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable
 from agentest.agents.port import AgentReply, TurnContext
-from agentest.agents.server_process import running_server
+from agentest.agents.server_process import ServerCallbacks, running_server
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.server import Server
 from agentest.domain.messages import UserText
@@ -311,7 +311,7 @@ def test_a_ready_port() -> None:
             async with (
                 open_client(AddressGuard(False), names) as client,
                 anyio.create_task_group() as tasks,
-                running_server(config, Path(), client, tasks, str, notes.append),
+                running_server(config, Path(), client, tasks, ServerCallbacks(str, notes.append)),
             ):
                 pass
 

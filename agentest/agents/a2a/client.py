@@ -159,8 +159,8 @@ class A2aConversation:
             raise NoReply("the agent's answer is nested too deeply to be read", exchange.retries) from None
         except AgentError as error:
             retries = exchange.retries + (error.retries if isinstance(error, NoReply) else 0)
-            seen = self._calls_so_far(exchange.work, ctx.turn_index)
-            raise NoReply(self._explain(error, exchange.url), retries, seen) from None
+            calls_so_far = self._calls_so_far(exchange.work, ctx.turn_index)
+            raise NoReply(self._explain(error, exchange.url), retries, calls_so_far) from None
 
     def _context_of(self, ctx: TurnContext) -> str | None:
         """Return the server's context id, or the scenario's session id before the server has made one."""
@@ -172,20 +172,20 @@ class A2aConversation:
         card = self._line.contact.card
         check_ended_well(work, card.credentials if card else "")
         calls = self._new_calls(work, turn_index)
-        said = read_reply_text(work, self.name, self._shown_artifacts)
-        _check_not_empty(said, calls, work)
+        reply_text = read_reply_text(work, self.name, self._shown_artifacts)
+        _check_not_empty(reply_text, calls, work)
         self._remember_task(work)
         usage, model_calls = read_usage(work, self._known_events)
         return AgentReply(
-            said.text,
+            reply_text.text,
             usage=usage,
             model_calls=model_calls,
             latency_ms=exchange.latency_ms,
             retries=exchange.retries,
             observed=calls,
-            remarks=said.remarks,
-            author=said.author,
-            first_token_ms=said.first_ms,
+            remarks=reply_text.remarks,
+            author=reply_text.author,
+            first_token_ms=reply_text.first_ms,
             tells_calls=reports_all_calls(work) or (card is not None and card.tells_calls),
         )
 
@@ -205,9 +205,9 @@ class A2aConversation:
     def _new_calls(self, work: AgentWork, turn_index: int) -> tuple[ToolCall, ...]:
         """Return the calls of this turn. A continued task repeats those of earlier turns."""
         reported = read_calls(parts_of(work), turn_index)
-        new = [one for one in reported if not one.id or (work.task_id, one.id) not in self._known_calls]
-        self._known_calls.update((work.task_id, one.id) for one in new)
-        return tuple(one.call for one in new)
+        new = [call for call in reported if not call.id or (work.task_id, call.id) not in self._known_calls]
+        self._known_calls.update((work.task_id, call.id) for call in new)
+        return tuple(call.call for call in new)
 
     def _calls_so_far(self, work: AgentWork, turn_index: int) -> tuple[ToolCall, ...]:
         try:
@@ -276,8 +276,10 @@ class _MessageExchange:
         if work.ended:
             return
         if not work.task_id:
-            found = f"a task in the state {work.state}, without an id" if work.state else "no task or message"
-            raise AgentError(f"the agent answered with {found}: there is nothing to wait for")
+            outcome = (
+                f"a task in the state {work.state}, without an id" if work.state else "no task or message"
+            )
+            raise AgentError(f"the agent answered with {outcome}: there is nothing to wait for")
         limit = TimeLimit(max(0.0, timeout_s - self.latency_ms / 1000))
         try:
             with limit:
@@ -299,8 +301,8 @@ class _MessageExchange:
             self.retries += answer.retries
 
 
-def _check_not_empty(said: ReplyText, calls: Sequence[ToolCall], work: AgentWork) -> None:
-    if said.text or calls:
+def _check_not_empty(reply_text: ReplyText, calls: Sequence[ToolCall], work: AgentWork) -> None:
+    if reply_text.text or calls:
         return
     if work.message is not None:
         raise AgentError("the agent's reply is empty: its message has no text")

@@ -76,8 +76,8 @@ def read_card(value: Any) -> AgentCard | None:
         return None
     capabilities = _mapping(value.get("capabilities"))
     return AgentCard(
-        offers=tuple(found for found in interfaces if isinstance(found, SupportedInterface)),
-        refused=tuple(found for found in interfaces if isinstance(found, str)),
+        offers=tuple(interface for interface in interfaces if isinstance(interface, SupportedInterface)),
+        refused=tuple(interface for interface in interfaces if isinstance(interface, str)),
         streams=capabilities.get("streaming") is not False,
         credentials=_credentials(value),
         tells_calls=any(
@@ -131,8 +131,8 @@ def _scheme(scheme: Mapping[str, Any]) -> str:
             return _scheme({"type": kind, **_mapping(scheme[key])})
     match scheme.get("type"):
         case "apiKey":
-            place = scheme.get("in") or scheme.get("location") or "header"
-            return f"a key in the {place} {scheme.get('name')}"
+            location = scheme.get("in") or scheme.get("location") or "header"
+            return f"a key in the {location} {scheme.get('name')}"
         case "http":
             return f"a header Authorization: {str(scheme.get('scheme', 'bearer')).capitalize()} …"
         case "oauth2" | "openIdConnect":
@@ -151,8 +151,8 @@ def _list(value: Any) -> Sequence[Any]:
 
 
 def _text(value: Mapping[str, Any], key: str) -> str:
-    found = value.get(key)
-    return found if isinstance(found, str) else ""
+    text = value.get(key)
+    return text if isinstance(text, str) else ""
 
 
 def base_of(endpoint: str) -> str:
@@ -191,8 +191,8 @@ def _card_addresses(endpoint: str) -> Iterator[tuple[str, bool]]:
     parts = urlsplit(base)
     root, path = urlunsplit((parts.scheme, parts.netloc, "", "", "")), parts.path.rstrip("/")
     yield f"{root}{path}{WELL_KNOWN}", True
-    before, found, assistant = path.rpartition(_LANGGRAPH_PATH)
-    if found:
+    before, separator, assistant = path.rpartition(_LANGGRAPH_PATH)
+    if separator:
         yield f"{root}{before}{WELL_KNOWN}?assistant_id={assistant}", True
     if path:
         yield f"{root}{WELL_KNOWN}", False
@@ -203,8 +203,8 @@ def _card_addresses(endpoint: str) -> Iterator[tuple[str, bool]]:
 
 def langgraph_assistant(url: str, problem: str) -> str:
     """Return the id of a graph's default assistant if the server refused the graph's name, else ""."""
-    _, found, name = urlsplit(url).path.rstrip("/").rpartition(_LANGGRAPH_PATH)
-    return str(uuid5(_LANGGRAPH_NAMESPACE, name)) if found and "must be a UUID" in problem else ""
+    _, separator, name = urlsplit(url).path.rstrip("/").rpartition(_LANGGRAPH_PATH)
+    return str(uuid5(_LANGGRAPH_NAMESPACE, name)) if separator and "must be a UUID" in problem else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,8 +236,8 @@ def rank_ways(base: str, card: AgentCard | None, wanted: Version | None) -> tupl
     return _distinct([*named, *(RequestWay(url=url, version=v) for v in versions for url in urls)])
 
 
-def _distinct(found: Iterable[RequestWay]) -> tuple[RequestWay, ...]:
-    return tuple(dict.fromkeys(found))
+def _distinct(ways: Iterable[RequestWay]) -> tuple[RequestWay, ...]:
+    return tuple(dict.fromkeys(ways))
 
 
 def _ways_of_offers(base: str, offers: Sequence[SupportedInterface]) -> Iterator[RequestWay]:
@@ -258,9 +258,9 @@ def _offer_addresses(base: str, offered: str) -> list[str]:
     return [base, offered_here] if ours.path in ("", "/") else [base]
 
 
-def same_origin(one: str, other: str) -> bool:
+def same_origin(url: str, other: str) -> bool:
     """Return whether two addresses have the same origin. All names of this machine count as one host."""
-    a, b = _origin(urlsplit(one)), _origin(urlsplit(other))
+    a, b = _origin(urlsplit(url)), _origin(urlsplit(other))
     return a is not None and a == b
 
 
@@ -356,7 +356,7 @@ class WayFinder:
                 raise self._unsupported_error()
             way = self._ways[0]
             try:
-                return await say(way, all(one.url == way.url for one in self._ways))
+                return await say(way, all(other.url == way.url for other in self._ways))
             except WayRefused as refused:
                 refusals.append(str(refused))
                 if not self._drop_way(way, refused.nowhere):
@@ -367,7 +367,7 @@ class WayFinder:
         known = self._ways or ()
         if way != known[0]:
             return True
-        left = tuple(one for one in known[1:] if not (nowhere and one.url == way.url))
+        left = tuple(other for other in known[1:] if not (nowhere and other.url == way.url))
         if left:
             self._ways = left
         return bool(left)

@@ -55,36 +55,36 @@ def check_ended_well(work: AgentWork, credentials: str) -> None:
     if work.message is not None or work.state in ("completed", INPUT_REQUIRED):
         return
     text = text_of_parts(work.status.message.parts) if work.status and work.status.message else ""
-    said = f": {text}" if text else ", and it does not say why"
+    reason = f": {text}" if text else ", and it does not say why"
     match work.state:
         case "rejected":
-            raise AgentError(f"the agent rejected the task{said}")
+            raise AgentError(f"the agent rejected the task{reason}")
         case "canceled":
-            raise AgentError(f"the agent canceled the task{said}")
+            raise AgentError(f"the agent canceled the task{reason}")
         case "auth-required":
             asks = f"; its card asks for {credentials}" if credentials else ""
             raise AgentError(
-                f"the agent's task wants credentials (auth-required){said}{asks}; `headers` of the agent are "
-                "sent with every request"
+                f"the agent's task wants credentials (auth-required){reason}{asks}; `headers` of the agent "
+                "are sent with every request"
             )
-    raise AgentError(f"the agent's task failed{said}")
+    raise AgentError(f"the agent's task failed{reason}")
 
 
 def parts_of(work: AgentWork) -> list[A2aPart]:
     """Return all parts that the agent has sent, in order."""
-    heard = [part for heard in work.heard for part in heard.message.parts]
-    return heard + [part for artifact in work.artifacts.values() for part in artifact.parts]
+    parts = [part for timed in work.heard for part in timed.message.parts]
+    return parts + [part for artifact in work.artifacts.values() for part in artifact.parts]
 
 
 def reports_all_calls(work: AgentWork) -> bool:
     """Return whether the work comes from a server that reports all calls."""
-    heard = [one for heard in work.heard for one in (heard.metadata, heard.message.metadata)]
+    of_messages = [data for timed in work.heard for data in (timed.metadata, timed.message.metadata)]
     of_artifacts = [artifact.metadata for artifact in work.artifacts.values()]
-    adk = is_adk([*work.metadata, *heard, *of_artifacts, work.task_metadata])
+    adk = is_adk([*work.metadata, *of_messages, *of_artifacts, work.task_metadata])
     return adk or has_tool_results(parts_of(work))
 
 
-def read_reply_text(work: AgentWork, name: str, given: Mapping[str, str]) -> ReplyText:
+def read_reply_text(work: AgentWork, name: str, shown_artifacts: Mapping[str, str]) -> ReplyText:
     """Read the reply's text and remarks.
 
     Args:
@@ -92,11 +92,13 @@ def read_reply_text(work: AgentWork, name: str, given: Mapping[str, str]) -> Rep
         name: the agent's name, for remarks without an author.
         given: artifacts → their texts, as far as earlier turns have shown them.
     """
-    artifacts = list(_new_artifacts(work, given))
-    text, used = _reply_text(work, artifacts, given)
+    artifacts = list(_new_artifacts(work, shown_artifacts))
+    text, used = _reply_text(work, artifacts, shown_artifacts)
     if not text.strip():
-        text = ("" if _has_new_artifact(work, given) else _last_message_text(work)) or _fallback_text(work)
-    texts = [(_author_of(heard, name), text_of_parts(heard.message.parts)) for heard in work.heard]
+        text = (
+            "" if _has_new_artifact(work, shown_artifacts) else _last_message_text(work)
+        ) or _fallback_text(work)
+    texts = [(_author_of(message, name), text_of_parts(message.message.parts)) for message in work.heard]
     texts += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
     return ReplyText(
         text=text or None,
@@ -107,7 +109,7 @@ def read_reply_text(work: AgentWork, name: str, given: Mapping[str, str]) -> Rep
 
 
 def _reply_text(
-    work: AgentWork, artifacts: Sequence[tuple[Artifact, str]], given: Mapping[str, str]
+    work: AgentWork, artifacts: Sequence[tuple[Artifact, str]], shown_artifacts: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
     """Return the reply's text, "" for none, and the texts of the artifacts that form it.
 
@@ -119,16 +121,17 @@ def _reply_text(
     if status_text and work.state == INPUT_REQUIRED:
         return status_text, {}
     used = _reply_artifacts(artifacts)
-    if used or _has_new_artifact(work, given):
+    if used or _has_new_artifact(work, shown_artifacts):
         return _BETWEEN_ARTIFACTS.join(used.values()), used
     return status_text, {}
 
 
-def _has_new_artifact(work: AgentWork, given: Mapping[str, str]) -> bool:
+def _has_new_artifact(work: AgentWork, shown_artifacts: Mapping[str, str]) -> bool:
     if work.message is not None or work.state == INPUT_REQUIRED:
         return False
     return any(
-        given.get(artifact.id) != text_of_parts(artifact.parts) for artifact in work.artifacts.values()
+        shown_artifacts.get(artifact.id) != text_of_parts(artifact.parts)
+        for artifact in work.artifacts.values()
     )
 
 
@@ -152,10 +155,10 @@ def _data_text(data: Any) -> str:
     return data if isinstance(data, str) else as_json(data)
 
 
-def _new_artifacts(work: AgentWork, given: Mapping[str, str]) -> Iterator[tuple[Artifact, str]]:
+def _new_artifacts(work: AgentWork, shown_artifacts: Mapping[str, str]) -> Iterator[tuple[Artifact, str]]:
     """Yield the artifacts with their texts, without the text that earlier turns have shown."""
     for artifact in work.artifacts.values():
-        text, before = text_of_parts(artifact.parts), given.get(artifact.id, "")
+        text, before = text_of_parts(artifact.parts), shown_artifacts.get(artifact.id, "")
         text = text.removeprefix(before) if before else text
         if text.strip():
             yield artifact, text
@@ -171,7 +174,7 @@ def _reply_artifacts(artifacts: Sequence[tuple[Artifact, str]]) -> dict[str, str
 
 
 def _last_message_text(work: AgentWork) -> str:
-    texts = [text_of_parts(heard.message.parts) for heard in work.heard]
+    texts = [text_of_parts(message.message.parts) for message in work.heard]
     return next((text for text in reversed(texts) if text.strip()), "")
 
 
@@ -193,12 +196,12 @@ def _remarks(authored: Sequence[tuple[str, str]], reply: Set[str]) -> Iterator[R
     If texts grow from message to message, only the last is yielded, or none if it is the reply.
     """
     texts = [(author, text.strip()) for author, text in authored]
-    seen: set[tuple[str, str]] = set()
+    known: set[tuple[str, str]] = set()
     for at, (author, text) in enumerate(texts):
         grows = at + 1 < len(texts) and texts[at + 1][1].startswith(text)
-        is_in_reply = any(whole.startswith(text) for whole in reply)
-        if text and not grows and not is_in_reply and (author, text) not in seen:
-            seen.add((author, text))
+        is_in_reply = any(full_text.startswith(text) for full_text in reply)
+        if text and not grows and not is_in_reply and (author, text) not in known:
+            known.add((author, text))
             yield Remark(author, text)
 
 
@@ -206,8 +209,8 @@ def _author(metadata: Json) -> str:
     return text_at(metadata, _AUTHOR)
 
 
-def _author_of(heard: TimedMessage, name: str) -> str:
-    return _author(heard.metadata) or _author(heard.message.metadata) or name
+def _author_of(message: TimedMessage, name: str) -> str:
+    return _author(message.metadata) or _author(message.message.metadata) or name
 
 
 def _last_author(work: AgentWork) -> str | None:
@@ -215,17 +218,17 @@ def _last_author(work: AgentWork) -> str | None:
 
     The metadata of a finished task does not count, because it names only the last author.
     """
-    authors = [_author(one) for one in work.metadata]
+    authors = [_author(metadata) for metadata in work.metadata]
     authors += [_author(artifact.metadata) for artifact in work.artifacts.values()]
     return next((author for author in reversed(authors) if author), None)
 
 
-def _first_ms(work: AgentWork, reply: str, shown: Container[str]) -> float | None:
-    pieces = [came for artifact, came in work.came_ms.items() if artifact in shown]
-    for heard in work.heard:
-        text = text_of_parts(heard.message.parts).strip()
-        if heard.at_ms is not None and text and reply.strip().startswith(text):
-            pieces.append(heard.at_ms)
+def _first_ms(work: AgentWork, reply: str, shown_artifacts: Container[str]) -> float | None:
+    pieces = [came for artifact, came in work.came_ms.items() if artifact in shown_artifacts]
+    for message in work.heard:
+        text = text_of_parts(message.message.parts).strip()
+        if message.at_ms is not None and text and reply.strip().startswith(text):
+            pieces.append(message.at_ms)
     return min(pieces, default=None)
 
 
@@ -239,7 +242,7 @@ def read_usage(work: AgentWork, known: set[str]) -> tuple[Usage, int | None]:
         known: ids of the events that were counted before. Those of this work are added.
     """
     reported = [*work.metadata, *(artifact.metadata for artifact in work.artifacts.values())]
-    counted = [_tokens(one) for one in reported if _is_new_usage(one, known)]
+    counted = [_tokens(report) for report in reported if _is_new_usage(report, known)]
     if not counted and _is_new_usage(work.task_metadata, known):
         return _tokens(work.task_metadata), None
     return sum(counted, Usage()), len(counted) or None
@@ -276,7 +279,7 @@ class A2aCall:
 
 def is_adk(metadata: Iterable[Json]) -> bool:
     """Return whether google-adk, which reports every call of its agents, wrote the metadata."""
-    return any(key in one for one in metadata for key in _ADK_KEYS)
+    return any(key in entry for entry in metadata for key in _ADK_KEYS)
 
 
 def is_inner(part: A2aPart) -> bool:
@@ -330,9 +333,9 @@ def read_calls(parts: Sequence[A2aPart], turn_index: int) -> list[A2aCall]:
     """Return the calls in order, each once and with its result. Raises AgentError for unnamed calls."""
     responses = [response for part in parts if (response := response_of(part)) is not None]
     reported: dict[tuple[str, str], A2aCall] = {}
-    for number, found in enumerate(_reported_calls(parts, turn_index)):
+    for number, call in enumerate(_reported_calls(parts, turn_index)):
         # The same id with another name is another call.
-        reported.setdefault((found.id or f"#{number}", found.call.name), found)
+        reported.setdefault((call.id or f"#{number}", call.call.name), call)
     without_call = [
         _from_response(one, turn_index) for one in responses if _id(one) and _key(one) not in reported
     ]
@@ -367,21 +370,21 @@ def _with_results(reported: list[A2aCall], responses: Sequence[Json]) -> list[A2
         if not _id(response):
             by_name.setdefault(response["name"], []).append(_with_integers(response.get("response")))
     done = []
-    for one in reported:
-        result = one.call.result
-        if (one.id, one.call.name) in by_id:
-            result = by_id[one.id, one.call.name]
-        elif not one.id and by_name.get(one.call.name):
-            result = by_name[one.call.name].pop(0)
-        done.append(replace(one, call=replace(one.call, result=result, call_id=one.id or None)))
+    for call in reported:
+        result = call.call.result
+        if (call.id, call.call.name) in by_id:
+            result = by_id[call.id, call.call.name]
+        elif not call.id and by_name.get(call.call.name):
+            result = by_name[call.call.name].pop(0)
+        done.append(replace(call, call=replace(call.call, result=result, call_id=call.id or None)))
     return done
 
 
 def _results(part: A2aPart) -> Sequence[Json] | None:
-    found = part.data.get(_TOOL_RESULTS) if isinstance(part.data, Mapping) else None
-    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
+    results = part.data.get(_TOOL_RESULTS) if isinstance(part.data, Mapping) else None
+    if not isinstance(results, list) or not all(isinstance(item, Mapping) for item in results):
         return None
-    return found
+    return results
 
 
 def _from_result(result: Json, turn_index: int) -> A2aCall:
@@ -423,5 +426,5 @@ def _key(function: Json) -> tuple[str, str]:
 
 
 def _id(function: Mapping[str, Any]) -> str:
-    found = function.get("id")
-    return found if isinstance(found, str) else ""
+    identifier = function.get("id")
+    return identifier if isinstance(identifier, str) else ""

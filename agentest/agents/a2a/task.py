@@ -150,24 +150,24 @@ def read_artifact(value: Any) -> Artifact:
 
 def list_at(value: Json, key: str) -> list[Any]:
     """Return the list at a key; empty if the key is missing. Raises AgentError for any other value."""
-    found = value.get(key)
-    if found is None:
+    value_at_key = value.get(key)
+    if value_at_key is None:
         return []
-    if not isinstance(found, list):
-        raise AgentError(f"`{key}` of the agent's answer is not a list: {shown(found)}")
-    return found
+    if not isinstance(value_at_key, list):
+        raise AgentError(f"`{key}` of the agent's answer is not a list: {shown(value_at_key)}")
+    return value_at_key
 
 
 def mapping_at(value: Json, key: str) -> Json:
     """Return the object at a key; empty if there is none."""
-    found = value.get(key)
-    return found if isinstance(found, Mapping) else {}
+    value_at_key = value.get(key)
+    return value_at_key if isinstance(value_at_key, Mapping) else {}
 
 
 def text_at(value: Json, key: str) -> str:
     """Return the text at a key; "" if there is none."""
-    found = value.get(key)
-    return found if isinstance(found, str) else ""
+    value_at_key = value.get(key)
+    return value_at_key if isinstance(value_at_key, str) else ""
 
 
 def _parts(value: Json, owner: str) -> tuple[A2aPart, ...]:
@@ -342,7 +342,7 @@ class AgentWork:
         message = new.message
         if message.of_user or message.id in self.known:
             return
-        if may_repeat and not message.id and any(heard.message == message for heard in self.heard):
+        if may_repeat and not message.id and any(known.message == message for known in self.heard):
             return
         if message.id:
             self.known.add(message.id)

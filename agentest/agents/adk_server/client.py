@@ -60,7 +60,7 @@ class Sessions:
         self._sender = sender
 
     async def open(
-        self, place: SessionKey, session: Session | None, values: Values = NO_VALUES
+        self, key: SessionKey, session: Session | None, values: Values = NO_VALUES
     ) -> SessionState:
         """Create the session if it does not exist, and return its first state.
 
@@ -68,71 +68,69 @@ class Sessions:
         that cannot be part of an address.
         """
         state = dict(session.state) if session else {}
-        url = self._sessions_url(place)
+        url = self._sessions_url(key)
         answer = await self._sender.post(
             url,
-            {"state": state, "session_id": place.session_id},
+            {"state": state, "session_id": key.session_id},
             _read_created,
             (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES),
             values=values,
         )
         retries, created = answer.retries, answer.value
-        if created.status in _UNSUPPORTED_STATUSES or _is_another(created, place):
-            url = self._session_url(place)
+        if created.status in _UNSUPPORTED_STATUSES or _is_another(created, key):
+            url = self._session_url(key)
             answer = await self._sender.post(url, state, _read_created, (_CONFLICT_STATUS,), values=values)
             retries, created = retries + answer.retries, answer.value
         if created.status == _CONFLICT_STATUS:
-            return await self._existing(place, state, retries, values)
-        if not isinstance(created.session, dict) or created.session.get("id") != place.session_id:
-            raise NoReply(
-                f"{url}: no session {place.session_id!r} was created, but: {shown(created.session)}"
-            )
-        found = created.session.get("state") or {}
-        if not contains_state(found, state):
+            return await self._existing(key, state, retries, values)
+        if not isinstance(created.session, dict) or created.session.get("id") != key.session_id:
+            raise NoReply(f"{url}: no session {key.session_id!r} was created, but: {shown(created.session)}")
+        created_state = created.session.get("state") or {}
+        if not contains_state(created_state, state):
             raise SessionMismatch(
-                f"{url}: the session's state is not what was asked for: found {shown(found)}, expected "
-                f"{shown(_without_temporary(state))}. Is this the address of `adk api_server`?"
+                f"{url}: the session's state is not what was asked for: found {shown(created_state)}, "
+                f"expected {shown(_without_temporary(state))}. Is this the address of `adk api_server`?"
             )
-        return SessionState(state=found, retries=retries)
+        return SessionState(state=created_state, retries=retries)
 
     async def _existing(
-        self, place: SessionKey, state: dict[str, Any], retries: int, values: Values
+        self, key: SessionKey, state: dict[str, Any], retries: int, values: Values
     ) -> SessionState:
         """Read the state of an existing session, which ignores the scenario's state."""
-        read = await self.read(place, values)
+        read = await self.read(key, values)
         if _without_temporary(state) and (read.state is None or not contains_state(read.state, state)):
-            found = f"has the state {shown(read.state)}" if read.error is None else read.error
+            actual = f"has the state {shown(read.state)}" if read.error is None else read.error
             raise SessionMismatch(
-                f"{self._session_url(place)}: {state_mismatch_text(place.session_id, state, found)}"
+                f"{self._session_url(key)}: {state_mismatch_text(key.session_id, state, actual)}"
             )
         return SessionState(state=read.state, retries=retries)
 
-    async def read(self, place: SessionKey, values: Values = NO_VALUES) -> SessionState:
+    async def read(self, key: SessionKey, values: Values = NO_VALUES) -> SessionState:
         """Read the session's current state.
 
         A failure is returned instead of raised, because it is not the agent's failure.
         """
         try:
-            url = self._session_url(place)
+            url = self._session_url(key)
             session = (await self._sender.get(url, _read_session, values=values)).value
         except (NoReply, CannotSend, ProgramDelayed) as error:
-            return _unread(str(error), place)
+            return _unread(str(error), key)
         state = session.get("state", {}) if isinstance(session, dict) else None
-        if not isinstance(state, dict) or session.get("id") != place.session_id:
-            return _unread(f"{url} answered no session of ADK's, but: {shown(session)}", place)
+        if not isinstance(state, dict) or session.get("id") != key.session_id:
+            return _unread(f"{url} answered no session of ADK's, but: {shown(session)}", key)
         return SessionState(state=state)
 
-    def _sessions_url(self, place: SessionKey) -> str:
-        return f"{self._root}/apps/{_segment(place.app_name)}/users/{_segment(place.user_id)}/sessions"
+    def _sessions_url(self, key: SessionKey) -> str:
+        return f"{self._root}/apps/{_segment(key.app_name)}/users/{_segment(key.user_id)}/sessions"
 
-    def _session_url(self, place: SessionKey) -> str:
-        return f"{self._sessions_url(place)}/{_segment(place.session_id)}"
+    def _session_url(self, key: SessionKey) -> str:
+        return f"{self._sessions_url(key)}/{_segment(key.session_id)}"
 
 
-def _unread(problem: str, place: SessionKey) -> SessionState:
+def _unread(problem: str, key: SessionKey) -> SessionState:
     # Session ids differ between runs, and a replay must give the same results.
     return SessionState(
-        error=f"the session's state could not be read: {problem.replace(place.session_id, '<session_id>')}"
+        error=f"the session's state could not be read: {problem.replace(key.session_id, '<session_id>')}"
     )
 
 
@@ -146,32 +144,32 @@ def _segment(name: str) -> str:
     return quote(name, "", errors="replace")
 
 
-def _is_another(created: _Created, place: SessionKey) -> bool:
+def _is_another(created: _Created, key: SessionKey) -> bool:
     """Return whether the server created another id. Older servers accept an id only in the address."""
     session = created.session
-    return isinstance(session, dict) and "id" in session and session["id"] != place.session_id
+    return isinstance(session, dict) and "id" in session and session["id"] != key.session_id
 
 
 def _without_temporary(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in state.items() if not key.startswith(_TEMPORARY_PREFIX)}
 
 
-def state_mismatch_text(session_id: str, asked: Mapping[str, Any], found: str) -> str:
+def state_mismatch_text(session_id: str, expected: Mapping[str, Any], actual: str) -> str:
     """Return the error for an existing session that has another state. `found` describes that state."""
     return (
         f"the session {session_id!r} exists already and keeps its own state, so it does not begin with "
-        f"{shown(_without_temporary(asked))}: {found}. Leave session_id out, so that every conversation gets "
-        "a session of its own, or name one that does not exist yet"
+        f"{shown(_without_temporary(expected))}: {actual}. Leave session_id out, so that every conversation "
+        "gets a session of its own, or name one that does not exist yet"
     )
 
 
-def contains_state(found: Any, asked: Mapping[str, Any]) -> bool:
+def contains_state(actual: Any, expected: Mapping[str, Any]) -> bool:
     """Return whether a session's state contains the requested state, except for temporary keys.
 
     The check is needed because servers respond with 200 to both forms of the request, even the wrong one.
     """
-    return isinstance(found, dict) and all(
-        found.get(key) == value for key, value in _without_temporary(asked).items()
+    return isinstance(actual, dict) and all(
+        actual.get(key) == value for key, value in _without_temporary(expected).items()
     )
 
 
@@ -222,14 +220,14 @@ class AdkClient:
         `latency_ms` of the reply covers the run without the session requests. The time limit applies to
         each request. Raises NoReply, SessionMismatch, CannotSend.
         """
-        place = self._place(ctx)
+        key = self._place(ctx)
         values = TurnValues(messages, ctx)
         first_state = (
-            await self._sessions.open(place, ctx.session, values) if ctx.turn_index == 0 else SessionState()
+            await self._sessions.open(key, ctx.session, values) if ctx.turn_index == 0 else SessionState()
         )
         answer = await self._sender.post(
             self._run_url,
-            self._request(place, last_user_message(messages)),
+            self._request(key, last_user_message(messages)),
             self._read,
             values=values,
         )
@@ -240,7 +238,7 @@ class AdkClient:
             retries=first_state.retries + answer.retries,
             streamed=self._streaming,
         )
-        current_state = await self._sessions.read(place, values)
+        current_state = await self._sessions.read(key, values)
         return replace(
             reply,
             state=current_state.state,
@@ -264,11 +262,11 @@ class AdkClient:
             ctx.session_id,
         )
 
-    def _request(self, place: SessionKey, message: UserText) -> dict[str, Any]:
+    def _request(self, key: SessionKey, message: UserText) -> dict[str, Any]:
         return {
-            "app_name": place.app_name,
-            "user_id": place.user_id,
-            "session_id": place.session_id,
+            "app_name": key.app_name,
+            "user_id": key.user_id,
+            "session_id": key.session_id,
             "new_message": user_content(message),
             "streaming": self._streaming,
         }

@@ -102,11 +102,11 @@ def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[
                 f"the agent told of a tool call {call.id!r} without its name: expected a TOOL_CALL_START "
                 "with `toolCallId` and `toolCallName`"
             )
-    once = [call for at, call in enumerate(calls) if not _is_repeated(call, calls[at + 1 :])]
+    distinct_calls = [call for at, call in enumerate(calls) if not _is_repeated(call, calls[at + 1 :])]
     if not listed:
-        return once
+        return distinct_calls
     by_id: dict[str, list[StreamedCall]] = {}
-    for call in once:
+    for call in distinct_calls:
         by_id.setdefault(call.id, []).append(call)
     order = _in_order(list(by_id), list(dict.fromkeys(listed)))
     return [call for identifier in order for call in by_id.get(identifier, ())]
@@ -191,8 +191,8 @@ def _interrupt(item: Mapping[str, Any]) -> Interrupt:
 
 def _graph_value(item: Mapping[str, Any]) -> Any:
     for key in ("metadata", "langgraph"):
-        found = item.get(key)
-        item = found if isinstance(found, Mapping) else {}
+        value = item.get(key)
+        item = value if isinstance(value, Mapping) else {}
     return item.get("raw")
 
 
@@ -218,22 +218,24 @@ def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
     """Return the request fields that answer the questions: `resume`, or `command` of `forwardedProps`."""
     if interrupts[0].old:
         return {"command": {"resume": _resume(interrupts, decision)}}
-    return {"resume": [_entry(one, decision) for one in interrupts]}
+    return {"resume": [_entry(interrupt, decision) for interrupt in interrupts]}
 
 
 def approvals(
     interrupts: Sequence[Interrupt], waiting: Sequence[StreamedCall], decision: Decision
 ) -> dict[str, Approval]:
     """Return the decision about each waiting call, by the call's id."""
-    by_name = graph_questions.approvals_of([one.value for one in interrupts], decision)
-    found = {call.id: by_name[call.name] for call in waiting if call.name in by_name}
-    approval_ids = {one.call_id for one in interrupts if one.value is None}
+    by_name = graph_questions.approvals_of([interrupt.value for interrupt in interrupts], decision)
+    calls_to_approve = {call.id: by_name[call.name] for call in waiting if call.name in by_name}
+    approval_ids = {interrupt.call_id for interrupt in interrupts if interrupt.value is None}
     approval = Approval.GRANTED if decision.approved else Approval.DENIED
-    return {**found, **{call.id: approval for call in waiting if call.id in approval_ids}}
+    return {**calls_to_approve, **{call.id: approval for call in waiting if call.id in approval_ids}}
 
 
 def _resume(interrupts: Sequence[Interrupt], decision: Decision) -> Any:
-    return graph_questions.resume([{"value": one.value, "id": one.id} for one in interrupts], decision)
+    return graph_questions.resume(
+        [{"value": interrupt.value, "id": interrupt.id} for interrupt in interrupts], decision
+    )
 
 
 def _entry(interrupt: Interrupt, decision: Decision) -> Wire:

@@ -175,8 +175,10 @@ class AgUiConversation:
         except (NoReply, AgentError) as error:
             retries = total.retries + getattr(error, "retries", 0)
             hint = "" if run.begun else failure_hint(_without_address(error, self._config.endpoint), tools)
-            seen = tuple(call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting)
-            raise NoReply(f"{error}{hint}", retries, (*total.observed, *seen)) from None
+            calls_so_far = tuple(
+                call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting
+            )
+            raise NoReply(f"{error}{hint}", retries, (*total.observed, *calls_so_far)) from None
         if total.first_token_ms is None and answered.first_token_ms is not None:
             total.first_token_ms = total.latency_ms + answered.first_token_ms
         total.latency_ms += answered.latency_ms
@@ -211,7 +213,7 @@ class AgUiConversation:
         """Sort the run's calls: made by the agent, requested from Agentest, or waiting for approval."""
         self._open = list(run.interrupts)
         declared_names = {spec.name for spec in declared_tools(ctx, self._config)}
-        approval_ids = {one.call_id for one in self._open}
+        approval_ids = {interrupt.call_id for interrupt in self._open}
         requested: list[StreamedCall] = []
         undecided: list[StreamedCall] = []
         for call in run.calls:
@@ -265,7 +267,7 @@ class AgUiConversation:
 
 
 def _questions(interrupts: Sequence[Interrupt]) -> str:
-    return BETWEEN_MESSAGES.join(one.question for one in interrupts)
+    return BETWEEN_MESSAGES.join(interrupt.question for interrupt in interrupts)
 
 
 def _without_address(error: Exception, endpoint: str) -> str:
@@ -312,8 +314,8 @@ def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, st
 
 
 def _reply_texts(texts: Sequence[_TextMessage], last_call: int) -> list[_TextMessage]:
-    own = [text for text in texts if not text.of_subagent] or texts
-    return [text for text in own if text.at > last_call] or [own[-1]]
+    own_texts = [text for text in texts if not text.of_subagent] or texts
+    return [text for text in own_texts if text.at > last_call] or [own_texts[-1]]
 
 
 def _last_call(messages: Sequence[Wire]) -> int:

@@ -55,7 +55,7 @@ class AgUiRun:
         """Ids of calls of earlier runs that first appear in a snapshot of this run."""
         self._settled = settled
         self._calls: list[StreamedCall] = list(waiting)
-        self._latest: dict[str, StreamedCall] = {one.id: one for one in waiting}
+        self._latest: dict[str, StreamedCall] = {call.id: call for call in waiting}
         self._listed: list[str] = []
         """Ids of the calls in the last snapshot."""
         self._roles: dict[str, str] = {}
@@ -120,7 +120,9 @@ class AgUiRun:
         """Return whether the agent continued after a call without waiting for a result."""
         if call.id in self.late:
             return True
-        call_messages = [m["id"] for m in self.messages if call.id in (one["id"] for one in calls_of(m))]
+        call_messages = [
+            m["id"] for m in self.messages if call.id in (listed_call["id"] for listed_call in calls_of(m))
+        ]
         after = False
         for message in self.messages:
             if after and _has_text(message):
@@ -131,7 +133,7 @@ class AgUiRun:
     @property
     def seen(self) -> list[StreamedCall]:
         """The calls with a known name, for a run that has failed."""
-        return [one for one in self._calls if one.name]
+        return [call for call in self._calls if call.name]
 
     # Texts
 
@@ -163,9 +165,9 @@ class AgUiRun:
     def _store_encrypted(self, event: Wire) -> None:
         """Store the value that a model's provider expects back with a message or a call."""
         for message in self.thread.messages:
-            for one in (message, *calls_of(message)):
-                if one["id"] == event.get("entityId"):
-                    one["encryptedValue"] = event.get("encryptedValue")
+            for entry in (message, *calls_of(message)):
+                if entry["id"] == event.get("entityId"):
+                    entry["encryptedValue"] = event.get("encryptedValue")
 
     def _pieces(self, identifier: str, role: str) -> list[str]:
         """Return the pieces of a message's text. They are joined on demand, because there may be many."""
@@ -180,10 +182,10 @@ class AgUiRun:
         for (identifier, role), pieces in self._texts.items():
             self.thread.message(identifier, role)["content"] = "".join(pieces)
         for message in self.thread.new:
-            for one in calls_of(message):
-                known = self._latest.get(one["id"])
+            for listed_call in calls_of(message):
+                known = self._latest.get(listed_call["id"])
                 if known is not None and known.name:
-                    one["function"] = {"name": known.name, "arguments": known.arguments or "{}"}
+                    listed_call["function"] = {"name": known.name, "arguments": known.arguments or "{}"}
 
     # Calls
 
@@ -235,7 +237,7 @@ class AgUiRun:
 
     def _take_snapshot(self, event: Wire) -> None:
         self._settle()
-        known = [one for message in self.thread.messages for one in calls_of(message)]
+        known = [call for message in self.thread.messages for call in calls_of(message)]
         before = [message for message in (*self._dropped, *self.thread.new) if _has_text(message)]
         self.thread.replace(event.get("messages"))
         self._texts.clear()
@@ -251,17 +253,17 @@ class AgUiRun:
 
     def _take_late(self, message: Wire, late: AbstractSet[str]) -> None:
         """Add calls that a snapshot places before this run and that no event has reported."""
-        calls = [one for one in calls_of(message) if one["id"] in late or one["id"] in self.late]
-        self.late |= {one["id"] for one in calls}
+        calls = [call for call in calls_of(message) if call["id"] in late or call["id"] in self.late]
+        self.late |= {call["id"] for call in calls}
         if calls or message.get("toolCallId") in self.late:
             self._take_listed({**message, "toolCalls": calls})
 
     def _take_listed(self, message: Wire) -> None:
         """Apply a snapshot's message to its calls and results, except for settled calls."""
-        for one in calls_of(message):
-            if one["id"] in self._latest or one["id"] not in self._settled:
-                self._listed.append(one["id"])
-                self._call(one["id"]).list(one["function"])
+        for listed_call in calls_of(message):
+            if listed_call["id"] in self._latest or listed_call["id"] not in self._settled:
+                self._listed.append(listed_call["id"])
+                self._call(listed_call["id"]).list(listed_call["function"])
         identifier = message.get("toolCallId") if message["role"] == "tool" else None
         if isinstance(identifier, str) and (identifier in self._latest or identifier not in self._settled):
             self._call(identifier).answer(message.get("content"))

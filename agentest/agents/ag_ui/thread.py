@@ -89,17 +89,17 @@ def late_call_ids(known: Sequence[Wire], earlier: Sequence[Wire]) -> set[str]:
 
     If the server changed all ids, a call with the same name and arguments counts as known.
     """
-    listed = [one for message in earlier for one in calls_of(message)]
-    ids = {one["id"] for one in listed}
-    renamed = [_name_and_arguments(one) for one in known if one["id"] not in ids]
+    listed = [call for message in earlier for call in calls_of(message)]
+    ids = {call["id"] for call in listed}
+    renamed = [_name_and_arguments(call) for call in known if call["id"] not in ids]
     late = set()
-    for one in listed:
-        if one["id"] in {other["id"] for other in known}:
+    for call in listed:
+        if call["id"] in {other["id"] for other in known}:
             continue
-        if _name_and_arguments(one) in renamed:
-            renamed.remove(_name_and_arguments(one))
+        if _name_and_arguments(call) in renamed:
+            renamed.remove(_name_and_arguments(call))
         else:
-            late.add(one["id"])
+            late.add(call["id"])
     return late
 
 

@@ -130,13 +130,13 @@ class AiSdkConversation:
         last = self._messages[-1] if self._messages else None
         return last if isinstance(last, AssistantMessage) else AssistantMessage(self._exchange.on_unknown)
 
-    def _take_message(self, current: AssistantMessage, said: Message) -> None:
+    def _take_message(self, current: AssistantMessage, message: Message) -> None:
         """Take the user's message as the decision about waiting calls, or add it to the messages."""
-        assert isinstance(said, UserText)
+        assert isinstance(message, UserText)
         if waiting(current):
-            _decide_waiting(current, decision_of_user(said.text))
+            _decide_waiting(current, decision_of_user(message.text))
         else:
-            self._messages.append(user_message(said))
+            self._messages.append(user_message(message))
 
     def _fill_results(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
         for message in reversed(messages):
@@ -194,10 +194,10 @@ class AiSdkConversation:
         }
 
     def _reply(self, current: AssistantMessage, total: _StreamTotals, ctx: TurnContext) -> AgentReply:
-        requests, asked = requested_calls(current), waiting(current)
+        requests, pending_calls = requested_calls(current), waiting(current)
         *before, last = total.said or ("",)
-        if asked and not requests:
-            last = "\n\n".join(part for part in (last, question(asked)) if part)
+        if pending_calls and not requests:
+            last = "\n\n".join(part for part in (last, question(pending_calls)) if part)
         return AgentReply(
             text=last or None,
             tool_requests=requests,
@@ -260,8 +260,8 @@ def _is_of_the_server(part: Part) -> bool:
 
 
 def _arguments(part: Part) -> str:
-    given = part.get("input")
-    return given if isinstance(given, str) else json.dumps({} if given is None else given)
+    arguments = part.get("input")
+    return arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
 
 
 def waiting(message: AssistantMessage) -> list[Part]:

@@ -138,11 +138,11 @@ class AssistantMessage:
     def _add_metadata(self, chunk: Chunk) -> None:
         if chunk["type"] == "start" and isinstance(chunk.get("messageId"), str):
             self.id = chunk["messageId"]
-        found = chunk.get("messageMetadata")
-        if isinstance(self.metadata, Mapping) and isinstance(found, Mapping):
-            self.metadata = {**self.metadata, **found}
-        elif found is not None:
-            self.metadata = found
+        metadata = chunk.get("messageMetadata")
+        if isinstance(self.metadata, Mapping) and isinstance(metadata, Mapping):
+            self.metadata = {**self.metadata, **metadata}
+        elif metadata is not None:
+            self.metadata = metadata
 
     def _reset_step(self) -> None:
         """Remove the parts of the current step, as the AI SDK does when it repeats a model call."""
@@ -183,14 +183,14 @@ class AssistantMessage:
                 part["state"] = DECIDED
                 _copy_fields(part["approval"], chunk, "approved", "reason")
 
-    def _add_input(self, chunk: Chunk, state: str, given: Any) -> Part:
+    def _add_input(self, chunk: Chunk, state: str, value: Any) -> Part:
         """Add a call or its input. pydantic-ai repeats approved calls; some servers reuse ids."""
         part = self.tool(chunk["toolCallId"], self._step)
-        if part is None or self.is_done(part) or _is_another(part, chunk, state, given):
+        if part is None or self.is_done(part) or _is_another(part, chunk, state, value):
             part = self._new_tool(chunk)
         elif part["state"] in _FINAL_STATES:
             return part  # the server repeats a finished call
-        part.update({"state": state, **({} if state == STREAMING else {"input": given})})
+        part.update({"state": state, **({} if state == STREAMING else {"input": value})})
         for key, name in (("providerMetadata", "callProviderMetadata"), ("title", "title")):
             if chunk.get(key) is not None:
                 part[name] = chunk[key]
@@ -244,11 +244,11 @@ class AssistantMessage:
         return self._inputs.get(call_id, "")
 
 
-def _is_another(part: Part, chunk: Chunk, state: str, given: Any) -> bool:
+def _is_another(part: Part, chunk: Chunk, state: str, value: Any) -> bool:
     """Return whether a chunk starts another call with a reused id."""
     if chunk.get("toolName") not in (None, tool_name(part)):
         return True
-    return part["state"] in _FINAL_STATES and state != STREAMING and given != part.get("input")
+    return part["state"] in _FINAL_STATES and state != STREAMING and value != part.get("input")
 
 
 def _copy_fields(part: Part, chunk: Chunk, *keys: str) -> None:

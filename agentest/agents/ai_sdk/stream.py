@@ -57,10 +57,10 @@ class StreamResult:
     @property
     def usage(self) -> Usage:
         """The tokens in the stream's `finish` chunk or in the message's metadata."""
-        for place in (self.finish or {}, self._metadata):
+        for source in (self.finish or {}, self._metadata):
             for key in ("totalUsage", "usage"):
-                if isinstance(place.get(key), Mapping):
-                    return _usage(place[key])
+                if isinstance(source.get(key), Mapping):
+                    return _usage(source[key])
         return Usage()
 
     def take(self, chunk: Chunk) -> bool:
@@ -152,8 +152,8 @@ async def read_data_stream(
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
     decoder, rest = getincrementaldecoder("utf-8")(errors="replace"), ""
     async for piece in pieces:
-        *whole, rest = (rest + decoder.decode(piece)).split("\n")
-        for line in whole:
+        *complete, rest = (rest + decoder.decode(piece)).split("\n")
+        for line in complete:
             if line.strip():
                 yield line.strip()
     if rest.strip():
@@ -162,29 +162,29 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
 def _chunks(code: str, value: Any, on_unknown: Callable[[str, object], None]) -> list[Chunk]:
     """Convert a line of a data stream to the chunks of a UI message stream."""
-    given = value if isinstance(value, Mapping) else {}
-    call = {key: given[key] for key in ("toolCallId", "toolName") if key in given}
+    chunk = value if isinstance(value, Mapping) else {}
+    call = {key: chunk[key] for key in ("toolCallId", "toolName") if key in chunk}
     match code:
         case "0":
             return [{"type": "text-delta", "id": "0", "delta": value}]
         case "g":
             return [{"type": "reasoning-delta", "id": "g", "delta": value}]
         case "9":
-            return [{"type": "tool-input-available", **call, "input": given.get("args")}]
+            return [{"type": "tool-input-available", **call, "input": chunk.get("args")}]
         case "a":
-            return [{"type": "tool-output-available", **call, "output": given.get("result")}]
+            return [{"type": "tool-output-available", **call, "output": chunk.get("result")}]
         case "b":
             return [{"type": "tool-input-start", **call}]
         case "c":
-            delta = given.get("argsTextDelta", "")
+            delta = chunk.get("argsTextDelta", "")
             return [{"type": "tool-input-delta", **call, "inputTextDelta": delta}]
         case "d":
-            return [{**given, "type": "finish"}]
+            return [{**chunk, "type": "finish"}]
         case "e":
             # A text after the end of a step is a new text.
             return [{"type": "text-end", "id": "0"}, {"type": "reasoning-end", "id": "g"}]
         case "f":
-            return [{"type": "start", "messageId": given.get("messageId")}, {"type": "start-step"}]
+            return [{"type": "start", "messageId": chunk.get("messageId")}, {"type": "start-step"}]
         case "3":
             return [{"type": "error", "errorText": value}]
         case "2" | "8" | "h" | "i" | "j" | "k":

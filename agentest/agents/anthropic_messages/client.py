@@ -159,8 +159,8 @@ class _MessagesConversation:
         try:
             content = read_blocks(answer.blocks, ctx.turn_index, self._client.ignored, self._call_ids)
         except AgentError as error:
-            seen = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
-            raise NoReply(str(error), answer.retries, seen) from None
+            calls_so_far = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
+            raise NoReply(str(error), answer.retries, calls_so_far) from None
         self._client.own_tools.check_after(content.made, ctx, ids_of_mocked_calls(messages))
         self._history.append(as_received(answer.blocks))
         self._call_ids |= ids_of_calls(answer.blocks)
@@ -190,8 +190,8 @@ class _MessagesConversation:
             try:
                 answer.add(received)
             except AgentError as error:
-                seen = (*before, *made_so_far(received.value, turn_index))
-                raise NoReply(str(error), answer.retries, seen) from None
+                calls_so_far = (*before, *made_so_far(received.value, turn_index))
+                raise NoReply(str(error), answer.retries, calls_so_far) from None
             self._client.note_cut(received.value)
             if received.value.get("stop_reason") != PAUSED:
                 return answer
@@ -247,12 +247,12 @@ def _agent_blocks(message: AgentMessage) -> list[dict[str, Any]]:
 
 
 def _tool_use(request: ToolRequest) -> dict[str, Any]:
-    given, problem = read_arguments(request.arguments)
+    arguments, problem = read_arguments(request.arguments)
     return {
         "type": "tool_use",
         "id": request.id,
         "name": request.name,
-        "input": {} if problem else given,
+        "input": {} if problem else arguments,
     }
 
 

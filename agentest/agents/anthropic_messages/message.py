@@ -138,8 +138,8 @@ def check_blocks(content: Any) -> tuple[Block, ...]:
 def with_ids(blocks: Sequence[Block], prefix: str) -> tuple[Block, ...]:
     """Return the blocks and add an id to requested calls that lack one."""
     return tuple(
-        {**block, "id": f"{prefix}_{place}"} if _lacks_id(block) else block
-        for place, block in enumerate(blocks)
+        {**block, "id": f"{prefix}_{index}"} if _lacks_id(block) else block
+        for index, block in enumerate(blocks)
     )
 
 
@@ -162,11 +162,11 @@ def read_blocks(
             texts.append("")
         else:
             texts[-1] += _text(block, ignored)
-    said = tuple(text for text in texts if text.strip())
+    nonblank = tuple(text for text in texts if text.strip())
     _check_calls(blocks, called)
     return MessageContent(
-        reply=said[-1] if said else None,
-        remarks=said[:-1],
+        reply=nonblank[-1] if nonblank else None,
+        remarks=nonblank[:-1],
         requests=read_requests(blocks),
         made=read_made(blocks, turn_index),
     )

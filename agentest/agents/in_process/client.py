@@ -99,8 +99,8 @@ class ObjectConversation:
             raise gate.ended from error  # frameworks wrap the exceptions of tools
         if gate.ended is not None:
             raise gate.ended
-        found: AgentReply = reply
-        return found
+        agent_reply: AgentReply = reply
+        return agent_reply
 
     async def _start_conversation(self, ctx: TurnContext) -> FrameworkConversation:
         context = await _create_context(self._agent.make_context, ctx.session or Session())

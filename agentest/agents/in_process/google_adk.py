@@ -59,10 +59,10 @@ async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) ->
     """
     load_google_adk(name)
     try:
-        found = await find_agent(config.module, config.agent_name, resources.root)
+        source = await find_agent(config.module, config.agent_name, resources.root)
     except ValueError as error:
         raise ConfigError(f"agent {name!r}: module: {_known_secrets()(str(error))}") from None
-    client = AdkModuleClient(name, config, found, resources.timeout_s)
+    client = AdkModuleClient(name, config, source, resources.timeout_s)
     resources.closing.push_async_callback(_close, client, resources.on_note)
     return client
 
@@ -94,10 +94,10 @@ class AdkModuleClient:
 
     takes_attachments = True
 
-    def __init__(self, name: str, config: AdkModuleAgent, found: AdkAgentSource, timeout_s: float) -> None:
+    def __init__(self, name: str, config: AdkModuleAgent, source: AdkAgentSource, timeout_s: float) -> None:
         self.name = name
         self._config = config
-        self._found = found
+        self._found = source
         self._timeout_s = timeout_s
         self._redact = _known_secrets()
         self._runners: dict[tuple[str, str], Any] = {}
@@ -132,33 +132,37 @@ class AdkModuleClient:
         session = ctx.session or Session()
         app_name = self._config.app_name or session.app_name or self._found.app_name
         runner = self._runner(app_name, ctx.session_id)
-        place = {"user_id": self._user_id(session), "session_id": ctx.session_id}
+        session_key = {"user_id": self._user_id(session), "session_id": ctx.session_id}
         before = (
-            await self._find_or_create_session(runner, place, session.state) if ctx.turn_index == 0 else None
+            await self._find_or_create_session(runner, session_key, session.state)
+            if ctx.turn_index == 0
+            else None
         )
         message = import_module("google.genai.types").Content.model_validate_json(
             json.dumps(user_content(user_text))
         )
-        async with aclosing(runner.run_async(**place, new_message=message)) as stream:
+        async with aclosing(runner.run_async(**session_key, new_message=message)) as stream:
             async for event in stream:
                 events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
-        now = await runner.session_service.get_session(app_name=runner.app_name, **place)
+        now = await runner.session_service.get_session(app_name=runner.app_name, **session_key)
         return _States(before, _json_state(now.state))
 
     async def _find_or_create_session(
-        self, runner: Any, place: Mapping[str, str], asked: Mapping[str, Any]
+        self, runner: Any, session_key: Mapping[str, str], expected_state: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Find or create the session, and return its initial state.
 
         Raises SessionMismatch if an existing session has another state than the scenario requests.
         """
         app = {"app_name": runner.app_name}
-        session = await runner.session_service.get_session(**app, **place)
-        if session is not None and not contains_state(session.state, asked):
-            found = f"has the state {shown(_json_state(session.state))}"
-            raise SessionMismatch(state_mismatch_text(place["session_id"], asked, found))
+        session = await runner.session_service.get_session(**app, **session_key)
+        if session is not None and not contains_state(session.state, expected_state):
+            actual = f"has the state {shown(_json_state(session.state))}"
+            raise SessionMismatch(state_mismatch_text(session_key["session_id"], expected_state, actual))
         if session is None:
-            session = await runner.session_service.create_session(**app, **place, state=dict(asked))
+            session = await runner.session_service.create_session(
+                **app, **session_key, state=dict(expected_state)
+            )
         return _json_state(session.state)
 
     def _user_id(self, session: Session) -> str:
@@ -228,18 +232,20 @@ async def find_agent(source: str | GivenObject, agent_name: str | None, root: Pa
 
     Raises ValueError if there is no such agent or if the module cannot be imported.
     """
-    found = (
+    candidates = (
         _found_in_object(source.value)
         if isinstance(source, GivenObject)
         else await _found_in_module(source, root)
     )
     if agent_name is None:
-        return found
-    chosen = found.agent.find_agent(agent_name)
+        return candidates
+    chosen = candidates.agent.find_agent(agent_name)
     if chosen is None:
-        names = ", ".join(f"`{name}`" for name in _agent_names(found.agent))
+        names = ", ".join(f"`{name}`" for name in _agent_names(candidates.agent))
         raise ValueError(f"there is no agent {agent_name!r} in it; there are {names}")
-    return AdkAgentSource(agent=chosen, app=found.app, app_name=found.app_name, closes=found.closes)
+    return AdkAgentSource(
+        agent=chosen, app=candidates.app, app_name=candidates.app_name, closes=candidates.closes
+    )
 
 
 def _agent_names(agent: Any) -> Iterator[str]:
@@ -320,8 +326,8 @@ def _import_module(name: str, parent: Path) -> tuple[str, list[Any]]:
         raise ValueError(
             f"importing {name!r} failed: {type(error).__name__}: {message_of_error(error)}"
         ) from error
-    own = name.removesuffix(".agent").rpartition(".")[2]
-    return own, [inner, module] if inner is not None else [module]
+    package_name = name.removesuffix(".agent").rpartition(".")[2]
+    return package_name, [inner, module] if inner is not None else [module]
 
 
 def _agent_module(module: ModuleType) -> ModuleType | None:

@@ -66,13 +66,13 @@ class LangChainConversation:
 
     async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:  # noqa: ARG002 - tools find it
         """Call the Runnable with the conversation so far."""
-        said = import_module("langchain_core.messages").convert_to_messages(to_wire(messages))
-        asked = ModelCallCounter()
-        given = {_MESSAGES: said} if self._by_name else said
-        answer = await self._runnable.ainvoke(given, {"callbacks": [asked.handler()]})
+        history = import_module("langchain_core.messages").convert_to_messages(to_wire(messages))
+        model_calls = ModelCallCounter()
+        chain_input = {_MESSAGES: history} if self._by_name else history
+        answer = await self._runnable.ainvoke(chain_input, {"callbacks": [model_calls.handler()]})
         is_message = isinstance(answer, import_module("langchain_core.messages").BaseMessage)
         reply = read_answer(answer) if is_message else AgentReply(output_text(answer))
-        return asked.counted(reply)
+        return model_calls.counted(reply)
 
 
 class ModelCallCounter:
@@ -116,9 +116,9 @@ def _handler_class() -> type[Any]:
     class Counting(base):  # type: ignore[misc]
         """Reports the responses of models."""
 
-        def __init__(self, asked: ModelCallCounter) -> None:
+        def __init__(self, model_calls: ModelCallCounter) -> None:
             super().__init__()
-            self._asked = asked
+            self._asked = model_calls
 
         def on_llm_end(self, response: Any, **_: Any) -> None:
             self._asked.note(response)

@@ -42,16 +42,16 @@ class LangGraphConversation:
 
     async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
         """Run the graph with the user's last message."""
-        asked, said_id = ModelCallCounter(), str(uuid4())
+        model_calls, said_id = ModelCallCounter(), str(uuid4())
         human = import_module("langchain_core.messages").HumanMessage
-        given = {"messages": [human(last_user_message(messages).text, id=said_id)]}
-        config = {**self._config, "callbacks": [asked.handler()]}
+        graph_input = {"messages": [human(last_user_message(messages).text, id=said_id)]}
+        config = {**self._config, "callbacks": [model_calls.handler()]}
         try:
-            await self._graph.ainvoke(given, config, **self._context)
+            await self._graph.ainvoke(graph_input, config, **self._context)
         except Exception:
             with suppress(Exception):  # a failed graph may have no saved state
-                kept = await self._graph.aget_state(self._config)
-                _record_other_calls(_messages_since(said_id, kept.values.get("messages", [])), gate)
+                snapshot = await self._graph.aget_state(self._config)
+                _record_other_calls(_messages_since(said_id, snapshot.values.get("messages", [])), gate)
             raise
         state = await self._graph.aget_state(self._config)
         new = _messages_since(said_id, state.values.get("messages", []))
@@ -64,13 +64,13 @@ class LangGraphConversation:
             remarks=tuple(_remarks(new[:-1])),
             author=getattr(last, "name", None),
         )
-        return asked.counted(reply)
+        return model_calls.counted(reply)
 
 
 def _messages_since(said_id: str, messages: Sequence[Any]) -> list[Any]:
     """Return the messages after this user message, or after the last one if the graph did not store it."""
-    own = [i for i, message in enumerate(messages) if message.id == said_id]
-    humans = own or [i for i, message in enumerate(messages) if message.type == "human"]
+    user_positions = [i for i, message in enumerate(messages) if message.id == said_id]
+    humans = user_positions or [i for i, message in enumerate(messages) if message.type == "human"]
     return list(messages[humans[-1] + 1 :]) if humans else list(messages)
 
 

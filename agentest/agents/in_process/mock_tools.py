@@ -27,10 +27,10 @@ def langchain(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]
         ctx: the handler's context. Default: the conversation in which a tool is called.
     """
     gates = _gates(ctx)
-    found: list[Any] = _framework_module("langchain", "langchain_core", "LangChain").asking_tools(
+    wrapped: list[Any] = _framework_module("langchain", "langchain_core", "LangChain").asking_tools(
         tools, gates
     )
-    return found
+    return wrapped
 
 
 def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
@@ -40,8 +40,8 @@ def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[
     """
     gates = _gates(ctx)
     runner = _framework_module("openai_agents", "agents", "the OpenAI Agents SDK")
-    found: list[Any] = runner.asking_tools(tools, gates)
-    return found
+    wrapped: list[Any] = runner.asking_tools(tools, gates)
+    return wrapped
 
 
 @overload

@@ -160,9 +160,11 @@ def _refuse_approvals(result: Any) -> None:
 
 def _remarks(items: Sequence[Any]) -> Iterator[Remark]:
     """Yield all messages except the last, which is the reply."""
-    said = [item for item in items if item.type == "message_output_item"]
+    message_items = [item for item in items if item.type == "message_output_item"]
     text_of = import_module("agents").ItemHelpers.text_message_output
-    for item in said[:-1] if items and said and items[-1] is said[-1] else said:
+    for item in (
+        message_items[:-1] if items and message_items and items[-1] is message_items[-1] else message_items
+    ):
         if text := text_of(item).strip():
             yield Remark(item.agent.name, text)
 

@@ -95,9 +95,9 @@ def _capability_of(find: FindGate) -> Any:
 def asking_toolsets(tools: Iterable[Any], find: FindGate) -> list[Any]:
     """Return toolsets whose tools call a gate: one for all functions and tools, and one per toolset."""
     kinds: Any = import_module("pydantic_ai.toolsets")
-    found = list(tools)
-    alone = [tool for tool in found if not isinstance(tool, kinds.AbstractToolset)]
-    sets = [tool for tool in found if isinstance(tool, kinds.AbstractToolset)]
+    toolsets = list(tools)
+    alone = [tool for tool in toolsets if not isinstance(tool, kinds.AbstractToolset)]
+    sets = [tool for tool in toolsets if isinstance(tool, kinds.AbstractToolset)]
     asking = _toolset_class()
     return [asking(each, find) for each in ([kinds.FunctionToolset(alone)] if alone else []) + sets]
 
@@ -116,9 +116,9 @@ def _toolset_class() -> type[Any]:
             gate = self.find(name)
             if gate is None:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
-            said = json.loads(json_text(tool_args))  # the arguments may already be models
+            arguments = json.loads(json_text(tool_args))  # the arguments may already be models
             run = partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
-            return (await gate.answer(name, said, run, ctx.tool_call_id)).value
+            return (await gate.answer(name, arguments, run, ctx.tool_call_id)).value
 
     return AskingToolset
 
@@ -155,13 +155,13 @@ class PydanticAIConversation:
             model_calls=usage.requests,
         )
 
-    async def _run(self, said: str, gate: ToolGate) -> Any:
+    async def _run(self, user_text: str, gate: ToolGate) -> Any:
         settings = {"message_history": self._history or None, "deps": self._deps, "infer_name": False}
         capture = import_module("pydantic_ai").capture_run_messages
         # Sync tools run in threads that the process does not wait for at exit, in case they hang.
         with capture() as captured, self._agent.using_thread_executor(NonWaitingExecutor()):
             try:
-                return await self._agent.run(said, **settings)
+                return await self._agent.run(user_text, **settings)
             except Exception:
                 _record_other_calls(captured[len(self._history) :], gate)
                 raise

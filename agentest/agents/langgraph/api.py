@@ -188,10 +188,10 @@ class LangGraphServer:
 
     def missing_assistant_text(self, graphs: list[str]) -> str:
         """Return the error for a missing `assistant_id`, with the server's graphs."""
-        found = f"the server has {', '.join(graphs)}" if graphs else "the server tells of none"
+        offered = f"the server has {', '.join(graphs)}" if graphs else "the server tells of none"
         return (
             f"agent {self._agent!r} has no assistant_id: set it in the agent's configuration to one of the "
-            f"graphs of {self._root} ({found})"
+            f"graphs of {self._root} ({offered})"
         )
 
     async def graphs(self, values: Values) -> list[str]:
@@ -212,16 +212,18 @@ class LangGraphServer:
         """Read a thread's state. A failure is returned, not raised, because it is not the agent's failure."""
         url = f"{self._root}/threads/{thread}/state"
         try:
-            found = (await self._sender.get(url, _read_json, values=values)).value
+            thread_state = (await self._sender.get(url, _read_json, values=values)).value
         except (NoReply, CannotSend, ProgramDelayed) as error:
             return ThreadState(
                 error=f"the thread's state could not be read: {str(error).replace(thread, '<thread>')}"
             )
-        if not isinstance(found, Mapping) or "values" not in found:
-            return ThreadState(error=f"{self._root} answered no state of a thread, but: {shown(found)}")
-        following = found.get("next")
+        if not isinstance(thread_state, Mapping) or "values" not in thread_state:
+            return ThreadState(
+                error=f"{self._root} answered no state of a thread, but: {shown(thread_state)}"
+            )
+        following = thread_state.get("next")
         return ThreadState(
-            values=found["values"],
+            values=thread_state["values"],
             following=tuple(map(str, following)) if isinstance(following, list) else (),
         )
 
@@ -269,14 +271,14 @@ class RunBodies:
         return [key for key in state if key not in placed]
 
     def run(
-        self, assistant: str, said: UserText, sent: SentMessage, state: Mapping[str, Any], values: Values
+        self, assistant: str, user_text: UserText, sent: SentMessage, state: Mapping[str, Any], values: Values
     ) -> dict[str, Any]:
         """Return the body of a run with a user message and the session's state as input."""
-        given = {key: state[key] for key in self.state_keys(state)} | self._input.filled(values)
+        run_input = {key: state[key] for key in self.state_keys(state)} | self._input.filled(values)
         if self._adds_message:
-            message = {"role": "user", "content": content_of(said), "id": sent.id}
-            given = {"messages": [message], **given}
-        return {**self._common(assistant, values), "if_not_exists": "create", "input": given}
+            message = {"role": "user", "content": content_of(user_text), "id": sent.id}
+            run_input = {"messages": [message], **run_input}
+        return {**self._common(assistant, values), "if_not_exists": "create", "input": run_input}
 
     def answer(self, assistant: str, resume: Any, values: Values) -> dict[str, Any]:
         """Return the body of a run that answers interrupts."""

@@ -111,19 +111,19 @@ class GraphConversation:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to the user's last message. Raises NoReply, SessionMismatch, CannotSend."""
-        values, said = TurnValues(messages, ctx), last_user_message(messages)
+        values, user_message = TurnValues(messages, ctx), last_user_message(messages)
         assistant = await self._graph.assistant(values)
         state = dict(ctx.session.state) if ctx.session and ctx.turn_index == 0 else {}
-        sent = None if self._interrupts else SentMessage(id=str(uuid4()), text=said.text)
+        sent = None if self._interrupts else SentMessage(id=str(uuid4()), text=user_message.text)
         turn = _TurnRuns(thread_of(ctx.session_id), ctx.turn_index, values, sent)
         requests = self._graph.requests
         if sent is None:
-            configured, decision = requests.configured_resume(values), decision_of_user(said.text)
+            configured, decision = requests.configured_resume(values), decision_of_user(user_message.text)
             answer = resume(self._interrupts, decision) if configured is None else configured
             body = requests.answer(assistant, answer, values)
             turn.decided = {} if configured is not None else _approvals(self._interrupts, decision)
         else:
-            body = requests.run(assistant, said, sent, state, values)
+            body = requests.run(assistant, user_message, sent, state, values)
         await self._run(turn, body)
         await self._answer_interrupts(turn, assistant)
         self._check_state(turn, requests.state_keys(state))
@@ -195,12 +195,12 @@ class GraphConversation:
 
         LangGraph drops such keys without an error.
         """
-        found = turn.run.values
-        missing = [key for key in wanted if isinstance(found, Mapping) and key not in found]
+        state = turn.run.values
+        missing = [key for key in wanted if isinstance(state, Mapping) and key not in state]
         if missing:
             raise SessionMismatch(
                 f"the state of the scenario's `session` has {missing[0]!r}, and that of the graph has no "
-                f"such key (it has {', '.join(found)}); take it out of the scenario, or place it by "
+                f"such key (it has {', '.join(state)}); take it out of the scenario, or place it by "
                 f"{{{{state.{missing[0]}}}}} in the agent's `body`"
             )
 
@@ -238,7 +238,7 @@ class GraphConversation:
         values = turn.run.values
         try:
             messages, calls = self._turn_messages(turn), self._calls(turn)
-            text, said = self._text(turn, messages), distinct(messages)
+            text, distinct_messages = self._text(turn, messages), distinct(messages)
         except AgentError as error:
             raise self._no_reply(turn, str(error)) from None
         self._interrupts = tuple(turn.run.interrupts)
@@ -246,12 +246,12 @@ class GraphConversation:
         self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}
         return AgentReply(
             text,
-            usage=usage_of(said),
+            usage=usage_of(distinct_messages),
             latency_ms=turn.latency_ms,
             retries=turn.retries,
-            model_calls=sum(kind_of(m) == AI for m in said) or None,
+            model_calls=sum(kind_of(m) == AI for m in distinct_messages) or None,
             observed=tuple(waiting(call) if call.call_id in self._waiting else call for call in calls),
-            remarks=remarks_of(said, text, self.name),
+            remarks=remarks_of(distinct_messages, text, self.name),
             state={k: v for k, v in values.items() if k != MESSAGES} if isinstance(values, Mapping) else None,
             state_before=before,
             state_error=turn.state.error,

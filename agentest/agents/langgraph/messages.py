@@ -155,10 +155,10 @@ def _requests(message: Wire) -> Iterable[Wire]:
 
 
 def _list(message: Wire, key: str) -> list[Wire]:
-    found = message.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(call, Mapping) for call in found):
-        raise AgentError(f"`{key}` of a message of the graph is not a list of objects: {shown(found)}")
-    return found
+    value = message.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(call, Mapping) for call in value):
+        raise AgentError(f"`{key}` of a message of the graph is not a list of objects: {shown(value)}")
+    return value
 
 
 def _id(call: Wire) -> str | None:
@@ -171,8 +171,8 @@ def _args(call: Wire) -> Any:
     function = call.get("function")
     if "args" in call or not isinstance(function, Mapping):
         return call.get("args", {})
-    given = function.get("arguments") or "{}"
-    return read_result(given)
+    arguments = function.get("arguments") or "{}"
+    return read_result(arguments)
 
 
 def _name(call: Wire) -> str:
@@ -332,9 +332,9 @@ def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | Non
 def remarks_of(messages: Sequence[Wire], reply: str | None, agent: str) -> tuple[Remark, ...]:
     """Return the texts that are not the reply."""
     spoken = [m for m in messages if kind_of(m) == AI and text_of(m).strip()]
-    said = [Remark(_author(m, agent), text_of(m)) for m in spoken]
-    last = max((i for i, remark in enumerate(said) if remark.text == reply), default=len(said))
-    return (*said[:last], *said[last + 1 :])
+    remarks = [Remark(_author(m, agent), text_of(m)) for m in spoken]
+    last = max((i for i, remark in enumerate(remarks) if remark.text == reply), default=len(remarks))
+    return (*remarks[:last], *remarks[last + 1 :])
 
 
 def _author(message: Wire, agent: str) -> str:
@@ -371,13 +371,13 @@ class GraphRun:
             return
         self._take_interrupts(update)
         for change in update.values():
-            for one in change if isinstance(change, list) else [change]:
-                if isinstance(one, Mapping):
-                    self._take_messages(one.get(MESSAGES))
+            for entry in change if isinstance(change, list) else [change]:
+                if isinstance(entry, Mapping):
+                    self._take_messages(entry.get(MESSAGES))
 
     def _take_messages(self, messages: Any) -> None:
-        found = messages if isinstance(messages, list) else [messages]
-        self.messages += [message for message in found if is_message(message)]
+        listed = messages if isinstance(messages, list) else [messages]
+        self.messages += [message for message in listed if is_message(message)]
 
     def _take_interrupts(self, values: Mapping[str, Any]) -> None:
         self.stopped = self.stopped or _INTERRUPT in values
@@ -389,8 +389,8 @@ class GraphRun:
 
 def state_messages(values: Any) -> list[Wire] | None:
     """Return the messages in a state; None if it has no list of messages."""
-    found = values.get(MESSAGES) if isinstance(values, Mapping) else None
-    return [m for m in found if is_message(m)] if isinstance(found, list) else None
+    state_value = values.get(MESSAGES) if isinstance(values, Mapping) else None
+    return [m for m in state_value if is_message(m)] if isinstance(state_value, list) else None
 
 
 def read_answer(body: bytes) -> GraphRun:

@@ -302,8 +302,8 @@ class ResponsesSender:
             )
             return _answered(done, first.latency_ms + waited_ms, first.retries, first.first_token_ms)
         except NoReply as error:
-            seen = made_so_far(assembly.response(), turn_index)
-            raise (InvalidRequest if refused else NoReply)(str(error), error.retries, seen) from None
+            calls_so_far = made_so_far(assembly.response(), turn_index)
+            raise (InvalidRequest if refused else NoReply)(str(error), error.retries, calls_so_far) from None
         except RecursionError:
             raise NoReply(TOO_DEEP) from None
 

@@ -132,8 +132,8 @@ def check_outputs(items: Sequence[Item], before: Sequence[Item]) -> None:
 def with_ids(items: Sequence[Item], prefix: str) -> tuple[Item, ...]:
     """Return the items and add a `call_id` to calls for the caller that lack one."""
     return tuple(
-        {**item, "call_id": item.get("id") or f"{prefix}_{place}"} if _lacks_id(item) else item
-        for place, item in enumerate(items)
+        {**item, "call_id": item.get("id") or f"{prefix}_{index}"} if _lacks_id(item) else item
+        for index, item in enumerate(items)
     )
 
 
@@ -183,12 +183,12 @@ def _lacks_id(item: Item) -> bool:
 
 def _outputs(items: Sequence[Item]) -> dict[tuple[str, Any], list[Item]]:
     """Return the outputs by kind of call and id, in order."""
-    found: dict[tuple[str, Any], list[Item]] = {}
+    outputs: dict[tuple[str, Any], list[Item]] = {}
     for item in items:
         if _kind(item).endswith(_CALL + _OUTPUT):
             key = (_kind(item).removesuffix(_OUTPUT), _call_id(item))
-            found.setdefault(key, []).append(item)
-    return found
+            outputs.setdefault(key, []).append(item)
+    return outputs
 
 
 def _take_output(outputs: dict[tuple[str, Any], list[Item]], call: Item) -> Item | None:
@@ -218,8 +218,8 @@ def _request(item: Item) -> ToolRequest:
 
 
 def _arguments_text(item: Item) -> str:
-    given = item.get("arguments") if _kind(item) == "function_call" else _arguments(item)[0]
-    return arguments_text(given)
+    arguments = item.get("arguments") if _kind(item) == "function_call" else _arguments(item)[0]
+    return arguments_text(arguments)
 
 
 def _arguments(item: Item) -> tuple[Any, str | None]:
@@ -250,14 +250,14 @@ def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
 
 def _id(item: Item) -> str | None:
     ids = (item.get("call_id"), item.get("id"))
-    return next((given for given in ids if isinstance(given, str) and given), None)
+    return next((identifier for identifier in ids if isinstance(identifier, str) and identifier), None)
 
 
 def _result(item: Item) -> Any:
-    found = next((item[key] for key in _RESULT_KEYS if item.get(key) is not None), None)
-    if _kind(item) == _IMAGE_CALL and isinstance(found, str):
-        return f"({len(found):,} characters of base64)"
-    return read_result(found)
+    result = next((item[key] for key in _RESULT_KEYS if item.get(key) is not None), None)
+    if _kind(item) == _IMAGE_CALL and isinstance(result, str):
+        return f"({len(result):,} characters of base64)"
+    return read_result(result)
 
 
 def _error(item: Item) -> str | None:
@@ -298,8 +298,8 @@ def read_texts(items: Sequence[Item], ignored: IgnoredCounter) -> ResponseTexts:
 
     The reply is the text after the last call, or the last message if there is none.
     """
-    messages = [m for place, item in enumerate(items) if (m := _message(place, item, ignored)) is not None]
-    last_call = max((place for place, item in enumerate(items) if is_call(item)), default=-1)
+    messages = [m for index, item in enumerate(items) if (m := _message(index, item, ignored)) is not None]
+    last_call = max((index for index, item in enumerate(items) if is_call(item)), default=-1)
     final = [m for m in messages if m.place > last_call and m.final] or messages[-1:]
     return ResponseTexts(
         reply="\n\n".join(m.text for m in final) or None,
@@ -318,7 +318,7 @@ def approval_error(items: Sequence[Item]) -> str | None:
     return None
 
 
-def _message(place: int, item: Item, ignored: IgnoredCounter) -> _Message | None:
+def _message(index: int, item: Item, ignored: IgnoredCounter) -> _Message | None:
     kind = item.get("type", "message" if "content" in item else None)
     if kind != "message":
         if not is_call(item) and kind not in _SILENT_ITEMS:
@@ -328,7 +328,7 @@ def _message(place: int, item: Item, ignored: IgnoredCounter) -> _Message | None
         ignored.note("message", f"role {item['role']}")
         return None
     text = _content(item.get("content"), ignored)
-    return _Message(place=place, text=text, final=item.get("phase") != "commentary") if text.strip() else None
+    return _Message(place=index, text=text, final=item.get("phase") != "commentary") if text.strip() else None
 
 
 def _content(content: Any, ignored: IgnoredCounter) -> str:
@@ -371,8 +371,8 @@ def _items_of_message(message: Message, calls: Mapping[str, Item]) -> list[dict[
         return [{"role": "user", "content": _written_content(message)}]
     if isinstance(message, ToolResult):
         return [output_item(message, calls.get(message.request_id))]
-    said = [{"role": "assistant", "content": message.text}] if message.text else []
-    return [*said, *map(call_item, message.tool_requests)]
+    message_items = [{"role": "assistant", "content": message.text}] if message.text else []
+    return [*message_items, *map(call_item, message.tool_requests)]
 
 
 def _written_content(message: UserText) -> str | list[dict[str, Any]]:

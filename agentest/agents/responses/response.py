@@ -118,13 +118,13 @@ def _reply(
 ) -> AgentReply:
     if problem := approval_error(items):
         raise AgentError(problem)
-    calls, said = read_calls(items, turn_index), read_texts(items, ignored)
+    calls, texts = read_calls(items, turn_index), read_texts(items, ignored)
     return AgentReply(
-        text=said.reply,
+        text=texts.reply,
         tool_requests=calls.requests,
         usage=_usage(response.get("usage")),
         observed=calls.made,
-        remarks=said.remarks_of(author),
+        remarks=texts.remarks_of(author),
     )
 
 

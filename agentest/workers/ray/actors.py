@@ -184,23 +184,23 @@ class _Actor:
             raise WorkerEnded(f"is out of reach: {_one_line(str(error))}") from None
 
 
-def describe_death(told: str) -> str:
+def describe_death(error_text: str) -> str:
     """Explain how a worker ended, from Ray's message, as words that follow "the worker"."""
     for signs, words in _DEATHS.items():
-        if any(sign in told for sign in signs):
+        if any(sign in error_text for sign in signs):
             return words
-    return f"has died: {_one_line(told)}"
+    return f"has died: {_one_line(error_text)}"
 
 
-def describe_failed_start(told: str) -> str:
+def describe_failed_start(error_text: str) -> str:
     """Explain why a worker could not start, from Ray's message."""
-    if _UNREFERENCED in told:
+    if _UNREFERENCED in error_text:
         return (
             "the cluster takes this process for dead, as it cannot reach it. From outside of its network use "
             "ray://HOST:10001. Where it asks for no token, and you have one in ~/.ray/auth_token, set "
             "RAY_AUTH_MODE=disabled"
         )
-    return describe_death(told)
+    return describe_death(error_text)
 
 
 async def _answer(ref: Any) -> Any:

@@ -47,7 +47,7 @@ def check_reachable(address: str) -> None:
         ) from None
 
 
-def is_loopback_only(address: str, environ: Mapping[str, str], own: str | None = None) -> bool:
+def is_loopback_only(address: str, environ: Mapping[str, str], own_address: str | None = None) -> bool:
     """Return True if the cluster's head listens on loopback only.
 
     Ray has to be told so, because it replaces a loopback address with this machine's network address, where
@@ -63,12 +63,12 @@ def is_loopback_only(address: str, environ: Mapping[str, str], own: str | None =
     host, port = host_and_port(address)
     if host not in _LOOPBACK:
         return False
-    own = own or _machine_address()
+    own_address = own_address or _machine_address()
     try:
-        socket.create_connection((own, port), timeout=_CONNECT_LIMIT_S).close()
+        socket.create_connection((own_address, port), timeout=_CONNECT_LIMIT_S).close()
     except OSError:
         return True
-    return own in _LOOPBACK
+    return own_address in _LOOPBACK
 
 
 def _latest_cluster(environ: Mapping[str, str]) -> str:
@@ -82,12 +82,12 @@ def _latest_cluster(environ: Mapping[str, str]) -> str:
 
 def _machine_address() -> str:
     """Return this machine's address in its network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         try:
-            asked.connect((_UNUSED_ADDRESS, 1))  # nothing is sent
+            probe_socket.connect((_UNUSED_ADDRESS, 1))  # nothing is sent
         except OSError:  # no network
             return _LOOPBACK[0]
-        return str(asked.getsockname()[0])
+        return str(probe_socket.getsockname()[0])
 
 
 def is_client_address(address: str | None) -> TypeGuard[str]:

@@ -357,12 +357,12 @@ class Outbox:
         return self._sent
 
     def _taken(self) -> tuple[bytes, ...]:
-        taken = [self._bodies.popleft()]
-        size = len(taken[0])
+        bodies = [self._bodies.popleft()]
+        size = len(bodies[0])
         while self._bodies and size + len(self._bodies[0]) <= _MAX_BATCH_BYTES:
             size += len(self._bodies[0])
-            taken.append(self._bodies.popleft())
-        return tuple(taken)
+            bodies.append(self._bodies.popleft())
+        return tuple(bodies)
 
 
 class Inbox:

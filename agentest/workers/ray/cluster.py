@@ -160,7 +160,7 @@ def _cpu_requested(ray: Any) -> Iterator[None]:
 
 
 def checked(
-    alive: Alive, told: Mapping[str, Mapping[str, Any]], ours: Mapping[str, Any]
+    alive: Alive, reports: Mapping[str, Mapping[str, Any]], ours: Mapping[str, Any]
 ) -> list[ClusterNode]:
     """Return the nodes after checking that each has what a worker needs. Raises UsageError.
 
@@ -168,17 +168,17 @@ def checked(
         told: the result of `probe.look` on each node, by the node's id.
         ours: the result of `probe.look` in this process.
     """
-    nodes = [node_of(each, here=told[each["NodeID"]]["network"] == ours["network"]) for each in alive]
-    lacking = [node.shown for node in nodes if told[node.id]["version"] is None]
+    nodes = [node_of(each, here=reports[each["NodeID"]]["network"] == ours["network"]) for each in alive]
+    lacking = [node.shown for node in nodes if reports[node.id]["version"] is None]
     if lacking:
         raise UsageError(
             f"--engine ray: {_some(lacking)} {_has(lacking)} no agentest. There, or in the cluster's image: "
             f"{INSTALLED_BY}"
         )
     other = [
-        f"{node.shown}: {told[node.id]['version']}"
+        f"{node.shown}: {reports[node.id]['version']}"
         for node in nodes
-        if told[node.id]["version"] != ours["version"]
+        if reports[node.id]["version"] != ours["version"]
     ]
     if other:
         raise UsageError(
@@ -188,9 +188,9 @@ def checked(
     return nodes
 
 
-def node_of(told: Mapping[str, Any], *, here: bool) -> ClusterNode:
+def node_of(report: Mapping[str, Any], *, here: bool) -> ClusterNode:
     """Return the node for a result of `probe.look`."""
-    return ClusterNode(told["NodeID"], told["NodeManagerAddress"], told["NodeManagerHostname"], here)
+    return ClusterNode(report["NodeID"], report["NodeManagerAddress"], report["NodeManagerHostname"], here)
 
 
 def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
@@ -206,10 +206,10 @@ def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
                 ).remote()
                 for node in alive
             }
-        told = ray.get(list(looks.values()), timeout=_PROBE_LIMIT_S)
+        reports = ray.get(list(looks.values()), timeout=_PROBE_LIMIT_S)
     except Exception as error:  # noqa: BLE001 - Ray raises many kinds of errors
         raise UsageError(f"--engine ray: a node cannot be asked: {in_a_line(str(error))}") from None
-    return dict(zip(looks, told, strict=True))
+    return dict(zip(looks, reports, strict=True))
 
 
 @contextmanager
@@ -275,8 +275,8 @@ def check_installed(version_of: Callable[[str], str] = importlib.metadata.versio
         version = version_of("ray")
     except importlib.metadata.PackageNotFoundError:
         raise UsageError("--engine ray needs Ray: pip install 'agentest-sim[ray]'") from None
-    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if found < OLDEST:
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise UsageError(
             f"--engine ray needs Ray {oldest} or newer, and {version} is installed: "
@@ -326,8 +326,8 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _start_cluster(ray: Any, workers: int | None) -> Iterator[None]:
-    given: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1)} if workers else {}
-    begun = _Init(ray, {**given, "address": "local", "include_dashboard": False})
+    options: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1)} if workers else {}
+    begun = _Init(ray, {**options, "address": "local", "include_dashboard": False})
     with begun.inside("starting Ray", ends_within_s=_START_OR_STOP_LIMIT_S) as problem:
         if isinstance(problem, ImportError):
             raise UsageError(describe_incomplete_ray(problem))
@@ -375,21 +375,21 @@ class _Init:
                 started.
         """
         try:
-            with _capture_errors() as kept, with_reminders(what, kept.say), handle_sigterm():
+            with _capture_errors() as captured, with_reminders(what, captured.say), handle_sigterm():
                 threading.Thread(target=self._run, name="ray.init", daemon=True).start()
-                done = self._waited(within_s, ends_within_s, kept)
-            self.printed = kept.text
+                done = self._waited(within_s, ends_within_s, captured)
+            self.printed = captured.text
             yield self._problem if done else self._late(within_s)
         finally:
             self._ray.shutdown()
             self._over.set()
 
-    def _waited(self, within_s: float | None, ends_within_s: float, kept: _CapturedErrors) -> bool:
+    def _waited(self, within_s: float | None, ends_within_s: float, captured: _CapturedErrors) -> bool:
         try:
             return self._done.wait(within_s)
         except KeyboardInterrupt:
             if ends_within_s:
-                kept.say(f"agentest: {STOPPING}")
+                captured.say(f"agentest: {STOPPING}")
                 self._done.wait(ends_within_s)
             raise
 
@@ -412,23 +412,23 @@ class _Init:
 class _CapturedErrors:
     text = ""
 
-    def __init__(self, shown: IO[str]) -> None:
-        self.say = partial(tell, stream=shown)
+    def __init__(self, visible: IO[str]) -> None:
+        self.say = partial(tell, stream=visible)
 
 
 @contextmanager
 def _capture_errors() -> Iterator[_CapturedErrors]:
     """Capture what Ray's native code writes to standard error."""
-    with tempfile.TemporaryFile() as file, open(os.dup(2), "w", errors="replace") as shown:
-        kept = _CapturedErrors(shown)
+    with tempfile.TemporaryFile() as file, open(os.dup(2), "w", errors="replace") as visible:
+        captured = _CapturedErrors(visible)
         os.dup2(file.fileno(), 2)
         try:
-            yield kept
+            yield captured
         finally:
-            os.dup2(shown.fileno(), 2)
+            os.dup2(visible.fileno(), 2)
             file.seek(0)
             text = file.read().decode("utf-8", "replace").strip()
-            kept.text = "\n" + "\n".join(text.splitlines()[-10:]) if text else ""
+            captured.text = "\n" + "\n".join(text.splitlines()[-10:]) if text else ""
 
 
 def _silence(logger: logging.Logger) -> None:
@@ -476,26 +476,26 @@ def describe_incomplete_ray(error: ImportError) -> str:
 
 def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
     """Return the message for a cluster that cannot be joined."""
-    said = list(_said(error))
-    whole = "\n".join(said)
-    if _OTHER_VERSION.search(whole):
-        told = next(text for text in said if _OTHER_VERSION.search(text))
+    texts = list(_said(error))
+    full_text = "\n".join(texts)
+    if _OTHER_VERSION.search(full_text):
+        other_version = next(text for text in texts if _OTHER_VERSION.search(text))
         return (
             "the cluster has other versions of Ray or Python than this process; both must be the same. "
-            f"Ray says: {in_a_line(told)}"
+            f"Ray says: {in_a_line(other_version)}"
         )
-    if _NO_TOKEN.search(whole):
+    if _NO_TOKEN.search(full_text):
         return (
             "the cluster asks for a token, and there is none here, or another one: set RAY_AUTH_MODE=token, "
             "with the token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
         )
-    if _TOO_LARGE.search(whole):
+    if _TOO_LARGE.search(full_text):
         return (
             f"the files of {files.root} are too large to be sent to the nodes; largest: "
             f"{', '.join(_largest(files))}. Name what the run does not need in .rayignore "
             "(written as in .gitignore)"
         )
-    return f"the cluster cannot be joined: {in_a_line(said[0])}"
+    return f"the cluster cannot be joined: {in_a_line(texts[0])}"
 
 
 def _said(error: BaseException | None) -> Iterator[str]:

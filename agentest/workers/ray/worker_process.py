@@ -136,8 +136,8 @@ class RunWorker:
         if self.root:
             os.chdir(self.root)
         prepared = self.recipe.prepared(Path.cwd())
-        there = {unit.scope for unit in prepared.plan.units}
-        lacking = sorted({file for scope, file in self.files.items() if scope not in there})
+        scopes = {unit.scope for unit in prepared.plan.units}
+        lacking = sorted({file for scope, file in self.files.items() if scope not in scopes})
         if lacking:
             more = f" and {len(lacking) - _MAX_SHOWN_FILES} more" if len(lacking) > _MAX_SHOWN_FILES else ""
             raise UsageError(
@@ -186,19 +186,19 @@ class RedactedOutput:
             self._redirect(number)
 
     def _redirect(self, number: int) -> None:
-        kept = os.dup(number)
+        original = os.dup(number)
         reading, writing = os.pipe()
         os.dup2(writing, number)
         os.close(writing)
         if number == 2:  # no thread can forward what is written during a crash; it contains no values
-            faulthandler.enable(kept)
+            faulthandler.enable(original)
         thread = threading.Thread(
-            target=self._forward, args=(reading, kept), name=f"output {number}", daemon=True
+            target=self._forward, args=(reading, original), name=f"output {number}", daemon=True
         )
         thread.start()
 
-    def _forward(self, reading: int, kept: int) -> None:
+    def _forward(self, reading: int, original: int) -> None:
         with open(reading, "rb") as source:
             while line := source.readline(_MAX_LINE_BYTES):
                 text = self._redact_parts(self.redact(line.decode("utf-8", "replace")))
-                os.write(kept, text.encode("utf-8", "replace"))
+                os.write(original, text.encode("utf-8", "replace"))
