@@ -77,10 +77,10 @@ async def answers_to(
         metrics: the metrics that a run judges. If one call asks several questions, they are asked along with
             the labeled ones, because they can influence each other's answers.
     """
-    asked = list(judge_requests(questions, conversations, judge.batch, metrics))
-    if not asked:
+    requests = list(judge_requests(questions, conversations, judge.batch, metrics))
+    if not requests:
         return {}
-    found = await run_concurrently([partial(_ask, each, judge) for each in asked])
+    found = await run_concurrently([partial(_ask, each, judge) for each in requests])
     answers = {question: answer for each in found for question, answer in each.items()}
     return {question: answers[question] for question in questions}
 
@@ -99,8 +99,10 @@ def judge_requests(
     for conversation_id, mine in labelled.items():
         conversation = conversations[conversation_id]
         of_a_run = {q for q in questions_of(conversation, beside) if is_answerable(q, conversation)}
-        asked = [q for q in questions_of(conversation, (*BUILTIN, CRITERIA)) if q in mine | of_a_run]
-        yield from _grouped(conversation, asked, mine, batch)
+        questions_to_ask = [
+            q for q in questions_of(conversation, (*BUILTIN, CRITERIA)) if q in mine | of_a_run
+        ]
+        yield from _grouped(conversation, questions_to_ask, mine, batch)
 
 
 def _grouped(
@@ -136,23 +138,23 @@ def _judge_question(question: LabelQuestion, conversation: LabelledConversation)
     return criterion_question(number, Criterion(question.criterion))
 
 
-async def _ask(asked: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
-    conversation, turns = asked.conversation, asked.conversation.turns
-    key = CallKey("judge", SCOPE, _number(conversation.id), asked.turn)
-    judge_questions = list(asked.questions.values())
-    if asked.all_turns:
+async def _ask(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
+    conversation, turns = request.conversation, request.conversation.turns
+    key = CallKey("judge", SCOPE, _number(conversation.id), request.turn)
+    judge_questions = list(request.questions.values())
+    if request.all_turns:
 
         def context(part: JudgedPart) -> str:
             return part_context(conversation.background, turns[: part.asked.stop], part.asked)
 
         found = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
-    elif asked.turn is None:
+    elif request.turn is None:
         found = await judge.ask(judge_questions, conversation_context(conversation.background, turns), key)
     else:
-        shown = turn_context(conversation.background, turns[: asked.turn + 1])
+        shown = turn_context(conversation.background, turns[: request.turn + 1])
         found = await judge.ask(judge_questions, shown, key)
     return {
-        question: _answer(question, found[each], len(turns)) for question, each in asked.questions.items()
+        question: _answer(question, found[each], len(turns)) for question, each in request.questions.items()
     }
 
 

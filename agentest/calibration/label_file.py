@@ -207,16 +207,16 @@ class _LabelReader:
             raise ValueError(
                 f"no conversation {question.conversation!r} stands above; its line comes before its labels"
             )
-        asked = list(questions_of(conversation, [question.metric]))
-        if question in asked:
+        questions = list(questions_of(conversation, [question.metric]))
+        if question in questions:
             return
         if question.criterion:
             raise ValueError(f"the conversation has no criterion {question.criterion!r:.100}")
-        if not asked:
+        if not questions:
             raise ValueError(
                 f"{question.metric} cannot be asked of this conversation: {_incomplete_reason(conversation)}"
             )
-        turns = asked[0].turn is not None
+        turns = questions[0].turn is not None
         expected = f"a turn from 0 to {len(conversation.turns) - 1}" if turns else "null: it is of the whole"
         raise ValueError(f"`turn` of {question.metric} must be {expected}; found {question.turn}")
 

@@ -1,4 +1,4 @@
-"""Labeling outside the terminal: list the questions, show one, and store its answer.
+"""Labeling: list the questions, show one, and store its answer, for the terminal and the page.
 
 A person must not be influenced by the judge: a run's judgment of a question is revealed only together with
 the person's own answer.
@@ -6,8 +6,11 @@ the person's own answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
 
 from agentest.calibration.agreement import JudgeAnswer, JudgeOutcome, Pair
 from agentest.calibration.conversations_to_label import GatheredConversations
@@ -18,103 +21,31 @@ from agentest.calibration.labels import (
     LabelledConversation,
     LabelQuestion,
     LabelSet,
+    Value,
     choices,
     is_answerable,
     is_fault,
     questions_of,
 )
-from agentest.calibration.terminal_labelling import open_questions
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL, NO_FAILURE
 from agentest.domain.results import (
     CriterionOutcome,
-    CriterionResult,
     GoalOutcome,
     MetricResult,
     Score,
     Skipped,
     Unscored,
 )
+from agentest.domain.transcript import NO_TEXT, StateChange, Turn, call_text
+from agentest.judging.judge_input import JudgeBackground
+from agentest.judging.questions import CRITERION, metric_question
 from agentest.scenarios.discovery import matches_name
 from agentest.store.shapes import StoredConversation
+from agentest.support.dates import format_date
 from agentest.support.errors import UsageError
+from agentest.support.json_text import NotJson, json_text
 
 NOT_ASKED = "The judge was not asked this in that run."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeComparison:
-    """A judge's answer compared with a person's.
-
-    Attributes:
-        answer: Unscored if the judge gave none.
-        same_side: True if both or neither see a fault; None without an answer.
-        said: their agreement in words.
-    """
-
-    answer: JudgeOutcome
-    same_side: bool | None
-    said: str
-
-
-def beside(label: Label, stored: StoredConversation | None) -> JudgeComparison:
-    """Compare the run's judgment with a person's label; None if the conversation is not from a run."""
-    answer = judged(label.question, stored) if stored else Unscored(NOT_ASKED)
-    if isinstance(answer, Unscored):
-        return JudgeComparison(answer=answer, same_side=None, said="There is nothing to compare with.")
-    pair = Pair(question=label.question, people=label.value, judge=answer)
-    same = is_fault(label.value) == is_fault(answer.value)
-    return JudgeComparison(answer=answer, same_side=same, said=_agreement_text(pair))
-
-
-def _agreement_text(pair: Pair) -> str:
-    if not pair.differ:
-        return "You agree."
-    if pair.miss:
-        return "You differ: you see a fault, the judge sees none."
-    if pair.false_alarm:
-        return "You differ: the judge sees a fault, you see none."
-    return "You nearly agree: both see a fault, or both see none, but not the very same."
-
-
-def judged(question: LabelQuestion, stored: StoredConversation) -> JudgeOutcome:
-    """Return the run's judgment of a question."""
-    if question.metric == CRITERIA:
-        found = next((each for each in stored.criteria if each.text == question.criterion), None)
-        return _answer_of_criterion(found)
-    return _answer_of_score(question.metric, _result(question, stored))
-
-
-def _answer_of_criterion(found: CriterionResult | None) -> JudgeOutcome:
-    if found is None or found.not_asked or found.without_model:
-        return Unscored(NOT_ASKED)
-    return JudgeAnswer(str(found.result), found.reason)
-
-
-def _answer_of_score(metric: str, found: MetricResult | None) -> JudgeOutcome:
-    match found:
-        case None:
-            return Unscored(NOT_ASKED)
-        case Score():
-            return JudgeAnswer(value_of(metric, found), found.reason)
-        case Skipped():
-            return Unscored(found.why)
-        case Unscored():
-            return found
-
-
-def _result(question: LabelQuestion, stored: StoredConversation) -> MetricResult | None:
-    evaluation = stored.evaluation
-    if question.metric == GOAL:
-        return evaluation.goal_completion
-    if question.turn is None:
-        return evaluation.conversation_metrics.get(question.metric)
-    for turn in evaluation.turn_evaluations:
-        if turn.turn_index == question.turn:
-            return turn.metrics.get(question.metric)
-    return None
-
-
-_WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)
 
 
 class AnswerConflict(UsageError):
@@ -146,6 +77,11 @@ class QuestionView:
     judge: JudgeComparison | None = None
 
 
+def current_time() -> str:
+    """Return the current time in ISO 8601."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellingSession:
     """One person's labels of collected conversations, in one file."""
@@ -153,19 +89,27 @@ class LabellingSession:
     gathered: GatheredConversations
     file: LabelsFile
     by: str = ""
+    now: Callable[[], str] = current_time
 
     def labels(self) -> LabelSet:
         """Return the file's current content; empty if there is no file. Raises UsageError."""
         return self.file.read() if self.file.path.exists() else LabelSet()
 
-    def questions(self, metrics: Sequence[str], scenarios: tuple[str, ...] = ()) -> list[LabelQuestion]:
-        """Return every question in the order to ask, answered or not."""
-        chosen = [
-            each
-            for each in self.gathered.conversations.values()
-            if not scenarios or matches_name(each.scenario, scenarios)
-        ]
-        return open_questions(chosen, metrics, ())
+    def conversations(self, scenarios: tuple[str, ...] = ()) -> list[LabelledConversation]:
+        """Return the conversations of scenarios whose names contain one of the texts; all without a text."""
+        conversations = self.gathered.conversations.values()
+        return [each for each in conversations if not scenarios or matches_name(each.scenario, scenarios)]
+
+    def answered(self, labels: LabelSet) -> Mapping[LabelQuestion, Label]:
+        """Return the person's last label of each question."""
+        return {question: mine[-1] for question, mine in self._mine(labels).items()}
+
+    def _mine(self, labels: LabelSet) -> dict[LabelQuestion, list[Label]]:
+        mine: dict[LabelQuestion, list[Label]] = {}
+        for label in labels.labels:
+            if label.by == self.by:
+                mine.setdefault(label.question, []).append(label)
+        return mine
 
     def opened(self, question: LabelQuestion, labels: LabelSet | None = None) -> QuestionView:
         """Return a question to answer. Raises LookupError if there is no such question."""
@@ -174,52 +118,127 @@ class LabellingSession:
             question, conversation
         ):
             raise LookupError(question)
-        said = _labels_of_person(self.labels() if labels is None else labels, self.by).get(question, ())
-        if not said:
-            return QuestionView(question=question, conversation=conversation)
-        judge = beside(said[-1], self.gathered.judged.get(question.conversation))
-        return QuestionView(
-            question=question, conversation=conversation, times=len(said), mine=said[-1], judge=judge
-        )
+        mine = self._mine(self.labels() if labels is None else labels).get(question)
+        view = QuestionView(question=question, conversation=conversation)
+        if not mine:
+            return view
+        judge = compare_with_judge(mine[-1], self.gathered.judged.get(question.conversation))
+        return replace(view, times=len(mine), mine=mine[-1], judge=judge)
 
     def agreement(self, questions: Sequence[LabelQuestion], labels: LabelSet) -> tuple[int, int]:
         """Return how many answers are on the judge's side, of how many that a judge has answered, too."""
-        said = _labels_of_person(labels, self.by)
-        sides = [
-            beside(said[each][-1], self.gathered.judged.get(each.conversation)).same_side
-            for each in questions
-            if each in said
-        ]
+        mine, judged = self.answered(labels), self.gathered.judged
+        answered = [each for each in questions if each in mine]
+        sides = [compare_with_judge(mine[q], judged.get(q.conversation)).same_side for q in answered]
         known = [side for side in sides if side is not None]
         return sum(known), len(known)
 
-    def answered(self, labels: LabelSet) -> Mapping[LabelQuestion, Label]:
-        """Return the person's last label of each question."""
-        return {question: said[-1] for question, said in _labels_of_person(labels, self.by).items()}
+    def label(self, question: LabelQuestion, value: Value, note: str) -> Label:
+        """Return the person's answer to a question, to be saved."""
+        return Label(question=question, value=value, by=self.by, at=self.now(), note=note)
 
-    def keep(self, label: Label, times: int) -> QuestionView:
+    def save(self, label: Label, times: int | None = None) -> QuestionView:
         """Save an answer, and return its question with the judge's answer.
 
         Args:
-            times: number of times that the person had answered when the question was shown.
+            times: number of times that the person had answered when the question was shown; None replaces any
+                answer.
 
-        Raises LookupError and UsageError. Raises AnsweredMeanwhile, and writes nothing, if there is a newer
+        Raises LookupError and UsageError. Raises AnswerConflict, and writes nothing, if there is a newer
         answer.
         """
         labels = self.labels()
         before = self.opened(label.question, labels)
-        if before.times != times:
+        if times is not None and before.times != times:
             raise AnswerConflict("This question was answered in another place since it was shown here.")
         LabelWriter(self.file.path, set(labels.conversations)).add(before.conversation, label)
         return self.opened(label.question)
 
 
-def _labels_of_person(labels: LabelSet, by: str) -> dict[LabelQuestion, list[Label]]:
-    found: dict[LabelQuestion, list[Label]] = {}
-    for label in labels.labels:
-        if label.by == by:
-            found.setdefault(label.question, []).append(label)
-    return found
+def open_questions(
+    conversations: Iterable[LabelledConversation], metrics: Sequence[str], answered: Iterable[LabelQuestion]
+) -> list[LabelQuestion]:
+    """Return the unanswered questions, in an order that reveals nothing about the judge.
+
+    Conversations are sorted by a hash of their id, so that those of one scenario are spread out. Within a
+    conversation, turns are in order.
+    """
+    done = set(answered)
+    shuffled = sorted(conversations, key=lambda each: hashlib.sha256(each.id.encode()).digest())
+    return [
+        question
+        for conversation in shuffled
+        for question in questions_of(conversation, metrics)
+        if question not in done and is_answerable(question, conversation)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeComparison:
+    """A judge's answer compared with a person's.
+
+    Attributes:
+        answer: Unscored if the judge gave none.
+        same_side: True if both or neither see a fault; None without an answer.
+        text: their agreement in words.
+    """
+
+    answer: JudgeOutcome
+    same_side: bool | None
+    text: str
+
+
+def compare_with_judge(label: Label, stored: StoredConversation | None) -> JudgeComparison:
+    """Compare the run's judgment with a person's label; `stored` is None outside a run."""
+    answer = judged(label.question, stored) if stored else Unscored(NOT_ASKED)
+    if isinstance(answer, Unscored):
+        return JudgeComparison(answer=answer, same_side=None, text="There is nothing to compare with.")
+    pair = Pair(question=label.question, people=label.value, judge=answer)
+    same = is_fault(label.value) == is_fault(answer.value)
+    return JudgeComparison(answer=answer, same_side=same, text=_agreement_text(pair))
+
+
+def _agreement_text(pair: Pair) -> str:
+    if not pair.differ:
+        return "You agree."
+    if pair.miss:
+        return "You differ: you see a fault, the judge sees none."
+    if pair.false_alarm:
+        return "You differ: the judge sees a fault, you see none."
+    return "You nearly agree: both see a fault, or both see none, but not the very same."
+
+
+def judged(question: LabelQuestion, stored: StoredConversation) -> JudgeOutcome:
+    """Return the run's judgment of a question."""
+    if question.metric == CRITERIA:
+        criterion = next((each for each in stored.criteria if each.text == question.criterion), None)
+        if criterion is None or criterion.not_asked or criterion.without_model:
+            return Unscored(NOT_ASKED)
+        return JudgeAnswer(str(criterion.result), criterion.reason)
+    match _result(question, stored):
+        case None:
+            return Unscored(NOT_ASKED)
+        case Score() as score:
+            return JudgeAnswer(value_of(question.metric, score), score.reason)
+        case Skipped(why):
+            return Unscored(why)
+        case unscored:
+            return unscored
+
+
+def _result(question: LabelQuestion, stored: StoredConversation) -> MetricResult | None:
+    evaluation = stored.evaluation
+    if question.metric == GOAL:
+        return evaluation.goal_completion
+    if question.turn is None:
+        return evaluation.conversation_metrics.get(question.metric)
+    for turn in evaluation.turn_evaluations:
+        if turn.turn_index == question.turn:
+            return turn.metrics.get(question.metric)
+    return None
+
+
+_WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)
 
 
 def answer_choices(metric: str) -> tuple[AnswerChoice, ...]:
@@ -257,3 +276,97 @@ def shortcuts(choices: Sequence[AnswerChoice]) -> Shortcuts:
 def has_several_values(metric: str) -> bool:
     """Return True if an answer can have several labels."""
     return metric != CRITERIA and NO_FAILURE in choices(metric)
+
+
+def short_question(question: LabelQuestion) -> str:
+    """Return the question in short form."""
+    if question.metric == CRITERIA:
+        return f"criterion: {question.criterion}"
+    text = whole_question(question).removeprefix("Question:").strip()
+    end = text.find("?")
+    where = "" if question.turn is None else f" (turn {question.turn})"
+    return f"{question.metric}{where}: {text[: end + 1] if end >= 0 else text.splitlines()[0]}"
+
+
+def whole_question(question: LabelQuestion) -> str:
+    """Return the question as judges see it, so that people apply the same rules."""
+    if question.metric == CRITERIA:
+        return f"{CRITERION}\n\n{question.criterion}"
+    return metric_question(question.metric, question.turn).alone
+
+
+_JUDGED_CHARS, _EARLIER_CHARS, _OF_WHOLE_CHARS = 20_000, 1_500, 6_000
+"""Characters of a tool result that judges see: in the last turn, in earlier ones, in a whole conversation."""
+Row = tuple[str, str]
+"""A label, such as a speaker, and a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownTurn:
+    """A turn to show. `asked` is True for the turn that the question is about."""
+
+    index: int
+    asked: bool
+    rows: tuple[Row, ...]
+
+
+def known_facts(background: JudgeBackground) -> tuple[Row, ...]:
+    """Return the known facts about the conversation, without empty ones."""
+    facts = {
+        "goal": background.goal,
+        "profile": background.profile,
+        "knows": "\n".join(background.knowledge),
+        "expected": background.expected_outcome,
+        "told": background.instructions,
+        "tools": background.tools,
+        "began": format_date(background.date or None, background.started_at),
+        "unseen": background.unseen,
+    }
+    return tuple((name, text) for name, text in facts.items() if text)
+
+
+def shown_turns(conversation: LabelledConversation, turn: int | None) -> Iterator[ShownTurn]:
+    """Yield the turns up to and including `turn`; all if it is None."""
+    turns = conversation.turns if turn is None else conversation.turns[: turn + 1]
+    for last, each in pairwise((None, *turns)):
+        if each is not None:
+            earlier = _OF_WHOLE_CHARS if turn is None else _EARLIER_CHARS
+            limit = _JUDGED_CHARS if each is turns[-1] else earlier
+            rows = tuple(_turn_rows(each, last, limit))
+            yield ShownTurn(index=each.turn_index, asked=each.turn_index == turn, rows=rows)
+
+
+def _turn_rows(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:
+    yield "user", turn.user_message
+    for call in turn.tool_calls:
+        result = call.result if isinstance(call.result, str) else _json(call.result)
+        yield "tool", f"{call_text(call)} → {_cut(result, limit)}"
+        if call.error:
+            yield "error", _cut(call.error, limit)
+    for remark in turn.remarks:
+        yield "said", f"{remark.author}: {remark.text}"
+    if state := _state_text(turn, before):
+        yield "state", _cut(state, _EARLIER_CHARS)
+    yield "agent", turn.agent_message or NO_TEXT
+
+
+def _state_text(turn: Turn, before: Turn | None) -> str:
+    """Return the session's state after the first turn, and later changes of it; "" if unknown."""
+    if not turn.state_after:
+        return ""
+    if before is None or before.state_after is None:
+        return _json(turn.state_after)
+    change = StateChange.between(before.state_after, turn.state_after)
+    changes = {"added": change.added, "changed": change.changed, "removed": change.removed}
+    return "\n".join(f"{what}: {_json(values)}" for what, values in changes.items() if values)
+
+
+def _json(value: object) -> str:
+    try:
+        return json_text(value)
+    except NotJson:
+        return repr(value)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"

@@ -147,17 +147,17 @@ def metrics_named(names: Iterable[str]) -> tuple[str, ...]:
 
 def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> Iterator[LabelQuestion]:
     """Yield every question about a conversation for these metrics, in reading order."""
-    asked = tuple(metrics)
+    names = tuple(metrics)
     for turn in conversation.turns:
-        for metric in asked:
+        for metric in names:
             if metric in BUILTIN and BUILTIN[metric].level is MetricLevel.TURN:
                 yield LabelQuestion(conversation=conversation.id, turn=turn.turn_index, metric=metric)
     if not conversation.complete:
         return
     background = conversation.background
-    if GOAL in asked and (background.goal or background.expected_outcome):
+    if GOAL in names and (background.goal or background.expected_outcome):
         yield LabelQuestion(conversation=conversation.id, turn=None, metric=GOAL)
-    for text in conversation.criteria if CRITERIA in asked else ():
+    for text in conversation.criteria if CRITERIA in names else ():
         yield LabelQuestion(conversation=conversation.id, turn=None, metric=CRITERIA, criterion=text)
 
 

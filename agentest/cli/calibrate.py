@@ -23,9 +23,10 @@ from agentest.calibration.agreement import (
 )
 from agentest.calibration.conversations_to_label import gather_conversations, scenarios_of
 from agentest.calibration.judge_answers import ask_judge, judge_requests, prepare_judge, run_metrics
-from agentest.calibration.label_file import LabelWriter, read_labels
+from agentest.calibration.label_file import LabelsFile, read_labels
+from agentest.calibration.labelling_session import LabellingSession, open_questions
 from agentest.calibration.labels import LabelQuestion, LabelSet, metrics_named
-from agentest.calibration.terminal_labelling import Dialogue, open_questions
+from agentest.calibration.terminal_labelling import Dialogue
 from agentest.cli.chat import stdin_reader
 from agentest.cli.location import Location
 from agentest.cli.requests import RequestOptions
@@ -39,7 +40,6 @@ from agentest.runner.judge_models import (
     write_calibrations,
 )
 from agentest.runner.prepare import Prepared, RunRequest
-from agentest.scenarios.discovery import matches_name
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
@@ -198,32 +198,20 @@ def label(options: LabelOptions) -> ExitCode:
     gathered = gather_conversations(results, scenarios_of(request))
     for note in gathered.notes:
         tell(f"agentest: {note}")
-    chosen = {
-        each.id: each
-        for each in gathered.conversations.values()
-        if not options.scenarios or matches_name(each.scenario, options.scenarios)
-    }
+    session = LabellingSession(gathered=gathered, file=LabelsFile(labels), by=options.by)
+    chosen = session.conversations(options.scenarios)
     if not chosen:
         raise UsageError(
             _no_conversations_message(
-                results, options.scenarios, [each.scenario for each in gathered.conversations.values()]
+                results, options.scenarios, [each.scenario for each in session.conversations()]
             )
         )
-    known = read_labels(labels) if labels.exists() else LabelSet()
-    answered = {each.question for each in known.labels if each.by == options.by}
-    questions = open_questions(chosen.values(), metrics, answered)
+    questions = open_questions(chosen, metrics, session.answered(session.labels()))
     shown = project.shown(labels)
     if not questions:
         say(f"nothing is left to label: {shown} has an answer to every question")
         return ExitCode.PASSED
-    dialogue = Dialogue(
-        conversations=chosen,
-        keep=LabelWriter(labels, set(known.conversations)),
-        read_line=stdin_reader(),
-        write=lambda text: say(text, end=""),
-        now=lambda: datetime.now().astimezone().isoformat(timespec="seconds"),
-        by=options.by,
-    )
+    dialogue = Dialogue(session, read_line=stdin_reader(), write=lambda text: say(text, end=""))
     try:
         outcome = dialogue.run(questions)
     except KeyboardInterrupt:

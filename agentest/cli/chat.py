@@ -11,7 +11,7 @@ from agentest.cli.requests import RequestOptions
 from agentest.conversation.simulated_user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
-from agentest.report.phrases import server_rows
+from agentest.report.content import server_rows
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.support.errors import ExitCode, UsageError

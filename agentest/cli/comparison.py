@@ -31,8 +31,8 @@ from agentest.history.comparison_report import (
     print_text,
     regressions_overall,
 )
-from agentest.report.comparison import Regression
 from agentest.report.console.reporter import open_console
+from agentest.report.content import Regression
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared

@@ -19,7 +19,7 @@ from agentest.history.comparison import (
     is_single_script_run,
 )
 from agentest.report.console.text import BLANK, ConsoleLine, Part, Printer, line
-from agentest.report.github_markdown import inline, table_row
+from agentest.report.markdown import inline, table_row
 from agentest.support.text import count
 
 HEAD = ("", "base", "new", "difference", "95 % interval", "p", "")

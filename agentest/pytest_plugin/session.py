@@ -250,7 +250,7 @@ def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.Cal
 
 def _warnings(run: RunResult) -> Iterator[str]:
     """Yield warnings that put the verdicts of a run in doubt."""
-    from agentest.report.phrases import questioned_verdicts
+    from agentest.report.content import questioned_verdicts
 
     for each in questioned_verdicts(run):
         yield f"warning: {each.head}"

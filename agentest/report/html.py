@@ -10,7 +10,7 @@ from pathlib import Path
 from agentest.domain.events import Event, RunFinished
 from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.verdict import run_status
-from agentest.report.comparison import ComparedRun
+from agentest.report.content import WORST_FIRST, ComparedRun
 from agentest.report.viewer.overview import brief, overview, rerun, scenario_row, shown
 from agentest.report.viewer.page import Chunks, PageVariant, Place, data_element, packed, page
 from agentest.scenarios.source_code import ExportedSource, export_conversation
@@ -30,7 +30,6 @@ from agentest.support.text import count
 
 Spans = Callable[[str, str, str], Sequence[Json]]
 """Returns the spans of a conversation, given scenario name, agent name and conversation id."""
-_WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
 def no_spans(scenario: str, agent: str, conversation: str) -> Sequence[Json]:
@@ -107,7 +106,7 @@ def run_data(
 def _worst_first(scenarios: Sequence[ScenarioResult]) -> list[int]:
     """Return the indices of the scenarios in the order in which they get room."""
     return sorted(
-        range(len(scenarios)), key=lambda number: _WORST_FIRST.index(scenarios[number].verdict.status)
+        range(len(scenarios)), key=lambda number: WORST_FIRST.index(scenarios[number].verdict.status)
     )
 
 
@@ -208,6 +207,7 @@ class HtmlReporter:
     """Writes `report.html` when the run has ended.
 
     Args:
+        path: the file, whose folder is created if it does not exist.
         conversations: reads those of a scenario; `Journal.conversations` if results drop them.
         run_id: the id of a stored run.
         known: further facts about the run.

@@ -13,6 +13,7 @@ class JsonReporter:
     """Writes `results.json` when the run has ended.
 
     Args:
+        path: the file, whose folder is created if it does not exist.
         conversations: reads those of a scenario; `Journal.conversations` if results drop them.
     """
 

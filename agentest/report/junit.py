@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -17,13 +17,11 @@ from typing import Final
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import Figure, ModelUsage, Reason, RunResult, ScenarioResult, Status
 from agentest.domain.root_causes import root_causes_of
-from agentest.domain.verdict import run_status
-from agentest.report import github_selection as select
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
-from agentest.report.github_markdown import cut
-from agentest.report.phrases import cause_badness, ended_early_text
-from agentest.report.transcripts import Transcripts, byte_size, scenario_key
+from agentest.report.content import NOT_PASSED, RunReport, ScenarioReport, cause_badness
+from agentest.report.markdown import cut
+from agentest.report.transcripts import Transcripts, byte_size
 from agentest.support.files import report_writer
 from agentest.support.terminal import clean, clean_rows, without_colours
 from agentest.support.text import count
@@ -39,13 +37,14 @@ class JUnitReporter:
     """Writes the run as JUnit XML when it has ended.
 
     Args:
-        locate: returns the path of a file from the root of its repository.
+        path: the file, whose folder is created if it does not exist.
+        locate: returns the path of a scenario file from the root of its repository; by default unchanged.
     """
 
     name = "junit"
     repeats = True
 
-    def __init__(self, path: Path, locate: Callable[[str], str]) -> None:
+    def __init__(self, path: Path, locate: Callable[[str], str] = str) -> None:
         self._path = path
         self._locate = locate
         self._texts = CaseTexts()
@@ -72,94 +71,75 @@ class _Case:
     content: Callable[[], Iterable[str]]
 
 
-@dataclass(slots=True)
-class _Names:
-    """Makes the names of cases unique in their class, because GitLab drops the second of two equal names."""
-
-    taken: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def of(self, classname: str, name: str) -> str:
-        self.taken[classname, name] += 1
-        number = self.taken[classname, name]
-        return name if number == 1 else self.of(classname, f"{name} ({number})")
-
-
 def document(result: RunResult, texts: CaseTexts, locate: Callable[[str], str]) -> Iterator[str]:
     """Yield the report in pieces."""
-    several, names = len(result.agents) > 1, _Names()
-    files = _by_file(result.scenarios)
-    suites = {file: [_case(s, texts, several) for s in scenarios] for file, scenarios in files.items()}
-    about_run = _run_cases(result)
-    cases = [*about_run, *(case for suite in suites.values() for case in suite)]
+    report = RunReport(result)
+    files: dict[str, list[ScenarioReport]] = {}
+    for scenario in report.scenarios:
+        files.setdefault(scenario.result.file, []).append(scenario)
+    suites = [(file, found, [_case(each, texts) for each in found]) for file, found in files.items()]
+    if cases_of_run := _run_cases(report):
+        suites.insert(0, ("", [], cases_of_run))
+    cases = [case for *_, cases in suites for case in cases]
     totals = {"name": _THE_RUN, **_counts(cases), "time": _time(result.duration_ms / 1000)}
     yield '<?xml version="1.0" encoding="UTF-8"?>\n'
     yield open_tag("testsuites", {**totals, "timestamp": _timestamp(result)}) + "\n"
-    if about_run:
-        yield from _suite(result, "", about_run, (), names, locate)
-    for file, held in suites.items():
-        yield from _suite(result, file, held, files[file], names, locate)
+    names: Counter[tuple[str, str]] = Counter()
+    for file, scenarios, cases in suites:
+        path = locate(file) if file else None
+        totals = {"name": file or _THE_RUN, **_counts(cases), "time": _time(sum(c.seconds for c in cases))}
+        yield open_tag("testsuite", {**totals, "timestamp": _timestamp(result), "file": path}) + "\n"
+        yield _properties(suite_properties(result, [each.result for each in scenarios])) + "\n"
+        for case in cases:
+            yield _testcase(case, path, names)
+        yield "</testsuite>\n"
     yield "</testsuites>\n"
 
 
-def _suite(
-    result: RunResult,
-    file: str,
-    cases: Sequence[_Case],
-    scenarios: Sequence[ScenarioResult],
-    names: _Names,
-    locate: Callable[[str], str],
-) -> Iterator[str]:
-    """Format all cases of a file; those about the whole run have no file."""
-    path = locate(file) if file else None
+def _testcase(case: _Case, path: str | None, names: Counter[tuple[str, str]]) -> str:
+    """Format a case. Its name is unique in its class, because GitLab drops the second of two equal names."""
     classname = _classname(path) if path else _THE_RUN
-    attributes = {"name": file or _THE_RUN, **_counts(cases), "time": _time(sum(c.seconds for c in cases))}
-    yield open_tag("testsuite", {**attributes, "timestamp": _timestamp(result), "file": path}) + "\n"
-    yield _properties(suite_properties(result, scenarios)) + "\n"
-    for case in cases:
-        where = {
-            "classname": classname,
-            "name": names.of(classname, cut(case.name, _NAME_CHARS)),
-            "file": path,
-            "line": case.line or None,
-            "time": _time(case.seconds),
-        }
-        yield element("testcase", where, case.content()) + "\n"
-    yield "</testsuite>\n"
+    name = cut(case.name, _NAME_CHARS)
+    while names[classname, name]:
+        names[classname, name] += 1
+        name = f"{name} ({names[classname, name]})"
+    names[classname, name] += 1
+    where = {"classname": classname, "name": name, "file": path, "line": case.line or None}
+    return element("testcase", {**where, "time": _time(case.seconds)}, case.content()) + "\n"
 
 
-def _case(scenario: ScenarioResult, texts: CaseTexts, several: bool) -> _Case:
-    name = f"{scenario.name} [{scenario.agent}]" if several and scenario.agent else scenario.name
-    seconds, status = scenario.duration_ms / 1000, _status(scenario)
-    return _Case(name or scenario.file, scenario.line, status, seconds, lambda: _content(scenario, texts))
+def _case(scenario: ScenarioReport, texts: CaseTexts) -> _Case:
+    result, several = scenario.result, scenario.several_agents
+    name = f"{result.name} [{result.agent}]" if several and result.agent else result.name
+    # An unfinished scenario is skipped, because the run has one error for all of them.
+    status = Status.SKIPPED if result.unfinished else scenario.status
+    seconds = result.duration_ms / 1000
+    return _Case(name or result.file, result.line, status, seconds, lambda: _content(scenario, status, texts))
 
 
-def _content(scenario: ScenarioResult, texts: CaseTexts) -> Iterator[str]:
-    status = _status(scenario)
-    yield _properties(case_properties(scenario))
+def _content(scenario: ScenarioReport, status: Status, texts: CaseTexts) -> Iterator[str]:
+    result = scenario.result
+    yield _properties(case_properties(result))
     if status in _ELEMENTS:
         kind, why = message(scenario)
         kind = f"agentest.{status}" if status is Status.SKIPPED else kind
         yield element(_ELEMENTS[status], {"type": kind, "message": why}, [texts.failure(scenario)])
     output = texts.output(scenario)
-    texts_of_warnings = [*scenario.warnings, *(warning.text for warning in scenario.verdict_warnings)]
-    if texts_of_warnings and status not in select.UNDONE:  # otherwise they are in the text of the failure
-        output = in_rows("\n".join(f"warning: {warning}" for warning in texts_of_warnings))
+    warnings = [*result.warnings, *(warning.text for warning in result.verdict_warnings)]
+    if warnings and status not in NOT_PASSED:  # otherwise they are in the text of the failure
+        output = in_rows("\n".join(f"warning: {warning}" for warning in warnings))
     if output:
         yield element("system-out", {}, [output])
 
 
-def _status(scenario: ScenarioResult) -> Status:
-    """Return the status of a case; unfinished scenarios are skipped, as the run has one error for all."""
-    return Status.SKIPPED if scenario.unfinished else scenario.verdict.status
-
-
-def _run_cases(result: RunResult) -> list[_Case]:
+def _run_cases(report: RunReport) -> list[_Case]:
     """Return the problems of the whole run that no scenario shows."""
+    result = report.result
     early = result.interrupted or any(s.verdict.status is Status.ERRORED for s in result.unfinished)
-    problems = [ended_early_text(result)] if early else []
+    problems = [report.early_end] if early else []
     problems += [stray.message for stray in result.unclaimed]
-    undone = any(result.with_status(status) for status in select.UNDONE)
-    if not problems and not undone and run_status(result) is not Status.PASSED:
+    not_passed = any(each.status in NOT_PASSED for each in report.scenarios)
+    if not problems and not not_passed and report.status is not Status.PASSED:
         problems = [f"nothing ran{f': {result.stopped}' if result.stopped else ''}"]
     return [_run_case(text) for text in problems]
 
@@ -178,13 +158,6 @@ def _properties(properties: Iterable[Property]) -> str:
 def _counts(cases: Sequence[_Case]) -> Mapping[str, int]:
     counts = Counter(case.status for case in cases)
     return {"tests": len(cases), **{name: counts[status] for name, status in _COUNTED.items()}}
-
-
-def _by_file(scenarios: Iterable[ScenarioResult]) -> dict[str, list[ScenarioResult]]:
-    files: dict[str, list[ScenarioResult]] = {}
-    for scenario in scenarios:
-        files.setdefault(scenario.file, []).append(scenario)
-    return files
 
 
 def _classname(path: str) -> str:
@@ -228,50 +201,39 @@ class CaseTexts:
 
     def add(self, scenario: ScenarioResult) -> None:
         """Format and store the texts of a scenario that has just finished."""
-        if scenario.verdict.status not in select.UNDONE:
+        if scenario.verdict.status not in NOT_PASSED:
             return
-        text = in_rows(_shortened(self._console(scenario)))
+        lines = scenario_lines(scenario, DisplayOptions(several_agents=self.several_agents))
+        text = in_rows(_shortened("\n".join(line.plain for line in lines)))
         if byte_size(text) <= self._room:
             self._room -= byte_size(text)
-            self._texts[scenario_key(scenario)] = text
+            self._texts[ScenarioReport(scenario).key] = text
         self._transcripts.add(scenario)
 
-    def failure(self, scenario: ScenarioResult) -> str:
+    def failure(self, scenario: ScenarioReport) -> str:
         """Return the console's text about the scenario as XML; only the reasons if there was no room."""
-        told = self._texts.get(scenario_key(scenario))
-        return in_rows(_shortened(_messages(scenario))) if told is None else told
+        if (text := self._texts.get(scenario.key)) is not None:
+            return text
+        return in_rows(_shortened("\n".join(map(_placed, scenario.reasons)) or str(scenario.status)))
 
-    def output(self, scenario: ScenarioResult) -> str:
+    def output(self, scenario: ScenarioReport) -> str:
         """Return the transcripts of conversations that did not pass, and the omitted number, as XML."""
-        parts = [f"{story.conversation_id}\n{story.text}\n" for story in self._transcripts.of(scenario)]
+        parts = [f"{each.conversation_id}\n{each.text}\n" for each in self._transcripts.of(scenario)]
         if missing := self._transcripts.missing(scenario):
             parts.append(f"… {count(missing, 'more transcript')} left out: results.json has them")
         return in_rows("\n".join(parts))
 
-    def _console(self, scenario: ScenarioResult) -> str:
-        lines = scenario_lines(scenario, DisplayOptions(several_agents=self.several_agents))
-        return "\n".join(line.plain for line in lines)
 
-
-def message(scenario: ScenarioResult) -> tuple[str, str]:
+def message(scenario: ScenarioReport) -> tuple[str, str]:
     """Return type and message: the first reason for the scenario's status, and the number of others.
 
     The type is never a bare word, because GitLab's parser interprets `file` and `array` as kinds of content.
     """
-    status, reasons = scenario.verdict.status, _reasons(scenario)
-    if not reasons:
-        return f"agentest.{status}", str(status)
-    first = _placed(reasons[0]).split("\n", 1)[0]
-    more = f" (and {count(len(reasons) - 1, 'more reason')})" if reasons[1:] else ""
-    return f"agentest.{reasons[0].kind}", cut(first, _MESSAGE_CHARS) + more
-
-
-def _reasons(scenario: ScenarioResult) -> list[Reason]:
-    return [reason for reason in scenario.verdict.reasons if reason.status is scenario.verdict.status]
-
-
-def _messages(scenario: ScenarioResult) -> str:
-    return "\n".join(map(_placed, _reasons(scenario))) or str(scenario.verdict.status)
+    if not scenario.reasons:
+        return f"agentest.{scenario.status}", str(scenario.status)
+    first, *others = scenario.reasons
+    more = f" (and {count(len(others), 'more reason')})" if others else ""
+    return f"agentest.{first.kind}", cut(_placed(first).split("\n", 1)[0], _MESSAGE_CHARS) + more
 
 
 def _placed(reason: Reason) -> str:

@@ -169,7 +169,7 @@ class Progress:
             case ScenarioFinished():
                 self._end(event)
 
-    def standing(self, now: float) -> ProgressSnapshot:
+    def snapshot(self, now: float) -> ProgressSnapshot:
         """Return the progress at this moment."""
         # The terminal may be drawn by another thread, which must use a copy.
         running, used = list(self.running.values()), sum(list(self._used.values()), ModelUsage())
@@ -327,4 +327,4 @@ class ProgressLogReporter:
         now = self._clock()
         self._progress.on_event(event, now)
         if isinstance(event, TimePassed):
-            self._say(format_progress(self._progress.standing(now)))
+            self._say(format_progress(self._progress.snapshot(now)))

@@ -21,7 +21,7 @@ from agentest.support.json_text import Json
 from agentest.support.terminal import Output, tell, with_reminders
 
 if TYPE_CHECKING:
-    from agentest.report.comparison import ComparedRun
+    from agentest.report.content import ComparedRun
     from agentest.report.html import RunFacts
     from agentest.store.journal import Journal
     from agentest.store.runs.folder import RunRecord
@@ -137,15 +137,14 @@ def _known(record: RunRecord, folder: Path) -> RunFacts:
 
 def _github(setting: ReporterContext, files: Sequence[str], path: Path | None) -> Reporter:
     """Create the reporter of annotations and summary; with a path, write only the summary, to a new file."""
-    from agentest.report.github import GitHubReporter, SummaryReporter
+    from agentest.report.github import GitHubActionsReporter
 
-    if path:
-        return SummaryReporter(path, files, setting.next_step, setting.compared)
+    write = setting.command or Output(sys.stdout, setting.environ).command
     summary = setting.environ.get("GITHUB_STEP_SUMMARY")
-    return GitHubReporter(
-        setting.command or Output(sys.stdout, setting.environ).command,
+    return GitHubActionsReporter(
+        None if path else write,
         setting.root,
-        Path(summary) if summary else None,
+        path or (Path(summary) if summary else None),
         workspace=_workspace(setting),
         files=files,
         next_step=setting.next_step,
@@ -159,13 +158,13 @@ def _workspace(setting: ReporterContext) -> Path | None:
 
 
 def _console(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.console.reporter import FileConsole, make_console_reporter
+    from agentest.report.console.reporter import ConsoleReporter, FileConsole, open_console
 
     if path:
         return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
-    return make_console_reporter(
-        setting.environ,
-        setting.verbose,
+    return ConsoleReporter(
+        open_console(setting.environ, sys.stdout),
+        verbose=setting.verbose,
         detailed=setting.detailed,
         next_step=setting.next_step,
         forecast=setting.forecast,

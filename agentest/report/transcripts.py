@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -13,15 +13,11 @@ from agentest.domain.transcript import (
     NO_TEXT,
     SECRETS_HIDDEN,
     Conversation,
-    StateChange,
     ToolCall,
-    Turn,
     UnfinishedTurn,
     call_text,
-    state_changes,
 )
 from agentest.domain.verdict import conversation_passed
-from agentest.report import github_selection as select
 from agentest.report.alignments import (
     AlignmentTable,
     alignment_of_reason,
@@ -31,8 +27,8 @@ from agentest.report.alignments import (
 )
 from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
-from agentest.report.github_markdown import cut, story_lines
-from agentest.report.phrases import server_rows, state_rows
+from agentest.report.content import NOT_PASSED, ScenarioReport, exchanges, server_rows
+from agentest.report.markdown import cut
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
 
@@ -47,7 +43,7 @@ def byte_size(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class StoryTable:
+class TitledTable:
     """The alignment of a mismatched trajectory, and its position."""
 
     title: str
@@ -55,12 +51,12 @@ class StoryTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Transcript:
     """The transcript of a conversation that did not pass."""
 
     conversation_id: str
     text: str
-    tables: tuple[StoryTable, ...] = ()
+    tables: tuple[TitledTable, ...] = ()
     """Alignments of the first mismatched trajectories, which the text contains, too."""
 
 
@@ -76,9 +72,9 @@ class Transcripts:
     """
 
     def __init__(self, room: int, each: int | None = None, size: Callable[[str], int] = byte_size) -> None:
-        self._stories: dict[tuple[str, str, str], list[Story]] = {}
+        self._transcripts: dict[tuple[str, str, str], list[Transcript]] = {}
         self._missing: dict[tuple[str, str, str], int] = {}
-        self._room = dict.fromkeys(select.UNDONE, room)
+        self._room = dict.fromkeys(NOT_PASSED, room)
         self._each = room if each is None else each
         self._size = size
 
@@ -89,66 +85,28 @@ class Transcripts:
 
     def add(self, scenario: ScenarioResult) -> None:
         """Format the transcripts of the scenario, whose conversations may be dropped afterwards."""
-        status, key, left = scenario.verdict.status, scenario_key(scenario), self._each
-        for conversation in _conversations_to_show(scenario):
-            if min(left, self._room[status]) <= 0:
-                self._missing[key] = self._missing.get(key, 0) + 1
+        report, left = ScenarioReport(scenario), self._each
+        for result in _conversations_to_show(scenario):
+            if min(left, self._room[report.status]) <= 0:
+                self._missing[report.key] = self._missing.get(report.key, 0) + 1
                 continue
-            text = well_formed(_capped(_story(scenario, conversation)))
-            taken = self._size(text)
-            left -= taken
-            self._room[status] -= taken
-            id = conversation.conversation.conversation_id
-            story = Story(id, text, tuple(islice(_tables(scenario, conversation), _SHOWN_TABLES)))
-            self._stories.setdefault(key, []).append(story)
+            text = well_formed(_capped(_lines(report, result)))
+            size = self._size(text)
+            left -= size
+            self._room[report.status] -= size
+            tables = (TitledTable(title, table) for title, _, table in _mismatches(report, result) if table)
+            transcript = Transcript(
+                result.conversation.conversation_id, text, tuple(islice(tables, _SHOWN_TABLES))
+            )
+            self._transcripts.setdefault(report.key, []).append(transcript)
 
-    def of(self, scenario: ScenarioResult) -> Sequence[Story]:
+    def of(self, scenario: ScenarioReport) -> Sequence[Transcript]:
         """Return the transcripts of the scenario."""
-        return self._stories.get(scenario_key(scenario), ())
+        return self._transcripts.get(scenario.key, ())
 
-    def missing(self, scenario: ScenarioResult) -> int:
+    def missing(self, scenario: ScenarioReport) -> int:
         """Return the number of the scenario's transcripts without room."""
-        return self._missing.get(scenario_key(scenario), 0)
-
-
-def scenario_key(scenario: ScenarioResult) -> tuple[str, str, str]:
-    """Return a unique key; the name alone is not unique, because two files may define the same one."""
-    return scenario.name, scenario.agent, scenario.file
-
-
-def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str]:
-    """Format a conversation as lines: first its faults, then its messages and calls."""
-    conversation = result.conversation
-    for reason in scenario.verdict.reasons:
-        if reason.conversation_id == conversation.conversation_id:
-            table = alignment_of_reason(reason, result)
-            message = without_sides(reason) if table else reason.message
-            yield _message_text(f"{reason.status}: ", message)
-            yield from _columns(table) if table else ()
-    for held, text in threshold_counted_lines(result):
-        yield _message_text("", text)
-        if table := alignment_of_trajectory(held, conversation):
-            yield from _columns(table)
-    for failure in result.failures:
-        yield _message_text(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
-    for label, text in story_lines(scenario, result):
-        yield _message_text(label, text)
-    yield ""
-    yield from _dialogue(conversation)
-    if conversation.failure:
-        yield _message_text(
-            f"ended by an error ({conversation.failure.blame}): ", conversation.failure.message
-        )
-
-
-def _tables(scenario: ScenarioResult, result: ConversationResult) -> Iterator[StoryTable]:
-    id = result.conversation.conversation_id
-    for reason in scenario.verdict.reasons:
-        if reason.conversation_id == id and (table := alignment_of_reason(reason, result)):
-            yield StoryTable(reason_title(reason), table)
-    for held, text in threshold_counted_lines(result):
-        if table := alignment_of_trajectory(held, result.conversation):
-            yield StoryTable(f"{id}: {text}", table)
+        return self._missing.get(scenario.key, 0)
 
 
 def reason_title(reason: Reason) -> str:
@@ -157,46 +115,57 @@ def reason_title(reason: Reason) -> str:
     return f"{reason.conversation_id}{turn}: {without_sides(reason)}"
 
 
-def _columns(table: AlignmentTable) -> Iterator[str]:
-    return (clean(line.plain) for line in alignment_lines(table, DisplayOptions(), 4))
+def _mismatches(
+    scenario: ScenarioReport, result: ConversationResult
+) -> Iterator[tuple[str, str, AlignmentTable | None]]:
+    """Yield title, line and table of each reason, then those of trajectories that only a threshold counts."""
+    id = result.conversation.conversation_id
+    for reason in scenario.reasons_by_conversation.get(id, ()):
+        table = alignment_of_reason(reason, result)
+        message = without_sides(reason) if table else reason.message
+        yield reason_title(reason), _message_text(f"{reason.status}: ", message), table
+    for trajectory, text in threshold_counted_lines(result):
+        table = alignment_of_trajectory(trajectory, result.conversation)
+        yield f"{id}: {text}", _message_text("", text), table
+
+
+def _lines(scenario: ScenarioReport, result: ConversationResult) -> Iterator[str]:
+    """Format a conversation: first its faults, then its messages and calls."""
+    conversation = result.conversation
+    for _, text, table in _mismatches(scenario, result):
+        yield text
+        if table:
+            yield from (clean(line.plain) for line in alignment_lines(table, DisplayOptions(), 4))
+    for failure in result.failures:
+        yield _message_text(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
+    for label, text in scenario.unexplained(result):
+        yield _message_text(label, text)
+    yield ""
+    yield from _dialogue(conversation)
+    if failed := conversation.failure:
+        yield _message_text(f"ended by an error ({failed.blame}): ", failed.message)
 
 
 def _dialogue(conversation: Conversation) -> Iterator[str]:
-    changes = state_changes(conversation)
-    for turn in conversation.turns:
-        yield from _user_calls(conversation, turn.turn_index)
+    for exchange in exchanges(conversation):
+        yield from _calls(exchange.user_calls, "  user's → ")
+        turn = exchange.turn
+        if turn is None:
+            return
         yield _message_text("user: ", turn.user_message)
         yield from _calls(turn.tool_calls)
-        for remark in turn.remarks:
-            yield _message_text(f"  said {remark.author}: ", remark.text)
-        yield _message_text("agent: ", turn.agent_message or NO_TEXT)
-        yield from _hidden(turn)
-        yield from _state(turn, changes)
-    yield from _user_calls(conversation, len(conversation.turns))
-    if conversation.unfinished:
-        yield _message_text("user: ", conversation.unfinished.user_message)
-        yield from _calls(conversation.unfinished.tool_calls)
-        for output in conversation.unfinished.server_output:
-            yield _message_text("  server ", "\n".join(server_rows(output)))
-        yield from _hidden(conversation.unfinished)
-
-
-def _hidden(turn: Turn | UnfinishedTurn) -> Iterator[str]:
-    if turn.redacted:
-        yield f"  ({SECRETS_HIDDEN})"
-
-
-def _state(turn: Turn, changes: Mapping[int, StateChange]) -> Iterator[str]:
-    if turn.state_error:
-        yield _message_text("  state: ", turn.state_error)
-    if turn.turn_index in changes:
-        yield from (_message_text("  state: ", row) for row in state_rows(changes[turn.turn_index]))
-
-
-def _user_calls(conversation: Conversation, turn_index: int) -> Iterator[str]:
-    """Show the calls of the simulated user's own tools before its message in a turn, or before the end."""
-    calls = [call for call in conversation.user_calls if call.turn_index == turn_index]
-    yield from _calls(calls, "  user's → ")
+        if isinstance(turn, UnfinishedTurn):
+            for output in turn.server_output:
+                yield _message_text("  server ", "\n".join(server_rows(output)))
+        else:
+            for remark in turn.remarks:
+                yield _message_text(f"  said {remark.author}: ", remark.text)
+            yield _message_text("agent: ", turn.agent_message or NO_TEXT)
+        if turn.redacted:
+            yield f"  ({SECRETS_HIDDEN})"
+        if not isinstance(turn, UnfinishedTurn):
+            changes = (*filter(None, [turn.state_error]), *exchange.state)
+            yield from (_message_text("  state: ", row) for row in changes)
 
 
 def _calls(calls: Iterable[ToolCall], lead: str = "  → ") -> Iterator[str]:
@@ -223,7 +192,7 @@ def _capped(lines: Iterable[str]) -> str:
 
 def _conversations_to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
     """Yield conversations that failed, contain a failure, or have calls that a threshold counts."""
-    if scenario.verdict.status in select.UNDONE:
+    if scenario.verdict.status in NOT_PASSED:
         for conversation in scenario.conversations:
             counts = conversation.failures or threshold_counted_trajectories(conversation)
             if counts or not conversation_passed(conversation):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,12 @@ from agentest.calibration.labelling_session import (
     QuestionView,
     answer_choices,
     has_several_values,
+    known_facts,
+    open_questions,
+    short_question,
     shortcuts,
+    shown_turns,
+    whole_question,
 )
 from agentest.calibration.labels import (
     Label,
@@ -34,7 +38,6 @@ from agentest.calibration.labels import (
     parse_value,
     shown_value,
 )
-from agentest.calibration.terminal_labelling import asked, known, shown_turns, whole
 from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
@@ -107,12 +110,12 @@ class _LabelRequests:
         gathered: GatheredConversations,
     ) -> web.Response:
         file = _labels_file(project.root, _text(given, "file") or _FILE)
-        kept = self.files.setdefault(file, LabelsFile(file))
-        desk = LabellingSession(gathered=gathered, file=kept, by=_text(given, "by").strip())
+        labels = self.files.setdefault(file, LabelsFile(file))
+        session = LabellingSession(gathered=gathered, file=labels, by=_text(given, "by").strip())
         try:
-            return reply_with_json(answer(desk, given))
+            return reply_with_json(answer(session, given))
         except AnswerConflict as error:
-            now = desk.opened(_question_of(given))
+            now = session.opened(_question_of(given))
             message = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
             return reply_with_json({"error": message, "times": now.times}, status=409)
         except LookupError:
@@ -145,26 +148,25 @@ def _labels_file(root: Path, name: str) -> Path:
     return path
 
 
-def _list_questions(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
+def _list_questions(session: LabellingSession, given: Mapping[str, Any]) -> Json:
     """Return the open questions and the progress."""
-    labels = desk.labels()
+    labels = session.labels()
     text = _text(given, "text")
-    questions = desk.questions(_metrics(given), (text,) if text else ())
-    mine = desk.answered(labels)
+    questions = open_questions(session.conversations((text,) if text else ()), _metrics(given), ())
+    mine = session.answered(labels)
     chosen = questions[: _limit(given)]
-    same, of = desk.agreement(chosen, labels)
+    same, of = session.agreement(chosen, labels)
     return {
-        "file": desk.file.path.name,
+        "file": session.file.path.name,
         "people": sorted({label.by for label in labels.labels if label.by}),
         "metrics": list(metrics_named(())),
-        "notes": desk.gathered.notes,
+        "notes": session.gathered.notes,
         "total": len(questions),
         "agreement": {"same": same, "of": of},
         "questions": [
             {
                 "key": _key(each),
-                "name": (each.criterion or each.metric)
-                + ("" if each.turn is None else f", turn {each.turn}"),
+                "name": _name(each),
                 "answer": _value_text(mine.get(each)),
             }
             for each in chosen
@@ -200,8 +202,8 @@ def _limit(given: Mapping[str, Any]) -> int:
     return int(text)
 
 
-def _question(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
-    return _opened_json(desk.opened(_question_of(given)))
+def _question(session: LabellingSession, given: Mapping[str, Any]) -> Json:
+    return _opened_json(session.opened(_question_of(given)))
 
 
 def _question_of(given: Mapping[str, Any]) -> LabelQuestion:
@@ -224,7 +226,7 @@ def _is_number(text: Any) -> bool:
     return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10
 
 
-def _save(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
+def _save(session: LabellingSession, given: Mapping[str, Any]) -> Json:
     question = _question_of(given)
     try:
         value = parse_value(question.metric, given.get("value"))
@@ -233,14 +235,8 @@ def _save(desk: LabellingSession, given: Mapping[str, Any]) -> Json:
     times = given.get("times")
     if isinstance(times, bool) or not isinstance(times, int):
         raise UsageError("`times` must be a number: how often this was answered when it was shown")
-    label = Label(
-        question=question,
-        value=value,
-        by=desk.by,
-        at=datetime.now().astimezone().isoformat(timespec="seconds"),
-        note=_text(given, "note").strip()[:_NOTE_CHARS],
-    )
-    return _opened_json(desk.keep(label, times))
+    label = session.label(question, value, _text(given, "note").strip()[:_NOTE_CHARS])
+    return _opened_json(session.save(label, times))
 
 
 def _opened_json(opened: QuestionView) -> Json:
@@ -249,12 +245,12 @@ def _opened_json(opened: QuestionView) -> Json:
     return {
         "key": _key(question),
         "scenario": conversation.scenario,
-        "asked": asked(question),
-        "whole": whole(question),
+        "asked": short_question(question),
+        "whole": whole_question(question),
         "choices": [asdict(each) for each in choices],
         **asdict(shortcuts(choices)),
         "several": has_several_values(question.metric),
-        "known": [list(row) for row in known(conversation.background)],
+        "known": [list(row) for row in known_facts(conversation.background)],
         "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
         "times": opened.times,
         "mine": _label_json(opened.mine),
@@ -271,7 +267,7 @@ def _label_json(label: Label | None) -> Json | None:
 def _judge_json(judge: JudgeComparison | None) -> Json | None:
     if judge is None:
         return None
-    answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.said}
+    answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.text}
     if isinstance(answer, Unscored):
         return side | {"value": None, "reason": answer.error}
     return side | {"value": shown_value(answer.value), "reason": answer.reason}

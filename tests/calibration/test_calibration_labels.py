@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.calibration.conversations_to_label import ProjectScenarios, gather_conversations
-from agentest.calibration.label_file import LabelWriter, read_labels
+from agentest.calibration.conversations_to_label import (
+    GatheredConversations,
+    ProjectScenarios,
+    gather_conversations,
+)
+from agentest.calibration.label_file import LabelsFile, LabelWriter, read_labels
+from agentest.calibration.labelling_session import LabellingSession, open_questions
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
@@ -22,7 +27,7 @@ from agentest.calibration.labels import (
     parse_value,
     questions_of,
 )
-from agentest.calibration.terminal_labelling import Dialogue, open_questions, transcript
+from agentest.calibration.terminal_labelling import Dialogue, transcript
 from agentest.config.config import Config
 from agentest.domain.metrics import CRITERIA, GOAL
 from agentest.domain.results import GoalOutcome
@@ -244,12 +249,9 @@ def typing(*lines: str) -> Callable[[], str | None]:
     return lambda: next(rest, None)
 
 
-class Kept:
-    def __init__(self) -> None:
-        self.labels: list[Label] = []
-
-    def add(self, conversation: LabelledConversation, label: Label) -> None:
-        self.labels.append(label)
+def session_in(file: Path, conversations: dict[str, LabelledConversation]) -> LabellingSession:
+    gathered = GatheredConversations(conversations)
+    return LabellingSession(gathered=gathered, file=LabelsFile(file), by="ann", now=lambda: "now")
 
 
 def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
@@ -258,17 +260,16 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
     conversations = read_labels(written(tmp_path, hostile)).conversations
     metrics = ("faithfulness", "agent_behavior_failure", "goal_completion", CRITERIA)
     questions = open_questions(conversations.values(), metrics, ())
-    kept, shown = Kept(), []
+    path, shown = tmp_path / "mine.jsonl", []
     dialogue = Dialogue(
-        conversations=conversations,
-        keep=kept,
+        session_in(path, conversations),
         read_line=typing("9", "4", "b", "2 not so", "?", "1,x", "2,1 twice", "s", "?", "2", "3"),
         write=shown.append,
-        now=lambda: "now",
-        by="ann",
     )
     said = dialogue.run(questions)
-    values = [(each.question.metric, each.value, each.note) for each in kept.labels]
+    labels = read_labels(path).labels
+    values = [(each.question.metric, each.value, each.note) for each in labels]
+    assert {(each.by, each.at) for each in labels} == {("ann", "now")}
     assert values[:3] == [
         ("faithfulness", 4, ""),
         ("faithfulness", 2, "not so"),
@@ -323,13 +324,7 @@ def test_an_interruption_loses_no_answer(tmp_path: Path) -> None:
             return answer
         raise KeyboardInterrupt
 
-    dialogue = Dialogue(
-        conversations=conversations,
-        keep=LabelWriter(path, set()),
-        read_line=read_line,
-        write=lambda _: None,
-        now=lambda: "now",
-    )
+    dialogue = Dialogue(session_in(path, conversations), read_line=read_line, write=lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         dialogue.run(open_questions(conversations.values(), ("faithfulness",), ()))
     assert [each.value for each in read_labels(path).labels] == [4]

@@ -25,6 +25,7 @@ from agentest.report import github
 from agentest.report.alignments import MOST_ROWS, alignment_table
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions, Printer
+from agentest.report.content import ScenarioReport
 from agentest.report.github_annotations import annotation_lines
 from agentest.report.junit import CaseTexts
 from agentest.report.transcripts import Transcripts
@@ -181,7 +182,7 @@ def test_checks_of_the_whole_conversation_are_told_with_their_turn() -> None:
     assert "✗ final_state: orders: expected {}, found {'17': 1}" in text
     assert "✓ never_says (turn 0): 'credit card' was never said" in shown(result, 100, verbose=True)
     stories = stored_texts(result)
-    assert "failed: says: no reply says text('refunded')" in stories.of(result)[0].text
+    assert "failed: says: no reply says text('refunded')" in stories.of(ScenarioReport(result))[0].text
 
 
 COUNTED = {"trajectory_score": make.scored(0.25)}
@@ -276,7 +277,7 @@ def test_tables_of_hostile_texts_stay_tables() -> None:
 def case_text(result: ScenarioResult) -> str:
     texts = CaseTexts()
     texts.add(result)
-    return texts.failure(result)
+    return texts.failure(ScenarioReport(result))
 
 
 def test_an_annotation_lists_the_rows() -> None:

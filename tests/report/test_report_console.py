@@ -55,7 +55,7 @@ from agentest.domain.transcript import (
     Usage,
 )
 from agentest.domain.verdict import averages, decide, skipped_metrics, with_failing_groups
-from agentest.report.console.reporter import ConsoleReporter, make_console_reporter
+from agentest.report.console.reporter import ConsoleReporter, open_console
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions, Printer
 from agentest.support.terminal import clean
@@ -447,7 +447,7 @@ class Tty(io.StringIO):
 
 def made(environ: Mapping[str, str], file: io.StringIO) -> str:
     """What a reporter made for this environment writes of a failing run."""
-    reporter = make_console_reporter(environ, False, file)
+    reporter = ConsoleReporter(open_console(environ, file))
     result = failing()
     reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 1, 20))
     reporter.on_event(ScenarioFinished(result))
@@ -497,7 +497,7 @@ def test_a_reader_that_leaves_does_not_stop_the_run() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", encoding="utf-8") as pipe:
-        reporter = make_console_reporter({}, False, pipe)
+        reporter = ConsoleReporter(open_console({}, pipe))
         for _ in range(3):
             reporter.on_event(ScenarioFinished(failing()))
 

@@ -24,8 +24,8 @@ from agentest.domain.repeat import Repeat
 from agentest.domain.results import ConversationResult, RunResult
 from agentest.domain.transcript import Blame
 from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.content import detection_limits, percent
 from agentest.report.github import summary
-from agentest.report.phrases import detection_limits, percent
 from agentest.report.transcripts import Transcripts
 
 

@@ -6,6 +6,7 @@ import html
 import re
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -40,11 +41,7 @@ from agentest.domain.events import RunFinished, ScenarioFinished
 from agentest.domain.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
 from agentest.domain.transcript import Blame
 from agentest.report import github
-from agentest.report.github import (
-    SUMMARY_LIMIT,
-    GitHubReporter,
-    append_summary,
-)
+from agentest.report.github import SUMMARY_LIMIT, GitHubActionsReporter
 from agentest.report.github_annotations import annotation, annotation_lines, repository_path
 from agentest.report.transcripts import Transcripts
 from agentest.support.terminal import clean, clean_for_command
@@ -66,6 +63,13 @@ def transcripts(result: RunResult) -> Transcripts:
     for scenario in result.scenarios:
         found.add(scenario)
     return found
+
+
+def report_to(path: Path, result: RunResult, write: Callable[[str], None] | None = lambda line: None) -> None:
+    """Report the events of a run, with the summary in a file."""
+    reporter = GitHubActionsReporter(write, path.parent, path)
+    for event in events(result):
+        reporter.on_event(event)
 
 
 def summary(result: RunResult, room: int) -> str:
@@ -217,9 +221,7 @@ def test_summary_in_a_file_of_its_own(tmp_path: Path) -> None:
     """`github-actions=PATH` writes the summary alone, anew, and prints nothing."""
     path = tmp_path / "summary.md"
     path.write_text("old", encoding="utf-8")
-    reporter = github.SummaryReporter(path)
-    for event in events(run_result(failing())):
-        reporter.on_event(event)
+    report_to(path, run_result(failing()), write=None)
     assert path.read_text(encoding="utf-8").startswith("## ❌ Agentest: 1 failed\n")
 
 
@@ -280,7 +282,7 @@ def test_reporter(tmp_path: Path) -> None:
     said: list[str] = []
     path = tmp_path / "summary.md"
     path.write_text("# Build", encoding="utf-8")
-    reporter = GitHubReporter(said.append, tmp_path, path)
+    reporter = GitHubActionsReporter(said.append, tmp_path, path)
     reporter.on_event(ScenarioFinished(failing()))
     assert (said, path.read_text(encoding="utf-8")) == ([], "# Build")
     reporter.on_event(RunFinished(let_go(run_result(failing()))))
@@ -293,7 +295,7 @@ def test_reporter(tmp_path: Path) -> None:
 def test_no_summary_asked_for(tmp_path: Path) -> None:
     """Without a summary file, there are annotations alone."""
     said: list[str] = []
-    GitHubReporter(said.append, tmp_path, None).on_event(RunFinished(run_result(failing())))
+    GitHubActionsReporter(said.append, tmp_path, None).on_event(RunFinished(run_result(failing())))
     assert len(said) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -477,8 +479,7 @@ def test_file_stays_in_its_limit(before: int, tmp_path: Path) -> None:
     path.write_bytes(b"x" * before)
     talks = [failing_conversation(f"c{i}") for i in range(20)]
     big = [scenario_result(f"ä{i}", talks) for i in range(200)]
-    result = run_result(*big)
-    append_summary(let_go(result), transcripts(result), path)
+    report_to(path, run_result(*big))
     content = path.read_bytes()
     assert len(content) <= SUMMARY_LIMIT
     assert content[:before] == b"x" * before
@@ -493,7 +494,7 @@ def test_big_run_is_quick(tmp_path: Path) -> None:
     path = tmp_path / "summary.md"
     start = time.process_time()  # a busy machine takes longer
     run = run_result(*(scenario_result(f"s{i}", [result] * 20) for i in range(200)))
-    append_summary(let_go(run), transcripts(run), path)
+    report_to(path, run)
     assert time.process_time() - start < 5
     content = path.read_text(encoding="utf-8")
     assert SUMMARY_LIMIT * 0.8 < path.stat().st_size <= SUMMARY_LIMIT

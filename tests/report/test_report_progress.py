@@ -182,7 +182,7 @@ def test_the_console_says_it_where_nothing_moves(live: bool) -> None:
     for event in [started(1, 2), *begun("a", 1, of=2), TimePassed()]:
         reporter.on_event(event)
     if live:
-        reporter._live.stop()  # type: ignore[union-attr]
+        reporter._progress.stop()  # type: ignore[union-attr]
     assert ("0 ms: 0 of 2 conversations done · 1 talking\n" in stream.getvalue()) is not live
 
 

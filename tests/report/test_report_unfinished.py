@@ -27,8 +27,8 @@ from agentest.domain.results import (
     Verdict,
 )
 from agentest.report.console.reporter import ConsoleReporter
-from agentest.report.github import GitHubReporter
-from agentest.report.phrases import ended_early_text, unfinished_text
+from agentest.report.content import ended_early_text, unfinished_text
+from agentest.report.github import GitHubActionsReporter
 
 STOPPED = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted: after 0 of 3 conversations")
 BROKEN = Reason(Status.ERRORED, ReasonKind.MODEL, "the judge's model does not answer")
@@ -124,7 +124,7 @@ def test_github_has_one_annotation_for_it(tmp_path: Path) -> None:
     """One command about the run instead of one for each scenario; the summary has the count, no rows."""
     lines: list[str] = []
     path = tmp_path / "summary.md"
-    reporter = GitHubReporter(lines.append, tmp_path, path, next_step="agentest run --resume")
+    reporter = GitHubActionsReporter(lines.append, tmp_path, path, next_step="agentest run --resume")
     result = interrupted()
     for event in events(result):
         reporter.on_event(event)

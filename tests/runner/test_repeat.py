@@ -27,7 +27,7 @@ from agentest.domain.repeat import Repeat, parse_repeat
 from agentest.domain.results import ConversationResult, RunResult, ScenarioResult, Status
 from agentest.domain.transcript import Blame
 from agentest.models.port import ChatRequest
-from agentest.report.phrases import decided
+from agentest.report.content import decided
 from agentest.runner.session import Stop
 from agentest.runner.thresholds import Schedule, undecidable
 from agentest.scenarios.model import Scenario

@@ -467,7 +467,7 @@ from pathlib import Path
 from rich.console import Console
 from builders import failing_conversation, run_result, scenario_result, events
 from agentest.report.console.reporter import ConsoleReporter
-from agentest.report.github import GitHubReporter
+from agentest.report.github import GitHubActionsReporter
 from agentest.report.json import JsonReporter
 from agentest.store.journal import Journal
 from agentest.domain.results import ConversationResult
@@ -477,7 +477,7 @@ journal = Journal(folder / "journal.jsonl")
 reporters = [
     journal,
     JsonReporter(folder / "results.json", journal.conversations),
-    GitHubReporter(lambda line: None, folder, folder / "summary.md"),
+    GitHubActionsReporter(lambda line: None, folder, folder / "summary.md"),
     ConsoleReporter(Console(file=io.StringIO()), live=True, detailed=True),
 ]
 def run():

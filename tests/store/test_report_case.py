@@ -23,7 +23,7 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.transcript import Conversation, Turn
-from agentest.report.console.reporter import make_console_reporter
+from agentest.report.console.reporter import ConsoleReporter, open_console
 
 CASE = CaseId("orders", "lookup")
 INVOCATION = {"userContent": {"role": "user", "parts": [{"text": "Is Tuesday free?"}]}}
@@ -62,7 +62,7 @@ def result(*runs: list[TurnEvaluation], thresholds: dict[str, float], **more: An
 
 def shown(scenario: ScenarioResult, *, detailed: bool = False, verbose: bool = False) -> str:
     stream = io.StringIO()
-    reporter = make_console_reporter({}, verbose, stream, detailed=detailed)
+    reporter = ConsoleReporter(open_console({}, stream), verbose=verbose, detailed=detailed)
     reporter.on_event(RunStarted("0.1.0", {"booking": "http://x"}, 1, 1, 20, {}, comparison=False))
     reporter.on_event(ScenarioFinished(scenario))
     reporter.on_event(RunFinished(b.run_result(scenario)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -38,39 +39,21 @@ _PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
 """The environment of a console that is a file."""
 
 
-def make_console_reporter(
-    environ: Mapping[str, str],
-    verbose: bool = False,
-    file: TextIO | None = None,
-    *,
-    detailed: bool = False,
-    next_step: str = "",
-    forecast: Forecast | None = None,
-) -> ConsoleReporter:
-    """Create a reporter on standard output that respects the environment. `CI` disables live progress."""
-    stream = file or sys.stdout
-    live = stream.isatty() and environ.get("TERM") != "dumb" and environ.get("CI", "") in ("", "0", "false")
-    console = open_console(environ, stream, live=live)
-    return ConsoleReporter(
-        console, verbose=verbose, live=live, detailed=detailed, next_step=next_step, forecast=forecast
-    )
-
-
-def open_console(environ: Mapping[str, str], stream: TextIO, *, live: bool = False) -> Console:
+def open_console(environ: Mapping[str, str], stream: TextIO) -> Console:
     """Create a console that respects the environment.
 
-    `NO_COLOR` disables colors, `FORCE_COLOR` enables them for a pipe. Output that is not a terminal is
-    neither wrapped nor cut.
+    `NO_COLOR` disables colors, `FORCE_COLOR` enables them for a pipe, and `CI` disables live progress. Output
+    that is not a terminal is neither wrapped nor cut.
     """
-    terminal = stream.isatty()
+    terminal, dumb = stream.isatty(), environ.get("TERM") == "dumb"
     forced = environ.get("FORCE_COLOR")
-    colourless = bool(environ.get("NO_COLOR")) or forced in ("0", "false") or environ.get("TERM") == "dumb"
-    colours: Literal["auto"] | None = None if colourless else "auto"
+    colorless = bool(environ.get("NO_COLOR")) or forced in ("0", "false") or dumb
+    colors: Literal["auto"] | None = None if colorless else "auto"
     return Console(
         file=cast("IO[str]", Output(stream, environ)),
-        color_system=colours,
-        force_terminal=terminal or (bool(forced) and not colourless),
-        force_interactive=live,
+        color_system=colors,
+        force_terminal=terminal or (bool(forced) and not colorless),
+        force_interactive=terminal and not dumb and environ.get("CI", "") in ("", "0", "false"),
         force_jupyter=False,
         soft_wrap=not terminal,
     )
@@ -80,7 +63,9 @@ class ConsoleReporter:
     """Shows a run on a console.
 
     Args:
-        live: show live progress; by default on a terminal.
+        console: by default standard output, as the environment allows: see `open_console`.
+        verbose: show transcripts.
+        live: show live progress; by default on an interactive terminal.
         detailed: show the expected and the actual form of every invocation of an evaluation set.
         next_step: the command that continues an interrupted run; "" if there is none.
         forecast: the expected resources of the run.
@@ -91,7 +76,7 @@ class ConsoleReporter:
 
     def __init__(
         self,
-        console: Console,
+        console: Console | None = None,
         *,
         verbose: bool = False,
         live: bool | None = None,
@@ -100,31 +85,31 @@ class ConsoleReporter:
         forecast: Forecast | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._console = console
+        console = console or open_console(os.environ, sys.stdout)
         self._detailed = detailed
         self._printer = Printer(console)
         self._look = DisplayOptions(self._printer.glyphs, verbose, next_step=next_step)
         self._unfinished: list[ScenarioResult] = []
         """The scenarios that the end of the run shows as one count, if it ended early."""
-        moving = console.is_terminal and not console.is_dumb_terminal if live is None else live
         self._forecast = forecast
-        expected_s = forecast.seconds if forecast else None
-        self._live = LiveArea(self._printer, expected_s=expected_s, clock=clock) if moving else None
-        self._pulse = (
-            None if moving else ProgressLogReporter(self._print_text, expected_s=expected_s, clock=clock)
-        )
+        seconds = forecast.seconds if forecast else None
+        self._progress: LiveArea | ProgressLogReporter
+        if console.is_interactive if live is None else live:
+            self._progress = LiveArea(self._printer, expected_s=seconds, clock=clock)
+        else:
+            self._progress = ProgressLogReporter(self._print_text, expected_s=seconds, clock=clock)
 
     def show(self, text: str) -> bool:
         """Show a text in the live area, if there is one. Returns True if it is visible."""
-        return self._live is not None and self._live.show(text)
+        return isinstance(self._progress, LiveArea) and self._progress.show(text)
 
     def on_event(self, event: Event) -> None:
         """Show an event. If that fails, the terminal is restored."""
         try:
             self._show(event)
         except BaseException:
-            if self._live:
-                self._live.stop()
+            if isinstance(self._progress, LiveArea):
+                self._progress.stop()
             raise
 
     def _show(self, event: Event) -> None:
@@ -132,13 +117,15 @@ class ConsoleReporter:
             several = len(event.agents) > 1
             self._look = replace(self._look, several_agents=several, calibrations=event.calibrations)
             self._printer.write(header_lines(event, self._forecast))
-        for going_on in (self._live, self._pulse):
-            if going_on:
-                going_on.on_event(event)
+        self._progress.on_event(event)
         if isinstance(event, ScenarioFinished):
-            self._show_result(event.result)
+            result = event.result
+            if result.unfinished and not (self._look.verbose and result.conversations):
+                self._unfinished.append(result)
+            else:
+                self._show_result(result)
         elif isinstance(event, ScenarioAmended) and event.was is not event.result.verdict.status:
-            self._show_complete_result(replace(event.result, conversations=()))
+            self._show_result(replace(event.result, conversations=()))
         elif isinstance(event, RunFinished):
             self._finish(event.result)
 
@@ -146,12 +133,6 @@ class ConsoleReporter:
         self._printer.write([line(0, (text, "dim"))])
 
     def _show_result(self, result: ScenarioResult) -> None:
-        if result.unfinished and not (self._look.verbose and result.conversations):
-            self._unfinished.append(result)
-        else:
-            self._show_complete_result(result)
-
-    def _show_complete_result(self, result: ScenarioResult) -> None:
         self._printer.write(scenario_lines(result, self._look))
         for part in detail_tables(result, self._look, self._printer) if self._detailed else ():
             if isinstance(part, ConsoleLine):
@@ -160,9 +141,8 @@ class ConsoleReporter:
                 self._printer.write_table(part)
 
     def _finish(self, result: RunResult) -> None:
-        if not result.unfinished:
-            for one in self._unfinished:
-                self._show_complete_result(one)
+        for scenario in [] if result.unfinished else self._unfinished:
+            self._show_result(scenario)
         self._printer.write([BLANK])
         if result.comparison and result.scenarios:
             self._printer.write_table(comparison_table(result, self._look, self._printer))
@@ -186,7 +166,8 @@ class FileConsole:
         """Raises OutputError."""
         if self._reporter is None:
             self._file = open_text(self._path)
-            self._reporter = make_console_reporter(_PLAIN, self._verbose, self._file, detailed=self._detailed)
+            console = open_console(_PLAIN, self._file)
+            self._reporter = ConsoleReporter(console, verbose=self._verbose, detailed=self._detailed)
         self._reporter.on_event(event)
         if isinstance(event, RunFinished) and self._file:
             self._file.close()
@@ -247,14 +228,14 @@ class LiveArea:
 
 def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[ConsoleLine]:
     """Yield the progress in rows that fit the terminal, followed by some running scenarios."""
-    standing = progress.standing(now)
-    yield _bar_line(progress, standing, printer)
-    yield _facts_line(standing)
+    snapshot = progress.snapshot(now)
+    yield _bar_line(progress, snapshot, printer)
+    yield _facts_line(snapshot)
     running = list(progress.running.items())  # another thread may change it meanwhile
     for (name, agent), unit in running[:_SHOWN_RUNNING]:
-        of = f" [{agent}]" if progress.several_agents else ""
+        suffix = f" [{agent}]" if progress.several_agents else ""
         lead = f"  {unit.done}/{unit.planned}  {unit.phase}{'  ' * bool(unit.phase)}"
-        yield ConsoleLine((lead,), (((f"{name}{of}", "dim"),),), cut=True)
+        yield ConsoleLine((lead,), (((f"{name}{suffix}", "dim"),),), cut=True)
     if len(running) > _SHOWN_RUNNING:
         yield line(2, (f"and {len(running) - _SHOWN_RUNNING} more", "dim"))
 
@@ -274,6 +255,6 @@ def _bar_line(progress: Progress, now: ProgressSnapshot, printer: Printer) -> Co
 
 def _facts_line(now: ProgressSnapshot) -> ConsoleLine:
     elapsed: Chunk = ((duration(now.elapsed_s * 1000), "bold"),)
-    told: list[Chunk] = [(text,) for text in (*phases(now), *time_left(now))]
-    bad: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(now)]
-    return ConsoleLine((), (elapsed, *told, *bad, *((text,) for text in cost(now))), gap=" · ")
+    facts: list[Chunk] = [(text,) for text in (*phases(now), *time_left(now))]
+    failures: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(now)]
+    return ConsoleLine((), (elapsed, *facts, *failures, *((text,) for text in cost(now))), gap=" · ")

@@ -19,7 +19,7 @@ from agentest.domain.results import (
     Status,
     UniqueError,
 )
-from agentest.domain.transcript import Conversation, Turn, UnfinishedTurn
+from agentest.domain.transcript import Conversation
 from agentest.domain.verdict import conversation_status, threshold_status
 from agentest.report.alignments import alignment_of_reason, alignment_of_trajectory, threshold_counted_lines
 from agentest.report.console.case import shortfall_lines
@@ -43,7 +43,14 @@ from agentest.report.console.transcript import (
     state_lines,
     transcript_lines,
 )
-from agentest.report.phrases import decided, interval_text, passed_text, unreached_goal
+from agentest.report.content import (
+    ScenarioReport,
+    decided,
+    exchanges,
+    interval_text,
+    passed_text,
+    unreached_goal,
+)
 from agentest.support.terminal import clean, clean_for_log
 from agentest.support.text import count, duration
 
@@ -66,7 +73,7 @@ def scenario_lines(result: ScenarioResult, look: DisplayOptions) -> list[Console
         return [headline(result, look), *(_reason_line(r, look, 4) for r in result.verdict.reasons)]
     findings = [
         *_warnings(result),
-        *_error_groups(result, look),
+        *(row for group in result.errors for row in _error_group(group, result, look)),
         *criteria_lines(result, look),
         *_averages(result, look),
     ]
@@ -81,17 +88,14 @@ def headline(result: ScenarioResult, look: DisplayOptions) -> ConsoleLine:
     status = result.verdict.status
     badge: Chunk = ((look.glyphs.badge(status), STYLES[status]), "  ")
     chunks: list[Chunk] = [((result.name, "bold"),)]
-    if location(result) != result.name:
-        chunks.append(((location(result), "cyan"),))
+    location = ScenarioReport(result).location
+    if location != result.name:
+        chunks.append(((location, "cyan"),))
     if look.several_agents:
         chunks.append(((f"[{result.agent}]", "magenta"),))
     if facts := " · ".join(_facts(result)):
         chunks.append(((facts, "dim"),))
     return ConsoleLine(badge, tuple(chunks))
-
-
-def location(result: ScenarioResult) -> str:
-    return f"{result.file}:{result.line}" if result.line else result.file
 
 
 def averages_text(
@@ -173,11 +177,6 @@ def _general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[C
             yield from _more_rows(reason, 6)
 
 
-def _error_groups(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    for group in result.errors:
-        yield from _error_group(group, result, look)
-
-
 def _error_group(group: UniqueError, result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     mark: Part = look.mark(Status.FAILED) if group.fails else " " * len(look.glyphs.marks[Status.FAILED])
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
@@ -199,19 +198,29 @@ def _ids(ids: Sequence[str]) -> Part:
 
 def _conversations(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the failed conversations first, similar ones only once, then the others."""
-    reasons = _by_conversation(result)
-    with_reasons = [c for c in result.conversations if c.conversation.conversation_id in reasons]
-    others = [c for c in result.conversations if c.conversation.conversation_id not in reasons]
-    groups = _group_similar(with_reasons, reasons, look)
-    shown_groups = [*_visible_groups(groups, reasons, look)]
-    for alike in shown_groups:
-        first = alike[0]
-        yield from _conversation(first, reasons[first.conversation.conversation_id], look)
-        if alike[1:]:
-            ids = [other.conversation.conversation_id for other in alike[1:]]
+    others: list[ConversationResult] = []
+    groups: dict[object, list[tuple[ConversationResult, list[Reason]]]] = {}
+    by_conversation = ScenarioReport(result).reasons_by_conversation
+    for number, each in enumerate(result.conversations):
+        if reasons := by_conversation.get(each.conversation.conversation_id):
+            # A transcript is shown for each conversation, so similar ones are not grouped.
+            key = number if look.verbose else tuple(map(_signature, reasons))
+            groups.setdefault(key, []).append((each, reasons))
+        else:
+            others.append(each)
+    hidden, about_criteria = 0, 0
+    for (first, reasons), *similar in groups.values():
+        if not look.verbose and all(reason.kind is ReasonKind.CRITERION for reason in reasons):
+            about_criteria += 1
+            if about_criteria > _SHOWN_BY_CRITERIA:  # criteria are counted below
+                hidden += 1 + len(similar)
+                continue
+        yield from _conversation(first, reasons, look)
+        if similar:
+            ids = [other.conversation.conversation_id for other, _ in similar]
             text = f"and {count(len(ids), 'more conversation')} like it: "
             yield line(8, (text, "yellow"), _ids(ids))
-    if hidden := sum(map(len, groups)) - sum(map(len, shown_groups)):
+    if hidden:
         more = count(hidden, "more conversation")
         text = f"… {more} in which criteria did not hold (shown by --verbose)"
         yield line(4, (text, "yellow"))
@@ -226,44 +235,10 @@ def _conversations(result: ScenarioResult, look: DisplayOptions) -> Iterator[Con
         )
 
 
-def _by_conversation(result: ScenarioResult) -> dict[str, list[Reason]]:
-    reasons: dict[str, list[Reason]] = {}
-    for reason in result.verdict.reasons:
-        if reason.conversation_id is not None:
-            reasons.setdefault(reason.conversation_id, []).append(reason)
-    return reasons
-
-
-def _group_similar(
-    conversations: Sequence[ConversationResult], reasons: dict[str, list[Reason]], look: DisplayOptions
-) -> list[list[ConversationResult]]:
-    """Group failed conversations by their reasons; with transcripts, each is a group of its own."""
-    if look.verbose:
-        return [[each] for each in conversations]
-    groups: dict[tuple[object, ...], list[ConversationResult]] = {}
-    for each in conversations:
-        key = tuple(_signature(reason) for reason in reasons[each.conversation.conversation_id])
-        groups.setdefault(key, []).append(each)
-    return list(groups.values())
-
-
-def _visible_groups(
-    groups: Sequence[list[ConversationResult]], reasons: dict[str, list[Reason]], look: DisplayOptions
-) -> Iterator[list[ConversationResult]]:
-    """Select the groups to show: few about criteria alone, because these are counted below."""
-    left = _SHOWN_BY_CRITERIA
-    for alike in groups:
-        about = reasons[alike[0].conversation.conversation_id]
-        if not look.verbose and all(reason.kind is ReasonKind.CRITERION for reason in about):
-            left -= 1
-            if left < 0:
-                continue
-        yield alike
-
-
 def _signature(reason: Reason) -> tuple[object, ...]:
     """Return equal keys for reasons that differ only in ids, numbers and the agent's wording."""
-    first_row = _without_reply(reason).split("\n", 1)[0]
+    text = f"{reason.check.check}: {reason.check.summary}" if reason.check else reason.message
+    first_row = text.split("\n", 1)[0]
     message = re.sub(r"\d+", "#", first_row.replace(str(reason.conversation_id), "#"))
     # An agent may break down at any turn; a check or a trajectory belongs to its own.
     by_turn = reason.kind in (ReasonKind.CHECK, ReasonKind.TRAJECTORY)
@@ -272,10 +247,6 @@ def _signature(reason: Reason) -> tuple[object, ...]:
     if reason.kind is ReasonKind.GOAL:  # the judge words each reason differently
         return reason.status, reason.kind
     return reason.status, reason.kind, message, reason.turn_index if by_turn else None
-
-
-def _without_reply(reason: Reason) -> str:
-    return f"{reason.check.check}: {reason.check.summary}" if reason.check else reason.message
 
 
 def _conversation(
@@ -331,29 +302,19 @@ def _reasons(
             table = alignment_of_reason(reason, result)
             yield from _more_rows(reason, 10, sides=table is None)
             yield from alignment_lines(table, look, 10) if table else ()
-        if not look.verbose and (turn := _turn(conversation, index, by_turn)):
-            if index != turn.turn_index:
-                yield line(10, (f"turn {turn.turn_index}, the last", "dim"))
-            replied = any(reason.check and reason.check.reply is not None for reason in about_turn)
-            yield from quoted_turn(turn, 10, reply=not replied)
-            if isinstance(turn, Turn) and any(_about_state(reason) for reason in about_turn):
-                yield from state_lines(conversation, turn, 10)
-
-
-def _about_state(reason: Reason) -> bool:
-    return reason.check is not None and reason.check.check in STATE_CHECKS
-
-
-def _turn(
-    conversation: Conversation, index: int | None, shown: dict[int | None, list[Reason]]
-) -> Turn | UnfinishedTurn | None:
-    """Return the turn that a reason is about; without one the last turn, unless that is shown anyway."""
-    turns: list[Turn | UnfinishedTurn] = [*conversation.turns]
-    if conversation.unfinished:
-        turns.append(conversation.unfinished)
-    if index is None:
-        return turns[-1] if turns and turns[-1].turn_index not in shown else None
-    return next((turn for turn in turns if turn.turn_index == index), None)
+        if look.verbose:
+            continue
+        turns = {each.turn.turn_index: each for each in exchanges(conversation) if each.turn}
+        last = max(turns, default=None)
+        if index is None and last not in by_turn:  # a reason without a turn is shown at the last one
+            index = last
+            yield from [] if last is None else [line(10, (f"turn {last}, the last", "dim"))]
+        if exchange := turns.get(index) if index is not None else None:
+            checks = [reason.check for reason in about_turn if reason.check]
+            replied = any(check.reply is not None for check in checks)
+            yield from quoted_turn(exchange, 10, reply=not replied)
+            if any(check.check in STATE_CHECKS for check in checks):
+                yield from state_lines(exchange, 10)
 
 
 def _reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLine:

@@ -11,12 +11,10 @@ from rich.text import Text
 
 from agentest.domain.events import RunStarted
 from agentest.domain.forecast import Forecast, format_forecast
-from agentest.domain.results import RunResult, ScenarioResult, SlowTurn, Status
-from agentest.domain.root_causes import root_causes
+from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import Usage
-from agentest.domain.verdict import run_status
-from agentest.report.console.scenario import averages_text, location, passed_conversations
+from agentest.report.console.scenario import averages_text, passed_conversations
 from agentest.report.console.text import (
     BLANK,
     STYLES,
@@ -27,15 +25,7 @@ from agentest.report.console.text import (
     Printer,
     line,
 )
-from agentest.report.phrases import (
-    BRACKETS,
-    cause_facts,
-    detection_limits,
-    ended_early_text,
-    passed_text,
-    questioned_verdicts,
-    run_rates,
-)
+from agentest.report.content import RunReport, cause_facts, passed_text
 from agentest.support.text import count, duration
 
 _SLOWEST = 3
@@ -43,7 +33,6 @@ _SHOWN_CAUSES = 10
 _SHOWN_SHARE = 0.005
 _NOTHING_RAN = "No scenario was run: this run is not a pass."
 _STRICT = "Each of these questions a verdict. In strict mode (--strict) its scenario is errored."
-_ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
 def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[ConsoleLine]:
@@ -82,18 +71,18 @@ def _visibility(event: RunStarted, agent: str) -> Part:
 
 def closing_lines(result: RunResult, look: DisplayOptions) -> list[ConsoleLine]:
     """Show the end of a run. Failures and totals come last, so that the last screen has them."""
+    report = RunReport(result, look.next_step)
     return [
         *_skipped_metrics(result),
         *_slowest(result, look),
         *_waiting(result),
         *_calls(result),
-        *_rates(result),
-        *_warnings(result),
-        *_questions(result),
-        *_early_end(result, look),
-        *_recap(result, look),
-        *_causes(result, look),
-        *_totals(result),
+        *_rates(report),
+        *_warnings(report),
+        *_early_end(report),
+        *_not_passed(report, look),
+        *_causes(report, look),
+        *_totals(report),
     ]
 
 
@@ -118,10 +107,10 @@ def _cell(result: ScenarioResult | None, look: DisplayOptions, printer: Printer)
     status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
     if result.unfinished:
         status = "unfinished", STYLES[Status.ERRORED]
-    held = f"  {passed_conversations(result)}" if result.totals.conversations else ""
-    held += f" {rate}" if (rate := passed_text(result)) else ""
-    held += " flaky" if result.flaky else ""
-    return Text("\n").join(printer.text(row) for row in [(status, held), *averages_text(result)])
+    passed = f"  {passed_conversations(result)}" if result.totals.conversations else ""
+    passed += f" {rate}" if (rate := passed_text(result)) else ""
+    passed += " flaky" if result.flaky else ""
+    return Text("\n").join(printer.text(row) for row in [(status, passed), *averages_text(result)])
 
 
 def _fact(label: str, *parts: Part) -> ConsoleLine:
@@ -142,15 +131,13 @@ def _models(models: Mapping[str, str | None]) -> Iterator[Part]:
 
 
 def _skipped_metrics(result: RunResult) -> Iterator[ConsoleLine]:
-    names: dict[str, list[str]] = {}
+    skipped: dict[str, dict[str, None]] = {}
     for scenario in result.scenarios:
         for name, why in scenario.skipped_metrics.items():
-            metrics = names.setdefault(why, [])
-            if name not in metrics:
-                metrics.append(name)
-    for why, metrics in names.items():
-        yield line(0, (f"{why} ({', '.join(metrics)})", "yellow"), lead=(("Metrics skipped: ", "yellow"),))
-    if names:
+            skipped.setdefault(why, {})[name] = None
+    for why, names in skipped.items():
+        yield line(0, (f"{why} ({', '.join(names)})", "yellow"), lead=(("Metrics skipped: ", "yellow"),))
+    if skipped:
         yield BLANK
 
 
@@ -160,18 +147,12 @@ def _slowest(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
         return
     yield line(0, ("Slowest agent turns", "bold"))
     for scenario, turn in slowest:
-        where = (
-            f"turn {turn.turn_index}",
-            turn.conversation_id,
-            *([f"[{scenario.agent}]"] if look.several_agents else []),
-        )
-        chunks: tuple[tuple[Part, ...], ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
-        yield ConsoleLine((f"{turn.latency_ms:>9,.0f} ms{_first_token(turn)}  ",), chunks, cut=True)
+        first = "" if turn.first_token_ms is None else f" (first token {turn.first_token_ms:,.0f} ms)"
+        where = [f"turn {turn.turn_index}", turn.conversation_id]
+        where += [f"[{scenario.agent}]"] if look.several_agents else []
+        chunks: tuple[Chunk, ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
+        yield ConsoleLine((f"{turn.latency_ms:>9,.0f} ms{first}  ",), chunks, cut=True)
     yield BLANK
-
-
-def _first_token(turn: SlowTurn) -> str:
-    return "" if turn.first_token_ms is None else f" (first token {turn.first_token_ms:,.0f} ms)"
 
 
 def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
@@ -200,20 +181,10 @@ def _calls(result: RunResult) -> Iterator[ConsoleLine]:
     for role, usage in result.usage_by_role.items():
         if usage.calls:
             again = f" ({usage.retries:,} asked again)" if usage.retries else ""
-            yield _fact(
-                role,
-                ", ".join(
-                    [f"{count(usage.calls, 'model call')}{again}", *_tokens(usage.tokens), *_cost(usage.cost)]
-                ),
-            )
+            cost = "cost unknown" if usage.cost is None else f"{usage.cost:.4f} USD" * (usage.cost > 0)
+            calls = f"{count(usage.calls, 'model call')}{again}"
+            yield _fact(role, ", ".join(filter(None, [calls, *_tokens(usage.tokens), cost])))
     yield BLANK
-
-
-def _cost(cost: float | None) -> Iterator[str]:
-    if cost is None:
-        yield "cost unknown"
-    elif cost > 0:
-        yield f"{cost:.4f} USD"
 
 
 def _agent_calls(result: RunResult) -> Iterator[str]:
@@ -228,57 +199,52 @@ def _tokens(usage: Usage) -> Iterator[str]:
         yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
 
 
-def _rates(result: RunResult) -> Iterator[ConsoleLine]:
+def _rates(report: RunReport) -> Iterator[ConsoleLine]:
     """Show how many conversations passed, with an interval and the limits of the sample size."""
-    found = run_rates(result)
-    if not found:
-        return
-    for i, rates in enumerate(found):
+    for i, rates in enumerate(report.rates):
         agent: tuple[Chunk, ...] = (((rates.agent, "magenta"),),) if rates.agent else ()
         lead = ("Pass rate  " if i == 0 else " " * 11, "bold")
         yield ConsoleLine((lead,), (*agent, *((fact,) for fact in rates.facts)))
-    yield line(0, (" ".join(filter(None, (BRACKETS, detection_limits(result)))), "dim"))
-    yield BLANK
+    if report.rates:
+        yield line(0, (report.rates_note, "dim"))
+        yield BLANK
 
 
-def _questions(result: RunResult) -> Iterator[ConsoleLine]:
-    """Show the warnings that question verdicts, a few lines for each code."""
-    found = questioned_verdicts(result)
-    for each in found:
-        yield line(0, (each.head, "yellow"), lead=(("Warning: ", "bold yellow"),))
+def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
+    """Show the warnings of the run, and those that question verdicts, a few lines for each code."""
+    result, lead = report.result, (("Warning: ", "bold yellow"),)
+    for error in result.unclaimed:
+        yield line(0, (error.message, "red"), lead=(("Error: ", "bold red"),))
+    for warning in result.warnings[len(result.unclaimed) :]:
+        yield line(0, (warning.message, "yellow"), lead=lead)
+    if result.warnings:
+        yield BLANK
+    for each in report.questions:
+        yield line(0, (each.head, "yellow"), lead=lead)
         yield from (line(2, (row, "yellow")) for row in each.rows())
-    if found:
+    if report.questions:
         yield line(0, (_STRICT, "dim"))
         yield BLANK
 
 
-def _warnings(result: RunResult) -> Iterator[ConsoleLine]:
-    for error in result.unclaimed:
-        yield line(0, (error.message, "red"), lead=(("Error: ", "bold red"),))
-    for warning in result.warnings[len(result.unclaimed) :]:
-        yield line(0, (warning.message, "yellow"), lead=(("Warning: ", "bold yellow"),))
-    if result.warnings:
-        yield BLANK
-
-
-def _recap(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    by_status = {status: [s for s in result.finished if s.verdict.status is status] for status in Status}
-    not_passed = [*by_status[Status.FAILED], *by_status[Status.ERRORED]]
-    if not not_passed:
+def _not_passed(report: RunReport, look: DisplayOptions) -> Iterator[ConsoleLine]:
+    if not report.not_passed:
         return
     yield line(0, ("Not passed", "bold"))
-    for scenario in not_passed:
-        status = scenario.verdict.status
-        agent: tuple[Chunk, ...] = (((f"[{scenario.agent}]", "magenta"),),) if look.several_agents else ()
-        lead: Chunk = ("  ", (look.glyphs.badge(status), STYLES[status]), "  ")
-        name: tuple[Chunk, ...] = ((scenario.name,),) if scenario.name != location(scenario) else ()
-        yield ConsoleLine(lead, (((location(scenario), "cyan"),), *agent, *name), cut=True)
+    for scenario in report.not_passed:
+        badge: Part = (look.glyphs.badge(scenario.status), STYLES[scenario.status])
+        chunks: list[Chunk] = [((scenario.location, "cyan"),)]
+        if look.several_agents:
+            chunks.append(((f"[{scenario.result.agent}]", "magenta"),))
+        if scenario.result.name != scenario.location:
+            chunks.append((scenario.result.name,))
+        yield ConsoleLine(("  ", badge, "  "), tuple(chunks), cut=True)
     yield BLANK
 
 
-def _causes(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _causes(report: RunReport, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """List the root causes of all scenarios that did not pass."""
-    causes = root_causes(result)
+    causes = report.causes
     if not causes:
         return
     yield line(0, (f"{count(len(causes), 'cause')}:", "bold"))
@@ -293,15 +259,16 @@ def _causes(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     yield BLANK
 
 
-def _early_end(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _early_end(report: RunReport) -> Iterator[ConsoleLine]:
     """Show the number of unfinished scenarios and the command that continues the run."""
-    if text := ended_early_text(result):
-        yield line(0, (f"{text}.", "bold yellow"))
-    if result.unfinished and look.next_step:
-        yield line(0, (f"{look.next_step} runs the rest.", "yellow"))
+    if report.early_end:
+        yield line(0, (f"{report.early_end}.", "bold yellow"))
+    if report.next_step:
+        yield line(0, (f"{report.next_step} runs the rest.", "yellow"))
 
 
-def _totals(result: RunResult) -> Iterator[ConsoleLine]:
+def _totals(report: RunReport) -> Iterator[ConsoleLine]:
+    result = report.result
     if result.finished and not result.with_status(Status.PASSED):
         all_skipped = len(result.with_status(Status.SKIPPED)) == len(result.scenarios)
         why = "Every scenario was skipped" if all_skipped else "No scenario passed"
@@ -309,13 +276,8 @@ def _totals(result: RunResult) -> Iterator[ConsoleLine]:
     if not result.scenarios:
         here = f"There is nothing to do in shard {result.shard}." if result.shard else _NOTHING_RAN
         yield line(0, (here, "bold yellow"))
-    counts = [(sum(s.verdict.status is status for s in result.finished), status) for status in _ORDER]
-    shown = [(f"{number:,} {status}", f"bold {STYLES[status]}") for number, status in counts if number]
-    if result.unfinished:
-        shown.append((f"{len(result.unfinished):,} unfinished", "bold yellow"))
-    parts = [part for each in shown for part in (", ", each)][1:] or [
-        ("0 passed", STYLES[run_status(result)])
-    ]
+    shown = [(f"{number:,} {word}", f"bold {STYLES[status]}") for number, word, status in report.counts]
+    parts = [part for each in shown for part in (", ", each)][1:] or [("0 passed", STYLES[report.status])]
     flaky = sum(scenario.flaky for scenario in result.scenarios)
     extent = f"({_extent(result)}{f', {flaky:,} flaky' if flaky else ''}) in {duration(result.duration_ms)}"
     yield ConsoleLine((), (tuple(parts), (extent,)), gap=" ")

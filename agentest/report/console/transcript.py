@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 from agentest.domain.reasons import (
-    LocatedTrajectory,
     check_status,
     criterion_status,
     located_trajectories,
@@ -27,19 +26,16 @@ from agentest.domain.results import (
     Score,
     Skipped,
     Status,
-    TurnEvaluation,
 )
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import (
     NO_TEXT,
     SECRETS_HIDDEN,
-    Conversation,
     ToolCall,
     Turn,
     UnfinishedTurn,
     arguments_untold,
     call_text,
-    state_changes,
 )
 from agentest.report.alignments import AlignmentTable, alignment_of_trajectory, threshold_counted_lines
 from agentest.report.console.text import (
@@ -53,14 +49,15 @@ from agentest.report.console.text import (
     line,
     rows_of,
 )
-from agentest.report.phrases import (
+from agentest.report.content import (
+    Exchange,
     criterion_counts,
     criterion_example,
     criterion_name,
+    exchanges,
     score_reason,
     score_text,
     server_rows,
-    state_rows,
 )
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import count, duration, shortened
@@ -73,13 +70,15 @@ _USER_PREFIX = "user's "
 """The prefix of the simulated user's own tools, which are invisible to the agent."""
 
 
-def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[ConsoleLine]:
+def quoted_turn(exchange: Exchange, indent: int, *, reply: bool = True) -> Iterator[ConsoleLine]:
     """Show the two messages of a turn, each in about two rows."""
-    yield from labelled(indent, _USER, [shortened(turn.user_message)])
+    turn = exchange.turn
+    if turn:
+        yield from labelled(indent, _USER, [shortened(turn.user_message)])
     if isinstance(turn, UnfinishedTurn):
         yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
         yield from _server_lines(turn, indent)
-    elif reply:
+    elif turn and reply:
         yield from labelled(indent, _AGENT, [shortened(turn.agent_message) or NO_TEXT])
 
 
@@ -121,32 +120,26 @@ def transcript_lines(
     evaluations = {turn.turn_index: turn for turn in result.turns}
     if conversation.session_id:
         yield line(indent, (f"session {conversation.session_id}", "dim"))
-    for turn in conversation.turns:
-        yield line(indent, (_turn_head(turn), "bold"))
-        yield from _user_calls(conversation, turn.turn_index, indent + 2)
-        yield from _messages(turn, indent + 2)
-        yield from state_lines(conversation, turn, indent + 2)
-        if turn.turn_index in evaluations:
-            yield from _evaluation(evaluations[turn.turn_index], result, look, indent + 2, faults)
-    yield from _unfinished(conversation, indent)
-    yield from _user_calls_at_end(conversation, indent)
+    for exchange in exchanges(conversation):
+        yield line(indent, (_exchange_head(exchange), "bold"))
+        yield from _exchange(exchange, indent + 2)
+        if exchange.turn and (evaluation := evaluations.get(exchange.turn.turn_index)):
+            yield from _metrics(evaluation.metrics, indent + 2)
+            yield from _trajectories(result, evaluation.turn_index, look, indent + 2, faults)
+            yield from _checks(evaluation.checks, look, indent + 2, faults)
     if faults and conversation.failure:
         yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
     yield from _metrics(result.metrics, indent)
     yield from conversation_criteria(result, look, indent)
     yield from _trajectories(result, None, look, indent, faults)
-    for check in result.checks:
-        if check.passed or faults:
-            yield _check(check, look, indent)
+    yield from _checks(result.checks, look, indent, faults)
 
 
-def state_lines(conversation: Conversation, turn: Turn, indent: int) -> Iterator[ConsoleLine]:
+def state_lines(exchange: Exchange, indent: int) -> Iterator[ConsoleLine]:
     """Show the changes to the session's state in a turn, one row for each key, or why they are unknown."""
-    if turn.state_error:
-        yield from labelled(indent, _STATE, [shortened(turn.state_error)], "yellow")
-    change = state_changes(conversation).get(turn.turn_index)
-    if change:
-        yield from labelled(indent, _STATE, state_rows(change), "dim")
+    if isinstance(exchange.turn, Turn) and exchange.turn.state_error:
+        yield from labelled(indent, _STATE, [shortened(exchange.turn.state_error)], "yellow")
+    yield from labelled(indent, _STATE, exchange.state, "dim")
 
 
 def value_text(value: Any) -> str:
@@ -159,36 +152,32 @@ def value_text(value: Any) -> str:
         return repr(value)
 
 
-def _turn_head(turn: Turn) -> str:
+def _exchange_head(exchange: Exchange) -> str:
+    turn = exchange.turn
+    if turn is None:
+        return "after the last turn"
+    hidden = f", {SECRETS_HIDDEN}" if turn.redacted else ""
+    if isinstance(turn, UnfinishedTurn):
+        return f"turn {turn.turn_index}  no reply{hidden}"
     retried = f", {count(turn.retries, 'retry', 'retries')}" if turn.retries else ""
     first = "" if turn.first_token_ms is None else f", first token after {duration(turn.first_token_ms)}"
-    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{first}{retried}{_hidden(turn)}"
+    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{first}{retried}{hidden}"
 
 
-def _hidden(turn: Turn | UnfinishedTurn) -> str:
-    return f", {SECRETS_HIDDEN}" if turn.redacted else ""
-
-
-def _messages(turn: Turn, indent: int) -> Iterator[ConsoleLine]:
+def _exchange(exchange: Exchange, indent: int) -> Iterator[ConsoleLine]:
+    yield from _calls_in_full(exchange.user_calls, indent, _USER_PREFIX)
+    turn = exchange.turn
+    if turn is None:
+        return
     yield from labelled(indent, _USER, rows_of(turn.user_message), "cyan")
     yield from _calls_in_full(turn.tool_calls, indent)
+    if isinstance(turn, UnfinishedTurn):
+        yield from _server_lines(turn, indent)
+        return
     for remark in turn.remarks:
         yield from labelled(indent, _SAID, rows_of(f"{remark.author}: {remark.text}"), "dim")
     yield from labelled(indent, _AGENT, rows_of(turn.agent_message or NO_TEXT))
-
-
-def _user_calls(conversation: Conversation, turn_index: int, indent: int) -> Iterator[ConsoleLine]:
-    """Show the calls of the simulated user's own tools before its message in a turn."""
-    calls = [call for call in conversation.user_calls if call.turn_index == turn_index]
-    yield from _calls_in_full(calls, indent, _USER_PREFIX)
-
-
-def _user_calls_at_end(conversation: Conversation, indent: int) -> Iterator[ConsoleLine]:
-    """Show the calls of the simulated user's own tools after the last turn."""
-    calls = list(_user_calls(conversation, len(conversation.turns), indent + 2))
-    if calls and conversation.unfinished is None:
-        yield line(indent, ("after the last turn", "bold"))
-        yield from calls
+    yield from state_lines(exchange, indent)
 
 
 def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> Iterator[ConsoleLine]:
@@ -212,25 +201,6 @@ def _remarks(call: ToolCall) -> list[Part]:
     return [(f"  ({shortened(remark)})", "yellow") for remark in remarks]
 
 
-def _unfinished(conversation: Conversation, indent: int) -> Iterator[ConsoleLine]:
-    if unfinished := conversation.unfinished:
-        yield line(indent, (f"turn {unfinished.turn_index}  no reply{_hidden(unfinished)}", "bold"))
-        yield from _user_calls(conversation, unfinished.turn_index, indent + 2)
-        yield from labelled(indent + 2, _USER, rows_of(unfinished.user_message), "cyan")
-        yield from _calls_in_full(unfinished.tool_calls, indent + 2)
-        yield from _server_lines(unfinished, indent + 2)
-
-
-def _evaluation(
-    evaluation: TurnEvaluation, result: ConversationResult, look: DisplayOptions, indent: int, faults: bool
-) -> Iterator[ConsoleLine]:
-    yield from _metrics(evaluation.metrics, indent)
-    yield from _trajectories(result, evaluation.turn_index, look, indent, faults)
-    for check in evaluation.checks:
-        if check.passed or faults:
-            yield _check(check, look, indent)
-
-
 def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[ConsoleLine]:
     for name, result in metrics.items():
         if isinstance(result, Score):
@@ -241,10 +211,14 @@ def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Conso
             yield line(indent, f"{name} ", ("could not be scored: " + shortened(result.error, 400), "yellow"))
 
 
-def _check(check: CheckResult, look: DisplayOptions, indent: int) -> ConsoleLine:
-    mark = look.mark(check_status(check))
-    where = "" if check.turn_index is None else f" (turn {check.turn_index})"
-    return line(indent, f"{check.check}{where}: {check.reason}", lead=(mark, " "))
+def _checks(
+    checks: Sequence[CheckResult], look: DisplayOptions, indent: int, faults: bool
+) -> Iterator[ConsoleLine]:
+    for check in checks:
+        if check.passed or faults:
+            where = "" if check.turn_index is None else f" (turn {check.turn_index})"
+            mark = look.mark(check_status(check))
+            yield line(indent, f"{check.check}{where}: {check.reason}", lead=(mark, " "))
 
 
 def _trajectories(
@@ -252,44 +226,49 @@ def _trajectories(
 ) -> Iterator[ConsoleLine]:
     """Show the trajectories of a turn, or of the whole; those that only a threshold counts are not faults."""
     counted = dict(threshold_counted_lines(result))
-    for held in located_trajectories(result):
-        if held.turn_index == turn_index and (held.result.matched or faults or held in counted):
-            status = Status.SKIPPED if held in counted else trajectory_status(held.result)
-            yield from _trajectory(held, status, counted.get(held, ""), result, look, indent)
-
-
-def _trajectory(
-    held: LocatedTrajectory,
-    status: Status,
-    text: str,
-    result: ConversationResult,
-    look: DisplayOptions,
-    indent: int,
-) -> Iterator[ConsoleLine]:
-    table = alignment_of_trajectory(held, result.conversation)
-    reason = held.result.reason if table is None else held.result.summary
-    first, *more = rows_of(f"{held.subject}: {reason}")
-    yield line(indent, text or first, lead=(look.mark(status), " "))
-    yield from labelled(indent + 2, "", more)
-    yield from alignment_lines(table, look, indent + 2) if table else ()
+    for each in located_trajectories(result):
+        if each.turn_index != turn_index or not (each.result.matched or faults or each in counted):
+            continue
+        table = alignment_of_trajectory(each, result.conversation)
+        reason = each.result.reason if table is None else each.result.summary
+        first, *more = rows_of(f"{each.subject}: {reason}")
+        status = Status.SKIPPED if each in counted else trajectory_status(each.result)
+        yield line(indent, counted.get(each) or first, lead=(look.mark(status), " "))
+        yield from labelled(indent + 2, "", more)
+        yield from alignment_lines(table, look, indent + 2) if table else ()
 
 
 def criteria_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the criteria that some conversations did not meet; with --verbose, show all of them."""
     criteria = result.totals.criteria
-    unasked = [each for each in criteria if each.example and each.example[1].without_model]
-    if unasked and not look.verbose:
-        yield _unasked(unasked, look)
-        criteria = tuple(each for each in criteria if each not in unasked)
-    told = [reason.criterion for reason in result.verdict.reasons if reason.criterion]
+    without_model = [each for each in criteria if each.example and each.example[1].without_model]
+    if without_model and not look.verbose:
+        required = any(each.required for each in without_model)
+        status = Status.ERRORED if required else Status.SKIPPED
+        yield _criteria_line(without_model, f"not judged: {NO_MODEL}", status, look)
+        criteria = tuple(each for each in criteria if each not in without_model)
+    explained = [reason.criterion for reason in result.verdict.reasons if reason.criterion]
     for each in criteria:
         if each.example or look.verbose:
-            yield _criterion(each, told, look)
-    held = sum(each.example is None for each in criteria)
-    if held and not look.verbose:
-        text = f"{count(held, 'criterion', 'criteria')} met{_everywhere_text(result)}"
-        yield line(4, (text, "dim"), lead=(look.mark(Status.PASSED), " "))
-    yield from _left_out(result, look)
+            yield _criterion(each, explained, look)
+    # The criteria of conversations that had already failed were skipped.
+    skipped = [each for each in result.conversations if any(c.reason == DECIDED for c in each.criteria)]
+    met = [each for each in criteria if each.example is None]
+    if met and not look.verbose:
+        where = " in all conversations" + " that were asked about" * bool(skipped)
+        text = "met" + where * (result.totals.conversations > 1)
+        yield _criteria_line(met, text, Status.PASSED, look, "dim")
+    if skipped:
+        names = {c.text for each in skipped for c in each.criteria}
+        text = f"not asked of {count(len(skipped), 'conversation')}: failed already"
+        yield _criteria_line(names, text, Status.SKIPPED, look)
+
+
+def _criteria_line(
+    criteria: Sized, text: str, status: Status, look: DisplayOptions, style: str = ""
+) -> ConsoleLine:
+    counted = f"{count(len(criteria), 'criterion', 'criteria')} {text}"
+    return line(4, (counted, style or STYLES[status]), lead=(look.mark(status), " "))
 
 
 def conversation_criteria(
@@ -298,41 +277,18 @@ def conversation_criteria(
     """Show each criterion of a conversation with the judge's answer."""
     for each in result.criteria:
         turn = "" if each.turn_index is None else f" in turn {each.turn_index}"
-        found: Part = (f"{each.result}{turn}", "bold")
+        answer: Part = (f"{each.result}{turn}", "bold")
         why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
-        yield line(indent, f"{criterion_name(each)}  ", found, why, lead=(_mark(each, look), " "))
-
-
-def _everywhere_text(result: ScenarioResult) -> str:
-    those = " that were asked about" if _already_failed(result) else ""
-    return f" in all conversations{those}" if result.totals.conversations > 1 else ""
-
-
-def _already_failed(result: ScenarioResult) -> list[ConversationResult]:
-    """Return the conversations whose criteria were skipped because they had already failed."""
-    return [each for each in result.conversations if any(c.reason == DECIDED for c in each.criteria)]
-
-
-def _left_out(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    if decided := _already_failed(result):
-        names = count(len({c.text for each in decided for c in each.criteria}), "criterion", "criteria")
-        text = f"{names} not asked of {count(len(decided), 'conversation')}: failed already"
-        yield line(4, (text, STYLES[Status.SKIPPED]), lead=(look.mark(Status.SKIPPED), " "))
-
-
-def _unasked(criteria: Sequence[CriterionTotals], look: DisplayOptions) -> ConsoleLine:
-    status = Status.ERRORED if any(each.required for each in criteria) else Status.SKIPPED
-    text = f"{count(len(criteria), 'criterion', 'criteria')} not judged: {NO_MODEL}"
-    return line(4, (text, STYLES[status]), lead=(look.mark(status), " "))
+        yield line(indent, f"{criterion_name(each)}  ", answer, why, lead=(_mark(each, look), " "))
 
 
 def _criterion(
-    criterion: CriterionTotals, told: Sequence[CriterionResult], look: DisplayOptions
+    criterion: CriterionTotals, explained: Sequence[CriterionResult], look: DisplayOptions
 ) -> ConsoleLine:
-    found = criterion.example[1] if criterion.example else None
-    mark = _mark(found, look) if found else look.mark(Status.PASSED)
-    # The verdict states it already.
-    example = criterion_example(criterion, reason=found not in told)
+    result = criterion.example[1] if criterion.example else None
+    mark = _mark(result, look) if result else look.mark(Status.PASSED)
+    # The verdict gives the reason already.
+    example = criterion_example(criterion, reason=result not in explained)
     counts = criterion_counts(criterion) if criterion.judged > 1 or not example else ""
     where = "; ".join(part for part in (counts, example) if part)
     return line(4, f"{criterion_name(criterion)}  ", (where, "dim"), lead=(mark, " "))

@@ -1,37 +1,277 @@
-"""Phrases that all reporters share: scores, goals, criteria, root causes, warnings and early ends."""
+"""The content of every report: values derived once from a run's results, and the phrases for them.
+
+Reporters only lay this out: as text of some width and color, as XML, or as Markdown and annotations.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 from agentest.domain.confidence import run_pass_hat_k, run_pass_rate
-from agentest.domain.goal_outcome import goal_outcome, goal_reason
+from agentest.domain.end_reason import IN_WORDS
+from agentest.domain.goal_outcome import criterion_message, goal_outcome, goal_reason
 from agentest.domain.results import (
     CauseKind,
     ConversationResult,
+    CriterionOutcome,
     CriterionResult,
     CriterionTotals,
     Figure,
     GoalOutcome,
+    Reason,
     ReasonKind,
     RootCause,
     RunResult,
     ScenarioResult,
     Score,
     Status,
+    UniqueError,
     VerdictWarning,
     WarningCode,
     by_code,
 )
-from agentest.domain.transcript import ServerOutput, StateChange
-from agentest.support.json_text import plain
+from agentest.domain.root_causes import root_causes
+from agentest.domain.transcript import (
+    Conversation,
+    ServerOutput,
+    StateChange,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    state_changes,
+)
+from agentest.domain.verdict import run_status
+from agentest.support.json_text import Json, plain
 from agentest.support.statistics.power import detectable_rate, draws_needed
 from agentest.support.text import count, shortened
 
+NOT_PASSED = (Status.FAILED, Status.ERRORED)
+WORST_FIRST = (*NOT_PASSED, Status.PASSED, Status.SKIPPED)
+VIOLATIONS = (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE)
+_COUNTED_ONCE = (ReasonKind.CRITERION, ReasonKind.TRAJECTORY, ReasonKind.CHECK, ReasonKind.GOAL)
 _REASON_CHARS = 400
+
+
+class RunReport:
+    """What reports say about a whole run. A value is derived when a reporter first needs it.
+
+    Args:
+        next_step: the command that continues an interrupted run; "" if there is none.
+    """
+
+    def __init__(self, result: RunResult, next_step: str = "") -> None:
+        self.result = result
+        self.status = run_status(result)
+        self.several_agents = len(result.agents) > 1
+        self.next_step = next_step if result.unfinished else ""
+        self.scenarios = [ScenarioReport(s, self.several_agents) for s in result.scenarios]
+
+    @cached_property
+    def finished(self) -> list[ScenarioReport]:
+        """The scenarios with a verdict of their own, worst first."""
+        finished = [ScenarioReport(s, self.several_agents) for s in self.result.finished]
+        return sorted(finished, key=lambda each: WORST_FIRST.index(each.status))
+
+    @cached_property
+    def not_passed(self) -> list[ScenarioReport]:
+        return [each for each in self.finished if each.status in NOT_PASSED]
+
+    @cached_property
+    def causes(self) -> Sequence[RootCause]:
+        return root_causes(self.result)
+
+    @property
+    def counts(self) -> list[tuple[int, str, Status]]:
+        """The number of scenarios with each outcome, the outcome in words, and the status to show it as."""
+        statuses = [each.status for each in self.finished]
+        counts = [(statuses.count(status), str(status), status) for status in WORST_FIRST]
+        counts.append((len(self.result.unfinished), "unfinished", Status.ERRORED))
+        return [each for each in counts if each[0]]
+
+    @property
+    def early_end(self) -> str:
+        return ended_early_text(self.result)
+
+    @cached_property
+    def rates(self) -> list[Rates]:
+        return run_rates(self.result)
+
+    @property
+    def rates_note(self) -> str:
+        """How to read the rates, and which drops this number of conversations can detect."""
+        return " ".join(filter(None, ("In brackets: 95% intervals.", detection_limits(self.result))))
+
+    @cached_property
+    def questions(self) -> list[QuestionedVerdicts]:
+        return questioned_verdicts(self.result)
+
+    @property
+    def errors(self) -> list[tuple[ScenarioReport, UniqueError]]:
+        """The deduplicated errors of all scenarios, most severe first."""
+        errors = [(each, group) for each in self.scenarios for group in each.result.errors]
+        return sorted(errors, key=lambda error: -error[1].severity)
+
+    @property
+    def violations(self) -> list[tuple[ScenarioReport, Reason]]:
+        """The missed thresholds of all scenarios."""
+        return [
+            (each, reason)
+            for each in self.scenarios
+            for reason in each.result.verdict.reasons
+            if reason.kind in VIOLATIONS
+        ]
+
+    @property
+    def warnings(self) -> list[tuple[ScenarioReport, str]]:
+        """The warnings of scenarios that question no verdict."""
+        return [(each, text) for each in self.scenarios for text in each.result.warnings]
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioReport:
+    """What reports say about a scenario with one agent."""
+
+    result: ScenarioResult
+    several_agents: bool = False
+
+    @property
+    def status(self) -> Status:
+        return self.result.verdict.status
+
+    @property
+    def label(self) -> str:
+        """The scenario's name, with its agent if there are several. A file that did not load has no agent."""
+        result = self.result
+        return f"{result.name} ({result.agent})" if self.several_agents and result.agent else result.name
+
+    @property
+    def location(self) -> str:
+        return f"{self.result.file}:{self.result.line}" if self.result.line else self.result.file
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """A unique key; the name alone is not unique, because two files may define the same one."""
+        return self.result.name, self.result.agent, self.result.file
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """The reasons for the scenario's status."""
+        return [reason for reason in self.result.verdict.reasons if reason.status is self.status]
+
+    @property
+    def reasons_by_conversation(self) -> dict[str, list[Reason]]:
+        """Conversation id → its reasons. Reasons that belong to no single conversation are missing."""
+        reasons: dict[str, list[Reason]] = {}
+        for reason in self.result.verdict.reasons:
+            if reason.conversation_id is not None:
+                reasons.setdefault(reason.conversation_id, []).append(reason)
+        return reasons
+
+    @property
+    def distinct_reasons(self) -> list[tuple[Reason, str]]:
+        """The reasons except missed thresholds, each with a suffix that counts similar ones.
+
+        Of reasons about the same criterion, or with the same finding about calls or a check, only the first
+        remains.
+        """
+        similar: dict[object, list[Reason]] = {}
+        for number, reason in enumerate(self.reasons):
+            if reason.kind in VIOLATIONS:
+                continue
+            key: object = reason.criterion.text if reason.criterion else (reason.message, reason.turn_index)
+            if reason.kind is ReasonKind.GOAL:  # the judge words each reason differently
+                key = reason.kind
+            similar.setdefault(key if reason.kind in _COUNTED_ONCE else number, []).append(reason)
+        return [(first, more_conversations(others)) for first, *others in similar.values()]
+
+    @property
+    def missed_thresholds(self) -> str:
+        """The metrics that missed their thresholds, or the status if there is no reason at all."""
+        if not self.reasons:
+            return str(self.status)
+        failed = self.reasons[0].status is Status.FAILED
+        names = ", ".join(dict.fromkeys(str(reason.metric) for reason in self.reasons))
+        return f"{'below its threshold' if failed else 'not scored, though it has a threshold'}: {names}"
+
+    def unexplained(self, conversation: ConversationResult) -> Iterator[tuple[str, str]]:
+        """Yield label and text for a conversation's end, and for goal and criteria without a reason."""
+        id = conversation.conversation.conversation_id
+        reasons = self.reasons_by_conversation.get(id, [])
+        if goal := unreached_goal(conversation):
+            yield "ended: ", IN_WORDS[conversation.conversation.ending]
+            if not any(reason.kind is ReasonKind.GOAL for reason in reasons):
+                yield "goal: ", goal
+        criteria = [reason.criterion for reason in reasons]
+        for each in conversation.criteria:
+            if each.result is not CriterionOutcome.MET and each not in criteria:
+                yield "" if each.required else "not required: ", criterion_message(each)
+
+
+def more_conversations(others: Sequence[object]) -> str:
+    """Return a suffix that counts further conversations; "" without any."""
+    return f" (and {count(len(others), 'more conversation')})" if others else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """A scenario that is worse than before."""
+
+    name: str
+    agent: str
+    file: str
+    line: int
+    message: str
+    """A description of the change."""
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.name, self.agent, self.file
+
+
+class ComparedRun(Protocol):
+    """A run that has been compared by the time its end is reported."""
+
+    def markdown(self) -> Sequence[str]:
+        """Return the comparisons as Markdown, for a job's summary."""
+        ...
+
+    def pages(self) -> Sequence[Json]:
+        """Return the comparisons in the page's format: `history.comparison_data.for_page`."""
+        ...
+
+    def regressions(self) -> Sequence[Regression]:
+        """Return the scenarios that regressed against a baseline."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A turn and what surrounds it.
+
+    Attributes:
+        user_calls: the calls of the simulated user's own tools before its message.
+        turn: None after the last turn.
+        state: the changes to the session's state, one row for each key.
+    """
+
+    user_calls: Sequence[ToolCall]
+    turn: Turn | UnfinishedTurn | None
+    state: Sequence[str] = ()
+
+
+def exchanges(conversation: Conversation) -> Iterator[Exchange]:
+    """Yield the turns of a conversation; at the end the unfinished one, or only the user's last calls."""
+    changes = state_changes(conversation)
+    for turn in (*conversation.turns, conversation.unfinished):
+        index = turn.turn_index if turn else len(conversation.turns)
+        calls = [call for call in conversation.user_calls if call.turn_index == index]
+        if turn or calls:
+            change = changes.get(index) if isinstance(turn, Turn) else None
+            yield Exchange(calls, turn, state_rows(change) if change else ())
 
 
 def score_text(score: Score) -> str:
@@ -148,10 +388,10 @@ def questioned_verdicts(result: RunResult) -> list[QuestionedVerdicts]:
 
 
 def _by_message(warnings: Sequence[VerdictWarning]) -> tuple[QuestionedVerdict, ...]:
-    found: dict[str, list[VerdictWarning]] = {}
+    by_message: dict[str, list[VerdictWarning]] = {}
     for warning in warnings:
-        found.setdefault(warning.message, []).append(warning)
-    return tuple(QuestionedVerdict(warnings=tuple(each)) for each in found.values())
+        by_message.setdefault(warning.message, []).append(warning)
+    return tuple(QuestionedVerdict(warnings=tuple(each)) for each in by_message.values())
 
 
 def _whose(warnings: Sequence[VerdictWarning]) -> str:
@@ -253,7 +493,6 @@ def _value(value: Any) -> str:
     return shortened(json.dumps(plain(value), ensure_ascii=False), _VALUE_CHARS)
 
 
-BRACKETS = "In brackets: 95% intervals."
 _EXPECTED_RATE = 0.9
 """The pass rate that others are compared with."""
 _LOWER_RATES = (0.6, 0.7, 0.8, 0.85)
