@@ -96,7 +96,7 @@ def _pairs(spec: Trajectory, found: Assessment, view: CallView, undecided: bool)
     partners = assignment.partners(ordered=is_ordered(spec.match_mode))
     late: set[int] = set()
     if is_ordered(spec.match_mode) and (found.calls.problems or undecided):
-        rows = [0 if call is None else 1 << call for call in partners]
+        rows = tuple(0 if call is None else 1 << call for call in partners)
         in_order = best_in_order(rows, assignment.groups, union(assignment.groups))
         late = {call for call in partners if call is not None and call not in in_order}
     undone = late if view.blind and spec.match_mode == "in_order" else set()
@@ -137,7 +137,7 @@ class _Rows:
             rows = [self._without_known_round(call, row) for call, row in enumerate(rows)]
         yield from self._missing_rows(0)
         for call, row in enumerate(rows):
-            yield replace(row, difference=shortened(row.difference, _TEXT_CHARS))
+            yield replace(row, difference=shortened(row.difference, _TEXT_CHARS)) if row.difference else row
             if call in self.pairs.of_call:
                 yield from self._missing_rows(self.pairs.of_call[call] + 1)
         least = self.spec.min_calls

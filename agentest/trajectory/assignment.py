@@ -36,20 +36,20 @@ class Assignment:
 
     slots: Sequence[Slot]
     calls: Sequence[ToolCall]
-    rows: Sequence[int]
+    rows: tuple[int, ...]
     """For each expected call the calls that match it, as bits."""
     members: Sequence[int]
     """The same with unknowns decided the opposite way, to find calls that are repeated."""
     counting: int
     """The calls that count, as bits; free calls do not."""
-    groups: Sequence[int]
+    groups: tuple[int, ...]
     """Groups of calls in any order, as bits (`rounds`)."""
     whys: Mapping[tuple[int, int], str]
     """Row and call → why it is unknown whether they match."""
 
     @classmethod
     def of(
-        cls, slots: Sequence[Slot], facts: CallFacts, *, best: bool, groups: Sequence[int] = ()
+        cls, slots: Sequence[Slot], facts: CallFacts, *, best: bool, groups: tuple[int, ...] = ()
     ) -> Assignment:
         """Decide unknowns in favor of the trajectory (`best`) or against it.
 
@@ -60,7 +60,7 @@ class Assignment:
         return cls(
             slots=slots,
             calls=facts.calls,
-            rows=[cell.surely(not best) for cell in cells],
+            rows=tuple(cell.surely(not best) for cell in cells),
             members=[cell.surely(best) for cell in cells],
             counting=facts.counting(best),
             groups=groups or (facts.coarse if best else facts.fine),
@@ -84,13 +84,8 @@ class Assignment:
         Args:
             ordered: True to pair as many as possible in the expected order.
         """
-        begin = best_in_order(self.rows, self.groups, self.counting) if ordered else None
-        if begin and None not in begin:
-            return begin
-        matching = maximum_matching(self.rows, begin)
-        if self.counting & ~matching.taken and matching.taken & ~self.counting:
-            matching.prefer(self.counting)
-        return matching.of_row
+        begin = best_in_order(self.rows, self.groups, self.counting) if ordered else ()
+        return maximum_matching(self.rows, self.counting, begin) if None in begin or not begin else begin
 
     def missing_and_extra(self, *, ordered: bool = False) -> tuple[list[int], list[int]]:
         """Return rows without a call, and calls that count without a row, according to `partners`."""
@@ -101,7 +96,7 @@ class Assignment:
     def repeated(self) -> list[int]:
         """Return calls that count and match an expected call, but have none of their own."""
         wanted = union(self.members) & self.counting
-        return list(bits(wanted & ~maximum_matching([row & wanted for row in self.rows]).taken))
+        return list(bits(wanted & ~_mask(maximum_matching([row & wanted for row in self.rows]))))
 
 
 def _mask(partners: Partners) -> int:
@@ -216,7 +211,7 @@ def _differences_of_listed_calls(spec: Trajectory, assignment: Assignment, view:
     if not rows:
         return NO_DIFFERENCES
     listed = replace(
-        assignment, slots=[slots[row] for row in rows], rows=[assignment.rows[row] for row in rows]
+        assignment, slots=[slots[row] for row in rows], rows=tuple(assignment.rows[row] for row in rows)
     )
     if is_ordered(spec.match_mode):
         return _differences_in_order(spec, listed)

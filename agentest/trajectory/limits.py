@@ -105,7 +105,8 @@ def _exceeded_limits(
             "max_turns",
             f"the conversation took {turns} turns, at most {spec.max_turns} are allowed",
         )
-    for tool, made in Counter(call.name for call in facts.calls).items():
+    per_tool = spec.max_calls_per_tool is not None
+    for tool, made in Counter(call.name for call in facts.calls if per_tool).items():
         key, limit = spec.limit_entry_of(tool) or ("", made)
         if made > limit:
             text = f"{tool} was called {count(made, 'time')}, at most {limit} are allowed"
@@ -121,6 +122,8 @@ def _calls_made_text(made: int, facts: CallFacts) -> str:
 def over_limits(spec: Trajectory, facts: CallFacts) -> dict[int, str]:
     """Return a mapping from a call to a description of the limit that it certainly exceeds."""
     over: dict[int, str] = {}
+    if spec.max_calls is None and spec.max_calls_per_tool is None:
+        return over
     made: Counter[str] = Counter()
     for at, call in enumerate(facts.calls):
         made[call.name] += 1

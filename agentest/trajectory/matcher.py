@@ -178,7 +178,7 @@ class _Decision:
         decided = self._assess_all_cases()
         return self._certain_result(self._with_reasons(decided)) if decided else self._unknown_result()
 
-    def _assess(self, *, best: bool, groups: Sequence[int] = ()) -> Assessment:
+    def _assess(self, *, best: bool, groups: tuple[int, ...] = ()) -> Assessment:
         """Assess each requirement separately.
 
         With `best`, unknowns are decided in favor of the requirement, so that a failure is certain; without
@@ -190,7 +190,7 @@ class _Decision:
         return Assessment(assignment=assignment, calls=calls, limits=limits, hints=hints)
 
     def _nearest_path(
-        self, *, best: bool, groups: Sequence[int]
+        self, *, best: bool, groups: tuple[int, ...]
     ) -> tuple[Assignment | None, CallDifferences]:
         """Return the first path that holds, else the one with the fewest differences."""
         if self.paths is None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
-Partners = list[int | None]
+Partners = Sequence[int | None]
 """The column of each row, or None."""
 _MOST_CELLS = 1_000_000
 """Limit for comparisons; beyond it, pairs follow the order of calls instead of the best order."""
@@ -41,9 +42,9 @@ class Matching:
 
     __slots__ = ("_of_column", "_rows", "of_row", "taken")
 
-    def __init__(self, rows: Sequence[int], begin: Sequence[int | None] | None = None) -> None:
+    def __init__(self, rows: Sequence[int], begin: Partners = ()) -> None:
         self._rows = rows
-        self.of_row: Partners = list(begin or [None] * len(rows))
+        self.of_row: list[int | None] = list(begin or [None] * len(rows))
         self._of_column = {column: row for row, column in enumerate(self.of_row) if column is not None}
         self.taken = union([1 << column for column in self._of_column])
 
@@ -76,54 +77,34 @@ class Matching:
             self.of_row[row], self._of_column[at] = at, row
             at = before
 
-    def prefer(self, wanted: int) -> None:
-        """Exchange columns for `wanted` ones as far as possible; every paired row stays paired."""
-        columns = transposed(self._rows)
-        for column in bits(wanted & ~self.taken):
-            self._exchange(column, wanted, columns)
 
-    def _exchange(self, start: int, wanted: int, columns: dict[int, int]) -> None:
-        """Add a column and release an unwanted one, along the shortest path between them."""
-        came: dict[int, int] = {}
-        queue, seen = deque([start]), 1 << start
-        while queue:
-            column = queue.popleft()
-            for row in bits(columns.get(column, 0)):
-                other = self.of_row[row]
-                if other is None or seen >> other & 1:
-                    continue
-                came[other] = column
-                if not wanted >> other & 1:
-                    self._shift(other, came)
-                    return
-                seen |= 1 << other
-                queue.append(other)
+def maximum_matching(rows: Sequence[int], counting: int | None = None, begin: Partners = ()) -> Partners:
+    """Pair as many rows as possible, and among such results as many columns that count as possible.
 
-    def _shift(self, let_go: int, came: dict[int, int]) -> None:
-        self.taken &= ~(1 << let_go)
-        column = let_go
-        row = self._of_column.pop(let_go)
-        while column in came:
-            column = came[column]
-            following = self._of_column.get(column)
-            self.of_row[row], self._of_column[column] = column, row
-            self.taken |= 1 << column
-            if following is None:
-                return
-            row = following
-
-
-def maximum_matching(rows: Sequence[int], begin: Sequence[int | None] | None = None) -> Matching:
-    """Return a matching with the maximum number of pairs.
+    Columns that count are paired first. A paired row or column stays paired, so neither number suffers.
 
     Args:
+        counting: columns to prefer; None: no preference.
         begin: initial pairs; a row with a partner here has a partner in the result.
     """
+    begin = begin or [None] * len(rows)
+    order = sorted(range(len(rows)), key=lambda row: begin[row] is None)
+    if counting is not None and union(rows) & ~counting:
+        counted = [None if column is None or not counting >> column & 1 else column for column in begin]
+        found = _extended([row & counting for row in rows], counted, order)
+        taken = {column for column in found if column is not None}
+        begin = [
+            old if new is None and old not in taken else new for old, new in zip(begin, found, strict=True)
+        ]
+    return _extended(rows, begin, order)
+
+
+def _extended(rows: Sequence[int], begin: Partners, order: Sequence[int]) -> Partners:
     matching = Matching(rows, begin)
-    for row, partner in enumerate(tuple(matching.of_row)):
-        if partner is None:
+    for row in order:
+        if matching.of_row[row] is None:
             matching.add(row)
-    return matching
+    return matching.of_row
 
 
 def transposed(rows: Sequence[int]) -> dict[int, int]:
@@ -159,7 +140,7 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
     pair = len(rows) + 1  # so that one more pair outweighs a point for each of the others
     weights = [pair + (not uniform and (counting or 0) >> column & 1) for column in range(size)]
     lengths = _suffix_weights(rows, weights)
-    partners: Partners = [None] * len(rows)
+    partners: list[int | None] = [None] * len(rows)
     row = column = 0
     while row < len(rows) and column < size:
         rest = lengths[row][column]
@@ -175,7 +156,7 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
 
 def _earliest_partners(rows: Sequence[int], size: int) -> Partners:
     """Pair each row with the earliest column after that of the row before, until one has none."""
-    partners: Partners = [None] * len(rows)
+    partners: list[int | None] = [None] * len(rows)
     row = 0
     for column in range(size):
         if row < len(rows) and rows[row] >> column & 1:
@@ -291,7 +272,8 @@ def _first_unplaced(rows: Sequence[int], wanted: int) -> int:
     raise AssertionError("each column can have a row of its own")
 
 
-def best_in_order(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
+@lru_cache(maxsize=8)  # verdict, alignment and score need the same pairs
+def best_in_order(rows: tuple[int, ...], groups: tuple[int, ...], counting: int) -> Partners:
     """Pair as many rows as possible with columns in order."""
     size = sum(group.bit_count() for group in groups)
     if len(groups) < size and len(rows) * size <= _MOST_GROUPED_CELLS:
@@ -314,7 +296,7 @@ def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -
         best = following
         steps.append(came)
     end = max(best, key=lambda each: (best[each], -each))
-    partners: Partners = [None] * len(rows)
+    partners: list[int | None] = [None] * len(rows)
     for group, came in zip(reversed(groups), reversed(steps), strict=True):
         begin = came[end]
         for row, column in enumerate(_block_partners(rows[begin:end], group, counting), begin):
@@ -343,8 +325,4 @@ def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> l
 
 
 def _block_partners(rows: Sequence[int], group: int, counting: int) -> Partners:
-    matching = Matching([row & group for row in rows])
-    for row in range(len(rows)):
-        matching.add(row)
-    matching.prefer(counting & group)
-    return matching.of_row
+    return maximum_matching([row & group for row in rows], counting)
