@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agentest.adk.cases import CaseSet, unchecked_notes
+from agentest.adk.formats.criteria import CRITERIA_FILE, default_criteria, parse_criteria
 from agentest.adk.formats.eval_set import EvalSet
+from agentest.adk.formats.set_reader import parse_json, read_bytes
 from agentest.adk.in_process_evaluation import (
     AgentLike,
     CriteriaLike,
@@ -152,6 +154,14 @@ class AgentEvaluator:
         await _run_and_check(prepared_for(request, loaded, plan, notes), timeout_s)
 
     @staticmethod
+    def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
+        """Return the content of the test_config.json next to a file, or the default criteria.
+
+        `evaluate_eval_set` takes it as `eval_config`. Raises UsageError if the content is not valid.
+        """
+        return find_config_for_test_file(test_file)
+
+    @staticmethod
     def migrate_eval_data_to_new_schema(
         old_eval_data_file: str | Path,
         new_eval_data_file: str | Path,
@@ -177,6 +187,19 @@ class AgentEvaluator:
             config_out=_path(config_out),
         )
         return MigrationNotes(notes)
+
+
+def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
+    """Return the content of the test_config.json next to a file, or the default criteria.
+
+    Raises UsageError.
+    """
+    path = Path(test_file).parent / CRITERIA_FILE
+    if not path.exists():
+        return default_criteria()
+    content = parse_json(path, read_bytes(path))
+    parse_criteria(content, str(path), path.parent)
+    return dict(content)
 
 
 _GOOGLE_ADK_ONLY = {
