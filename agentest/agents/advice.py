@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import is_page
+from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,
-    ProbeResponse,
     describe_detected,
     detect_type,
     is_login_page,

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from agentest.agents.a2a.discovery import base_of, find_card
-from agentest.agents.response_features import DetectedProtocol, EndpointProbe, ProbeResponse, detect_type
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.response_features import DetectedProtocol, EndpointProbe, detect_type
 from agentest.config.agents.chat_completions import CHAT_PATH
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.asgi import AppFailed
-from agentest.agents.error_hints import is_page
+from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.reply_paths import find_reply_path, places_of_text
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
@@ -224,23 +224,6 @@ def _missing_places(answer: Any) -> list[list[Any]]:
 
 def _without_separators(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResponse:
-    """One response, with the part of the body that was read."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        """The body's JSON value, or None."""
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

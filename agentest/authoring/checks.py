@@ -12,11 +12,10 @@ import anyio
 from pydantic import BaseModel
 
 from agentest.agents.advice import detect_within_limit, is_at
-from agentest.agents.error_hints import hint
+from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http_sender import endpoint_probe_of
 from agentest.agents.response_features import (
     DetectedProtocol,
-    ProbeResponse,
     is_missing_model_error,
     missing_fields,
     missing_headers,

@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 import anyio
 
 from agentest.agents.advice import detect_within_limit, first_model, is_at
-from agentest.agents.error_hints import hint
+from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,
-    ProbeResponse,
     body_of_fields,
     detect_type,
     is_login_page,
