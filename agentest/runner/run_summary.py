@@ -42,11 +42,12 @@ from agentest.domain.verdict import metric_verdicts
 from agentest.judging.cause_joining import MOST_GROUPS, CauseJoiner, can_join
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
+from agentest.runner.notes import unanswered
 from agentest.runner.plan import Plan, ResumedRun, Unit, endpoint
 from agentest.runner.session import RunSession, Stop, UnitConnections, awaited
 from agentest.runner.thresholds import undecidable
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
-from agentest.runner.warnings import amended, run_warnings, unanswered
+from agentest.runner.warnings import RunEvidence, amended, run_warnings
 from agentest.support.errors import ModelError
 from agentest.support.redaction import Redactor
 from agentest.version import __version__
@@ -143,7 +144,8 @@ class RunReport:
         """
         sights = tool_visibility_of_run(self._plan, results)
         silent = agents_without_calls(self._plan, results, sights)
-        results = self._with_late_warnings(results, run_warnings(self._plan, results, sights, silent))
+        evidence = RunEvidence(plan=self._plan, results=results, sights=sights, silent=silent)
+        results = self._with_late_warnings(results, run_warnings(evidence))
         scenarios = tuple(
             entry
             if isinstance(entry, ScenarioResult)

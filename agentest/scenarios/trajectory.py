@@ -57,6 +57,16 @@ class Trajectory:
         return bool(self.forbidden or self.orders) or any(each is not None for each in limits)
 
     @property
+    def is_ordered(self) -> bool:
+        """True if the mode requires an order."""
+        return self.match_mode in ("strict", "in_order")
+
+    @property
+    def forbids_others(self) -> bool:
+        """True if the mode forbids calls that count and are not expected."""
+        return self.match_mode in ("strict", "unordered", "within")
+
+    @property
     def named_tools(self) -> frozenset[str]:
         """Tools that it mentions by name, without globs and patterns."""
         wanted = [name for step in self.expected or () for name in names_in(step)]

@@ -27,7 +27,7 @@ from agentest.scenarios.trajectory import Slot, Trajectory
 from agentest.support.json_text import safe_repr
 from agentest.support.replacing import replace
 from agentest.support.text import shortened
-from agentest.trajectory.assignment import Assignment, is_closed, is_ordered
+from agentest.trajectory.assignment import Assignment
 from agentest.trajectory.call_facts import (
     ROUNDS_NOT_REPORTED,
     CallFacts,
@@ -93,16 +93,16 @@ def _pairs(spec: Trajectory, found: Assessment, view: CallView, undecided: bool)
     """
     assignment = found.assignment
     assert assignment
-    partners = assignment.partners(ordered=is_ordered(spec.match_mode))
+    partners = assignment.partners(ordered=spec.is_ordered)
     late: set[int] = set()
-    if is_ordered(spec.match_mode) and (found.calls.problems or undecided):
+    if spec.is_ordered and (found.calls.problems or undecided):
         rows = tuple(0 if call is None else 1 << call for call in partners)
         in_order = best_in_order(rows, assignment.groups, union(assignment.groups))
         late = {call for call in partners if call is not None and call not in in_order}
     undone = late if view.blind and spec.match_mode == "in_order" else set()
     of_call = {call: row for row, call in enumerate(partners) if call is not None and call not in undone}
     different: dict[int, int] = {}
-    if not view.blind or is_closed(spec.match_mode):
+    if not view.blind or spec.forbids_others:
         allowed = assignment.found | ~assignment.counting if spec.match_mode == "within" else 0
         paired = set(of_call.values())
         missing = [row for row in range(len(partners)) if row not in paired]
@@ -199,7 +199,7 @@ class _Rows:
         assignment = self.found.assignment
         if assignment is None or not assignment.counting >> call & 1:
             return replace(row, difference=self.facts.free_whys.get(call, ""))
-        if not is_closed(self.spec.match_mode):
+        if not self.spec.forbids_others:
             return row
         if self.spec.match_mode != "within":
             return replace(row, status=RowStatus.EXTRA)

@@ -121,20 +121,10 @@ class CallDifferences:
 NO_DIFFERENCES = CallDifferences()
 
 
-def is_ordered(mode: str) -> bool:
-    """Return True if the mode requires an order."""
-    return mode in ("strict", "in_order")
-
-
-def is_closed(mode: str) -> bool:
-    """Return True if the mode forbids calls that count and are not expected."""
-    return mode in ("strict", "unordered", "within")
-
-
 def min_differences(spec: Trajectory, assignment: Assignment) -> int:
     """Return a lower bound for the number of differences, without matching."""
     missing = 0 if spec.match_mode == "within" else sum(not row for row in assignment.rows)
-    extra = assignment.counting & ~assignment.found if is_closed(spec.match_mode) else 0
+    extra = assignment.counting & ~assignment.found if spec.forbids_others else 0
     return missing + extra.bit_count()
 
 
@@ -190,7 +180,7 @@ def _order_problem(spec: Trajectory) -> str:
 def _differences_of_visible_calls(
     spec: Trajectory, assignment: Assignment, view: CallView
 ) -> CallDifferences:
-    closed = is_closed(spec.match_mode)
+    closed = spec.forbids_others
     if closed and not columns_saturated(assignment.rows, assignment.counting):
         return _unexpected(assignment, assignment.missing_and_extra()[1])
     found = _differences_of_listed_calls(spec, assignment, view)
@@ -213,7 +203,7 @@ def _differences_of_listed_calls(spec: Trajectory, assignment: Assignment, view:
     listed = replace(
         assignment, slots=[slots[row] for row in rows], rows=tuple(assignment.rows[row] for row in rows)
     )
-    if is_ordered(spec.match_mode):
+    if spec.is_ordered:
         return _differences_in_order(spec, listed)
     return _missing(listed, listed.missing_and_extra()[0])
 
@@ -234,7 +224,7 @@ def _differences_of_assigned_calls(spec: Trajectory, assignment: Assignment) -> 
     mode = spec.match_mode
     if mode == "strict" and exactly_in_order(assignment.rows, assignment.groups, assignment.counting):
         return NO_DIFFERENCES
-    rows, calls = assignment.missing_and_extra(ordered=is_ordered(mode))
+    rows, calls = assignment.missing_and_extra(ordered=spec.is_ordered)
     found = _missing(assignment, rows)
     if mode == "contains":
         return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from agentest.scenarios.calls import CallOrder, ToolName, name_text, names_in
 from agentest.scenarios.trajectory import Trajectory, calls_in
 from agentest.support.text import count
-from agentest.trajectory.assignment import Assignment, CallDifferences, is_closed
+from agentest.trajectory.assignment import Assignment, CallDifferences
 from agentest.trajectory.call_facts import CallFacts, CallView
 from agentest.trajectory.expected_text import step_text
 from agentest.trajectory.matching import bits, union
@@ -185,7 +185,7 @@ def _first_after(groups: Sequence[int], first: int, then: int) -> tuple[int, int
 def breakable_by_hidden_calls(spec: Trajectory, view: CallView) -> Iterator[str]:
     """Yield descriptions of the requirements that a hidden call could break."""
     if spec.expected is not None:
-        if is_closed(spec.match_mode):
+        if spec.forbids_others:
             yield f"match_mode: {spec.match_mode}"
         elif spec.at_most_once:
             yield from _open_requirement("at_most_once", _expected_names(spec), view)

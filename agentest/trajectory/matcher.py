@@ -28,7 +28,6 @@ from agentest.trajectory.assignment import (
     CallDifferences,
     compare_calls,
     failed_options,
-    is_ordered,
     may_hold,
     min_differences,
 )
@@ -361,7 +360,7 @@ def score_of(spec: Trajectory, found: Assessment) -> TrajectoryScore:
     if assignment is None:
         return TrajectoryScore(met=_fraction(met, others), precision=1.0, recall=1.0)
     partners = assignment.partners()
-    if is_ordered(spec.match_mode) and found.calls.problems:  # only calls in order meet a requirement
+    if spec.is_ordered and found.calls.problems:  # only calls in order meet a requirement
         partners = best_in_order(assignment.rows, assignment.groups, assignment.counting)
     taken = {call for call in partners if call is not None}
     expected, counting = len(assignment.rows), assignment.counting
