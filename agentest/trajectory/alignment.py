@@ -185,9 +185,9 @@ class _Rows:
     def _difference(self, assignment: Assignment, number: int, call: int) -> str:
         made = assignment.calls[call]
         text = nearest_difference(assignment.slots[number], made, self._matches_in_other_places(call))
-        if self.facts.failed.yes >> call & 1 and not text:
+        if self.facts.free.failed.yes >> call & 1 and not text:
             return _FAILED_CALL if made.ran else WAITS_FOR_APPROVAL
-        return "; ".join(filter(None, (text, self.facts.free_whys.get(call, ""))))
+        return "; ".join(filter(None, (text, self.facts.free.whys.get(call, ""))))
 
     def _matches_in_other_places(self, call: int) -> frozenset[int]:
         """Return the `id`s of expected calls that a call would match in another place."""
@@ -198,7 +198,7 @@ class _Rows:
         row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
         assignment = self.found.assignment
         if assignment is None or not assignment.counting >> call & 1:
-            return replace(row, difference=self.facts.free_whys.get(call, ""))
+            return replace(row, difference=self.facts.free.whys.get(call, ""))
         if not self.spec.forbids_others:
             return row
         if self.spec.match_mode != "within":

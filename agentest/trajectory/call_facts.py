@@ -178,29 +178,42 @@ def _why_failure_unknown(call: ToolCall) -> str:
     return f"ignore_failed: {call.name}: {RESULT_NOT_REPORTED}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeCalls:
+    """The calls that do not count."""
+
+    known: KnownCalls = _NONE
+    failed: KnownCalls = _NONE
+    """Calls that failed, if the trajectory ignores these, and calls that wait for approval."""
+    whys: Mapping[int, str] = field(default_factory=dict)
+    """Call → why it is free, or may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateCalls:
+    """The calls that match each expected or forbidden call, apart from their place and their failure."""
+
+    anywhere: Mapping[int, KnownCalls]
+    named: Mapping[int, KnownCalls]
+    """Call with an expected place → the calls of its tool."""
+    whys: Mapping[tuple[int, int], str]
+    """Expected call and call → why it is unknown whether they match."""
+
+
 @dataclass(slots=True, kw_only=True)
 class CallFacts:
     """Everything known about the calls that decides a trajectory. Expected calls are known by their `id`."""
 
     calls: Sequence[ToolCall]
     view: CallView
-    free: KnownCalls = _NONE
-    failed: KnownCalls = _NONE
-    """Calls that failed, if the trajectory ignores these, and calls that wait for approval."""
-    free_whys: dict[int, str] = field(default_factory=dict)
-    """Call → why it is free, or may be."""
-    expected: dict[int, ExpectedCall] = field(default_factory=dict)
-    forbidden: dict[int, ExpectedCall] = field(default_factory=dict)
+    expected: Mapping[int, ExpectedCall]
+    forbidden: Mapping[int, ExpectedCall]
+    candidates: CandidateCalls
+    free: FreeCalls
     fine: tuple[int, ...]
     """Groups of calls in any order, as bits, each as small as possible (`rounds`)."""
     coarse: tuple[int, ...]
     """The same groups, each as large as possible."""
-    anywhere: dict[int, KnownCalls] = field(default_factory=dict)
-    """Expected or forbidden call → the calls that match it, apart from their place and their failure."""
-    named: dict[int, KnownCalls] = field(default_factory=dict)
-    """Call with an expected place → the calls of its tool."""
-    whys: dict[tuple[int, int], str] = field(default_factory=dict)
-    """Expected call and call → why it is unknown whether they match."""
     cells: dict[int, KnownCalls] = field(init=False)
     """Expected call → the calls that meet it."""
     banned: dict[int, KnownCalls] = field(init=False)
@@ -209,15 +222,16 @@ class CallFacts:
     """Expected call with a place → the calls that would match in another place, as bits."""
 
     def __post_init__(self) -> None:
-        worked = {
-            key: self.anywhere[key].without(self._failed_for(each)) for key, each in self.expected.items()
-        }
+        anywhere = self.candidates.anywhere
+        worked = {key: anywhere[key].without(self._failed_for(each)) for key, each in self.expected.items()}
         self.cells = {key: self._at_its_place(key, each, worked[key]) for key, each in self.expected.items()}
         self.banned = {
-            key: self._at_its_place(key, each, self.anywhere[key]) for key, each in self.forbidden.items()
+            key: self._at_its_place(key, each, anywhere[key]) for key, each in self.forbidden.items()
         }
         self.misplaced = {
-            key: worked[key].yes & ~self.cells[key].at_most for key in self.cells if key in self.named
+            key: worked[key].yes & ~self.cells[key].at_most
+            for key in self.cells
+            if key in self.candidates.named
         }
 
     @classmethod
@@ -229,16 +243,13 @@ class CallFacts:
         Args:
             expected: the calls that the trajectory expects and puts in order.
         """
-        free, failures, free_whys = _free_calls(spec, calls, view)
-        facts = {
-            "expected": {id(each): each for each in expected},
-            "forbidden": {id(each): each for each in spec.forbidden},
-        }
+        wanted = {id(each): each for each in expected}
+        forbidden = {id(each): each for each in spec.forbidden}
         by_tool: dict[str, list[int]] = {}
         for at, call in enumerate(calls):
             by_tool.setdefault(call.name, []).append(at)
         anywhere, named, whys = {}, {}, dict[tuple[int, int], str]()
-        for key, each in (facts["expected"] | facts["forbidden"]).items():
+        for key, each in (wanted | forbidden).items():
             of_tool = _calls_of_tool(each, by_tool)
             anywhere[key] = _collected(_answers(each, of_tool, calls, whys))
             if each.nth is not None:
@@ -247,15 +258,12 @@ class CallFacts:
         return cls(
             calls=calls,
             view=view,
-            free=free,
-            failed=failures,
-            free_whys=free_whys,
+            expected=wanted,
+            forbidden=forbidden,
+            candidates=CandidateCalls(anywhere=anywhere, named=named, whys=whys),
+            free=_free_calls(spec, calls, view),
             fine=_fine_groups(calls) if spec.rounds else single,
             coarse=_coarse_groups(calls) if spec.rounds else single,
-            anywhere=anywhere,
-            named=named,
-            whys=whys,
-            **facts,
         )
 
     def decided(self, answers: Mapping[object, bool]) -> CallFacts:
@@ -265,16 +273,20 @@ class CallFacts:
         """
         free, failures = (
             KnownCalls(known.yes | sum(answers[call] << call for call in bits(known.maybe)))
-            for known in (self.free, self.failed)
+            for known in (self.free.known, self.free.failed)
         )
-        anywhere = {key: known.yes for key, known in self.anywhere.items()}
+        anywhere = {key: known.yes for key, known in self.candidates.anywhere.items()}
         for key, call in self.open_cells:
             anywhere[key] |= answers[key, call] << call
         known = {key: KnownCalls(calls) for key, calls in anywhere.items()}
-        return replace(self, free=free, failed=failures, anywhere=known)
+        return replace(
+            self,
+            free=replace(self.free, known=free, failed=failures),
+            candidates=replace(self.candidates, anywhere=known),
+        )
 
     def _failed_for(self, expected: ExpectedCall) -> KnownCalls:
-        return self.failed if expected.result is ANYTHING else _NONE
+        return self.free.failed if expected.result is ANYTHING else _NONE
 
     def _at_its_place(self, key: int, expected: ExpectedCall, known: KnownCalls) -> KnownCalls:
         """Return those of the given calls that have the expected place among the calls of their tool."""
@@ -282,7 +294,7 @@ class CallFacts:
 
     def _place(self, nth: int, key: int, expected: ExpectedCall) -> KnownCalls:
         """Return the n-th of the calls of a tool that count, from the end if negative."""
-        of_tool = self.named[key].without(self.free)
+        of_tool = self.candidates.named[key].without(self.free.known)
         if self.view.may_hide([expected.name]) or (nth < 0 and not self.view.complete):
             return KnownCalls(0, of_tool.at_most)
         order = list(bits(of_tool.at_most))
@@ -301,12 +313,12 @@ class CallFacts:
     @property
     def certain(self) -> bool:
         """True if nothing is unknown, so that best and worst case are the same."""
-        known = (self.free, self.failed, *self.cells.values(), *self.banned.values())
+        known = (self.free.known, self.free.failed, *self.cells.values(), *self.banned.values())
         return self.fine == self.coarse and not any(each.maybe for each in known)
 
     def counting(self, best: bool) -> int:
         """Return the calls that count: with `best` as few as possible, else as many as possible."""
-        return (1 << len(self.calls)) - 1 & ~(self.free.at_most if best else self.free.yes)
+        return (1 << len(self.calls)) - 1 & ~(self.free.known.at_most if best else self.free.known.yes)
 
     def cell(self, slot: Sequence[ExpectedCall]) -> KnownCalls:
         """Return the calls that meet any of these alternatives."""
@@ -318,14 +330,14 @@ class CallFacts:
 
     def only_failed(self, expected: ExpectedCall) -> int:
         """Return the calls that would match if they had succeeded, as bits."""
-        return self.anywhere[id(expected)].yes & self._failed_for(expected).yes
+        return self.candidates.anywhere[id(expected)].yes & self._failed_for(expected).yes
 
     @property
     def open_cells(self) -> tuple[tuple[int, int], ...]:
         """Pairs of an expected or forbidden call and a call for which a match is unknown."""
         return tuple(
             (key, call)
-            for key, known in self.anywhere.items()
+            for key, known in self.candidates.anywhere.items()
             for call in bits(
                 known.maybe & (self.cells.get(key, _NONE).at_most | self.banned.get(key, _NONE).at_most)
             )
@@ -342,7 +354,7 @@ class CallFacts:
         return self._why(forbidden, call) if self.banned[id(forbidden)].maybe >> call & 1 else ""
 
     def _why(self, expected: ExpectedCall, call: int) -> str:
-        if why := self.whys.get((id(expected), call)):
+        if why := self.candidates.whys.get((id(expected), call)):
             return why
         if self._failed_for(expected).maybe >> call & 1:
             return _why_failure_unknown(self.calls[call])
@@ -355,8 +367,8 @@ class CallFacts:
             for key, known in found.items():
                 for call in bits(known.maybe):
                     yield call, self._why(asked[key], call)
-        for call in bits(self.free.maybe):
-            yield call, self.free_whys[call]
+        for call in bits(self.free.known.maybe):
+            yield call, self.free.whys[call]
 
 
 def _calls_of_tool(expected: ExpectedCall, by_tool: Mapping[str, Sequence[int]]) -> KnownCalls:
@@ -386,13 +398,10 @@ def _answers(
             yield call, None
 
 
-def _free_calls(
-    spec: Trajectory, calls: Sequence[ToolCall], view: CallView
-) -> tuple[KnownCalls, KnownCalls, dict[int, str]]:
-    """Return free calls, calls that did not succeed, and the reasons why a call is, or may be, free."""
+def _free_calls(spec: Trajectory, calls: Sequence[ToolCall], view: CallView) -> FreeCalls:
     whys: dict[int, str] = {}
     if not (spec.reads or spec.ignore_failed or any(call.approval for call in calls)):
-        return _NONE, _NONE, whys
+        return FreeCalls()
     waiting = {at for at, call in enumerate(calls) if call.approval is Approval.PENDING}
     others = [(at, call) for at, call in enumerate(calls) if at not in waiting]
     reads = _collected((at, _is_read(spec, at, call, whys)) for at, call in others)
@@ -402,7 +411,7 @@ def _free_calls(
         whys |= dict.fromkeys(waiting, f"free: {WAITS_FOR_APPROVAL}")
     yes = reads.yes | failures.yes | (waits.yes if view.of_turn else 0)
     free = KnownCalls(yes, (reads.maybe | failures.maybe) & ~yes)
-    return free, KnownCalls(failures.yes | waits.yes, failures.maybe), whys
+    return FreeCalls(known=free, failed=KnownCalls(failures.yes | waits.yes, failures.maybe), whys=whys)
 
 
 def _is_read(spec: Trajectory, at: int, call: ToolCall, whys: dict[int, str]) -> bool | None:

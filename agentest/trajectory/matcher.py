@@ -227,11 +227,11 @@ class _Decision:
     def _combinations(self) -> Iterator[_Decision]:
         """Yield all combinations of answers to the unknowns, if there are few."""
         facts = self.facts
-        unknown = [*facts.open_cells, *bits(facts.free.maybe | facts.failed.maybe)]
+        unknown = [*facts.open_cells, *bits(facts.free.known.maybe | facts.free.failed.maybe)]
         count = 1 << min(len(unknown), 30)
         cells = count * sum(map(len, self.paths or ())) * len(facts.calls)
         # Calls that are counted by tool need a tool.
-        named = not any(known.maybe for known in facts.named.values())
+        named = not any(known.maybe for known in facts.candidates.named.values())
         if count <= _MOST_COMBINATIONS and cells <= _MOST_CELLS and named:
             for answers in product((True, False), repeat=len(unknown)):
                 yield replace(self, facts=facts.decided(dict(zip(unknown, answers, strict=True))))
