@@ -276,18 +276,20 @@ async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
     broadcast = Broadcast([*reporters, NotesReporter()])
     result = await run_result(prepared, broadcast, limit_s=timeout_s)
     warn(broadcast.problems)
-    short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
-    if short or result.unclaimed:
-        failure_lines = [_failure_text(short, len(result.scenarios))] if short else []
+    not_passed = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
+    if not_passed or result.unclaimed:
+        failure_lines = [_failure_text(not_passed, len(result.scenarios))] if not_passed else []
         unclaimed = [clean_for_log(warning.message) for warning in result.unclaimed]
         raise EvaluationFailed("\n".join([*unclaimed, *failure_lines]), result)
 
 
-def _failure_text(short: Sequence[ScenarioResult], of: int) -> str:
+def _failure_text(not_passed: Sequence[ScenarioResult], total: int) -> str:
     rows = [
         clean(line.plain)
-        for scenario in short[:_MAX_SHOWN_CASES]
+        for scenario in not_passed[:_MAX_SHOWN_CASES]
         for line in scenario_lines(scenario, DisplayOptions())
     ]
-    more = [f"… {len(short) - _MAX_SHOWN_CASES} more"] if len(short) > _MAX_SHOWN_CASES else []
-    return clean_for_log("\n".join([f"{len(short)} of {of} cases did not pass", *rows, *more]).rstrip())
+    more = [f"… {len(not_passed) - _MAX_SHOWN_CASES} more"] if len(not_passed) > _MAX_SHOWN_CASES else []
+    return clean_for_log(
+        "\n".join([f"{len(not_passed)} of {total} cases did not pass", *rows, *more]).rstrip()
+    )

@@ -189,12 +189,12 @@ class SetFile:
             return self.text
         return self._with_case_text(place, self._writer().rewritten(self.cases[place].span, value, flat=flat))
 
-    def with_text(self, place: int, shown: str) -> str:
+    def with_text(self, place: int, case_text: str) -> str:
         """Return the file with the text of a case replaced. `shown` is not indented."""
         return (
             self.text
-            if shown == self.shown(place)
-            else self._with_case_text(place, self._indented(place, shown))
+            if case_text == self.shown(place)
+            else self._with_case_text(place, self._indented(place, case_text))
         )
 
     def with_added(self, case: Any, place: int | None = None) -> str:
@@ -247,9 +247,9 @@ class SetFile:
         margin = last[: len(last) - len(last.lstrip(" \t"))]
         return margin if all(line.startswith(margin) for line in lines if line.strip()) else ""
 
-    def _indented(self, place: int, shown: str) -> str:
+    def _indented(self, place: int, case_text: str) -> str:
         newline = "\r\n" if self.style.newline == "\r\n" else "\n"
-        return shown.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(place))
+        return case_text.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(place))
 
     def _with_case_text(self, place: int, case: str) -> str:
         return self._replaced_at(self.cases[place].span, case)
@@ -266,18 +266,18 @@ def open_set(content: SetContent) -> SetFile:
     """Parse a file whose cases can be edited. Raises UsageError for invalid JSON and other formats."""
     text = content.text
     form = _form_of_cases(parse_json(Path(content.name), text.encode()))
-    whole = root(text)
+    document = root(text)
     if form is None:
         raise UsageError(
             f"{content.name}: is in another form than an EvalSet, whose cases cannot be edited one by one; "
             "`agentest migrate OLD NEW` converts it. It can be edited as a text"
         )
     if form in _ID:
-        case = CaseText(_eval_id(json.loads(text)), whole)
+        case = CaseText(_eval_id(json.loads(text)), document)
         return SetFile(content, text, style_of(text), None, (case,), form == _ID[1])
-    at = whole
+    at = document
     if form in _CASES:
-        spans = {entry.key: entry.span for entry in entries(text, whole)}
+        spans = {entry.key: entry.span for entry in entries(text, document)}
         at = spans[form]
     cases = tuple(CaseText(_eval_id(entry.value), entry.span) for entry in entries(text, at))
     return SetFile(content, text, style_of(text), at, cases, form in (_CASES[1], _LISTS[1]))
@@ -430,9 +430,9 @@ class JsonRewriter:
         return match[0]
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Return True if two values are equal for a browser: 1 equals 1.0, but not true."""
-    return _rewriting_form(one) == _rewriting_form(other)
+    return _rewriting_form(value) == _rewriting_form(other)
 
 
 def _rewriting_form(value: Any) -> str:

@@ -50,9 +50,13 @@ def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult
     """Warn if the judge contradicts required calls or a final state, once per direction."""
     if not _checks_the_goal(scenario):
         return ()
-    found = [(each, _reached(each), goal_outcome(each)) for each in conversations]
-    missed = [each for each, reached, said in found if reached is True and said is GoalOutcome.NOT_REACHED]
-    reached = [each for each, reached, said in found if reached is False and said is GoalOutcome.REACHED]
+    outcomes = [(each, _reached(each), goal_outcome(each)) for each in conversations]
+    missed = [
+        each for each, reached, outcome in outcomes if reached is True and outcome is GoalOutcome.NOT_REACHED
+    ]
+    reached = [
+        each for each, reached, outcome in outcomes if reached is False and outcome is GoalOutcome.REACHED
+    ]
     return (*_goals_warning(missed, _DONE), *_goals_warning(reached, _UNDONE))
 
 
@@ -156,19 +160,21 @@ def idle_user(scenario: Scenario) -> str | None:
     )
 
 
-def held_again(slug: str, whys: Mapping[int, str]) -> tuple[str, ...]:
+def held_again(slug: str, reasons: Mapping[int, str]) -> tuple[str, ...]:
     """Return a text about conversations that ran again, naming the first of them and the reason.
 
     Args:
         slug: prefix of the ids of the conversations.
         whys: number of a conversation → what its simulated user did wrong.
     """
-    if not whys:
+    if not reasons:
         return ()
-    shown = "; ".join(f"{slug}-{number}, as {whys[number].rstrip('.')}" for number in sorted(whys)[:_SHOWN])
-    more = f"; and {len(whys) - _SHOWN} more" if len(whys) > _SHOWN else ""
-    what = "1 conversation was" if len(whys) == 1 else f"{len(whys)} conversations were"
-    return (f"{what} held again, the first did not count: {shown}{more}",)
+    examples = "; ".join(
+        f"{slug}-{number}, as {reasons[number].rstrip('.')}" for number in sorted(reasons)[:_SHOWN]
+    )
+    more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
+    what = "1 conversation was" if len(reasons) == 1 else f"{len(reasons)} conversations were"
+    return (f"{what} held again, the first did not count: {examples}{more}",)
 
 
 Held = tuple[Unit, ScenarioResult]
@@ -180,16 +186,17 @@ def unanswered(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWa
     Args:
         results: by scope of the unit; a unit without a result never began.
     """
-    held = [(unit, results[unit.scope]) for unit in plan.units if unit.scope in results]
-    tools = dict.fromkeys(tool for _, result in held for tool in result.totals.unanswered)
+    finished = [(unit, results[unit.scope]) for unit in plan.units if unit.scope in results]
+    tools = dict.fromkeys(tool for _, result in finished for tool in result.totals.unanswered)
     return tuple(
-        _unanswered_warning(tool, [one for one in held if tool in one[1].totals.unanswered]) for tool in tools
+        _unanswered_warning(tool, [each for each in finished if tool in each[1].totals.unanswered])
+        for tool in tools
     )
 
 
-def _unanswered_warning(tool: str, held: Sequence[Held]) -> RunWarning:
-    units = [unit for unit, _ in held]
-    calls = sum(result.totals.unanswered[tool] for _, result in held)
+def _unanswered_warning(tool: str, finished: Sequence[Held]) -> RunWarning:
+    units = [unit for unit, _ in finished]
+    calls = sum(result.totals.unanswered[tool] for _, result in finished)
     of_cases = units[0].scenario.case is not None
     message = (
         f"{calls} call{'s' * (calls != 1)} of tool {tool!r} {'was' if calls == 1 else 'were'} answered with "

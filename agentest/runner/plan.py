@@ -199,9 +199,9 @@ def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
     found: dict[tuple[RequestedModel, str], RequestedModel] = {}
     for unit in units:
         led_by = unit.scenario.plan.model if unit.scenario.plan else None
-        for wish in (led_by, *(grader.judge for grader in unit.graders)):
-            if wish:
-                found.setdefault((wish, wish.place), wish)
+        for requested in (led_by, *(grader.judge for grader in unit.graders)):
+            if requested:
+                found.setdefault((requested, requested.place), requested)
     return list(found.values())
 
 
@@ -331,7 +331,7 @@ def _unit(
     chosen = scenario.judged_by(chosen)
     credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
     judged = {*chosen, *custom, *credited, PASS_RATE}
-    own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
+    of_scenario = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     return Unit(
         scenario=scenario,
         agent=agent,
@@ -346,7 +346,7 @@ def _unit(
         # Apply a configured threshold only to scenarios in which its metric is judged.
         thresholds={
             **{name: least for name, least in config.thresholds.items() if name in judged},
-            **own,
+            **of_scenario,
         },
         metrics_named=metrics is not None,
     )
@@ -461,8 +461,8 @@ def slugify(name: str) -> str:
 
 
 def _broken_file_result(file: BrokenFile, root: Path) -> ScenarioResult:
-    shown = shown_path(file.file, root)
-    return _unreadable_result(shown, shown, file.line, file.message)
+    name = shown_path(file.file, root)
+    return _unreadable_result(name, name, file.line, file.message)
 
 
 def _unreadable_result(

@@ -130,11 +130,11 @@ def run_warnings(evidence: RunEvidence) -> dict[str, tuple[VerdictWarning, ...]]
 
 def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
     """Replace the whole-run warnings of a finished unit, which may come from an earlier run."""
-    own = tuple(w for w in result.verdict_warnings if w.code not in _ONLY_OF_RUN and w not in late)
+    of_unit = tuple(w for w in result.verdict_warnings if w.code not in _ONLY_OF_RUN and w not in late)
     return (
         result
         if not result.verdict_warnings and not late
-        else questioned(result, (*own, *late), strict=strict)
+        else questioned(result, (*of_unit, *late), strict=strict)
     )
 
 
@@ -143,15 +143,15 @@ def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, st
 
     An interrupted unit has no verdict that could be questioned.
     """
-    kept = tuple(r for r in result.verdict.reasons if r.kind is not ReasonKind.WARNING)
+    others = tuple(r for r in result.verdict.reasons if r.kind is not ReasonKind.WARNING)
     status = result.verdict.status
-    if status is Status.ERRORED and not kept:
+    if status is Status.ERRORED and not others:
         status = Status.PASSED
-    decided = not any(reason.kind is ReasonKind.INTERRUPTED for reason in kept)
+    decided = not any(reason.kind is ReasonKind.INTERRUPTED for reason in others)
     if strict and decided and status is not Status.SKIPPED:
-        kept += tuple(Reason(Status.ERRORED, ReasonKind.WARNING, warning.text) for warning in warnings)
+        others += tuple(Reason(Status.ERRORED, ReasonKind.WARNING, warning.text) for warning in warnings)
         status = Status.ERRORED if warnings and status is Status.PASSED else status
-    return replace(result, verdict=Verdict(status, kept), verdict_warnings=tuple(warnings))
+    return replace(result, verdict=Verdict(status, others), verdict_warnings=tuple(warnings))
 
 
 def without(result: ScenarioResult, dropped: Iterable[VerdictWarning]) -> ScenarioResult:
@@ -257,11 +257,11 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
     if not idle:
         return
     more = f" and {len(idle) - _SHOWN_TOOLS} more" if len(idle) > _SHOWN_TOOLS else ""
-    shown = ", ".join(idle[:_SHOWN_TOOLS]) + more
+    names = ", ".join(idle[:_SHOWN_TOOLS]) + more
     message = (
         f"the mock of tool {idle[0]!r} was never called: remove it or forbid its calls"
         if len(idle) == 1
-        else f"{len(idle)} of {len(scenario.tools)} mocks were never called ({shown}): remove or forbid them"
+        else f"{len(idle)} of {len(scenario.tools)} mocks were never called ({names}): remove or forbid them"
     )
     yield message, idle
 
