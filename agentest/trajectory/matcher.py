@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
-from typing import Any
+from typing import Any, overload
 
 from agentest.domain.results import TrajectoryResult, TrajectoryScore
 from agentest.domain.transcript import ToolCall, call_text
@@ -56,14 +56,28 @@ answers together."""
 class TrajectoryMatcher:
     """Matches tool calls against one trajectory.
 
-        result = TrajectoryMatcher(Trajectory("strict", (ExpectedCall("get_order"),))).match(calls)
-        result.matched, result.summary, result.alignment
+        matcher = TrajectoryMatcher.of({"match_mode": "unordered", "expected": ["get_order", "refund"]})
+        result = matcher.match(conversation.tool_calls)
+        assert result.matched, result.summary
 
     What is unknown about a call (its arguments, its result, the answer of a function that raises) is decided
     for the trajectory, and against it. The result is certain only if both agree; else it has an `error`.
     """
 
     trajectory: Trajectory
+
+    @classmethod
+    def of(cls, trajectory: Any) -> TrajectoryMatcher:
+        """Return a matcher for a trajectory as a scenario has it. Raises ValueError."""
+        from agentest.scenarios.trajectory_parser import parse_trajectory
+
+        return cls(parse_trajectory(trajectory))
+
+    @overload
+    def match(self, calls: Sequence[ToolCall], turns: int = 1) -> TrajectoryResult: ...
+
+    @overload
+    def match(self, calls: Sequence[ToolCall], turns: int, view: CallView) -> TrajectoryResult | None: ...
 
     def match(
         self, calls: Sequence[ToolCall], turns: int = 1, view: CallView = ALL_CALLS

@@ -44,6 +44,19 @@ def match(spec: dict[str, Any], *calls: ToolCall, turns: int = 1, complete: bool
     return TrajectoryMatcher(parse_trajectory(spec)).match(calls, turns, CallView(complete=complete))
 
 
+def test_a_matcher_takes_what_a_scenario_takes() -> None:
+    """`TrajectoryMatcher.of` reads a trajectory as scenarios have it, and matches any list of calls."""
+    matcher = TrajectoryMatcher.of({"match_mode": "unordered", "expected": ["b", call("a", x=1)]})
+    found = matcher.match([made("a", x=1), made("b")])
+    assert (found.matched, found.summary) == (True, "2 tool calls, as expected (unordered)")
+    missed = matcher.match([made("a", x=2), made("b")])
+    assert not missed.matched
+    assert missed.missing_calls == ("a",)
+    assert [row.difference for row in missed.alignment] == ["x: expected 1, got 2", ""]
+    with pytest.raises(ValueError, match="expectd"):
+        TrajectoryMatcher.of({"expectd": ["b"]})
+
+
 def same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
