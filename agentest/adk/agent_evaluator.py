@@ -93,7 +93,7 @@ class AgentEvaluator:
         """
         _check_runs(num_runs)
         _check_timeout(timeout_s)
-        refuse_others(others)
+        check_unsupported(others)
         if eval_dataset_file_path_or_dir is None:
             raise UsageError("eval_dataset_file_path_or_dir is missing: the file or folder to evaluate")
         name, session = _name_and_session(agent_name, initial_session_file)
@@ -141,7 +141,7 @@ class AgentEvaluator:
         """
         _check_runs(num_runs)
         _check_timeout(timeout_s)
-        refuse_others(others)
+        check_unsupported(others)
         if eval_set is None:
             raise UsageError("eval_set is missing: the set to evaluate")
         root = Path.cwd()
@@ -211,7 +211,7 @@ _GOOGLE_ADK_ONLY = {
 """Arguments that only google-adk's methods have → what to use instead."""
 
 
-def refuse_others(others: Mapping[str, Any]) -> None:
+def check_unsupported(others: Mapping[str, Any]) -> None:
     """Raise UsageError for an argument that only google-adk supports, TypeError for an unknown argument."""
     for name, value in others.items():
         if name not in _GOOGLE_ADK_ONLY:

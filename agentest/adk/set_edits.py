@@ -36,9 +36,9 @@ class EditProblem:
 class EditRejected(UsageError):
     """`agentest eval` would reject the file, so it was not written."""
 
-    def __init__(self, troubles: Sequence[EditProblem]) -> None:
-        super().__init__("\n".join(each.message for each in troubles))
-        self.troubles = tuple(troubles)
+    def __init__(self, problems: Sequence[EditProblem]) -> None:
+        super().__init__("\n".join(each.message for each in problems))
+        self.problems = tuple(problems)
 
 
 # Saving, listing, and showing a case parse the same file; a large one takes seconds.
@@ -55,7 +55,7 @@ def check_set(new: SetContent, place: int | None = None) -> ReadSet:
         return _parsed(new.path, new.data.removeprefix(_BOM))
     except EvalSetError as error:
         ids = _ids(new)
-        raise EditRejected([_trouble(each, new, ids, place) for each in error.problems]) from None
+        raise EditRejected([_located_problem(each, new, ids, place) for each in error.problems]) from None
     except UsageError as error:
         raise EditRejected([EditProblem(_with_short_paths(str(error), new))]) from None
 
@@ -71,7 +71,7 @@ def check_case(new: SetContent, place: int, root: Path) -> tuple[EditProblem, ..
         criteria = criteria_of_set(read)
     except UsageError as error:
         return (EditProblem(_with_short_paths(str(error), new)),)
-    return tuple(_run_troubles(new, read, criteria, root))
+    return tuple(_run_problems(new, read, criteria, root))
 
 
 def check_criteria_file(new: SetContent) -> None:
@@ -94,7 +94,7 @@ def criteria_of_set(read: ReadSet) -> Criteria:
     return parse_criteria(document, str(criteria_file), criteria_file.parent)
 
 
-def _run_troubles(new: SetContent, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[EditProblem]:
+def _run_problems(new: SetContent, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[EditProblem]:
     # Custom metrics are code, which is imported when a run starts, never because of an edit.
     chosen = CaseSet(read, criteria, graded=not criteria.custom)
     case = read.eval_set.eval_cases[0]
@@ -122,7 +122,9 @@ def _unsendable_messages(case: EvalCase) -> Iterator[EditProblem]:
             yield EditProblem(f"not evaluated: {problem}", ("conversation", number, "user_content"))
 
 
-def _trouble(problem: FileProblem, new: SetContent, ids: Sequence[Any], place: int | None) -> EditProblem:
+def _located_problem(
+    problem: FileProblem, new: SetContent, ids: Sequence[Any], place: int | None
+) -> EditProblem:
     if problem.case is not None and place is not None:
         # For a duplicate id, the reader names the first of the cases.
         is_duplicate = problem.keys == ("eval_id",) and ids[problem.case] == ids[place]

@@ -160,7 +160,7 @@ def idle_user(scenario: Scenario) -> str | None:
     )
 
 
-def held_again(slug: str, reasons: Mapping[int, str]) -> tuple[str, ...]:
+def rerun_notes(slug: str, reasons: Mapping[int, str]) -> tuple[str, ...]:
     """Return a text about conversations that ran again, naming the first of them and the reason.
 
     Args:

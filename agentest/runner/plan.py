@@ -26,7 +26,12 @@ from agentest.domain.results import (
 )
 from agentest.judging.custom_metrics import Metric
 from agentest.judging.grader import Grader
-from agentest.runner.thresholds import check_metrics, check_thresholds, how_many, load_custom_metrics
+from agentest.runner.thresholds import (
+    check_metrics,
+    check_thresholds,
+    first_repeat_setting,
+    load_custom_metrics,
+)
 from agentest.runner.tools import AgentTraits, agent_traits, mock_server_tools_of
 from agentest.scenarios.discovery import (
     BrokenFile,
@@ -319,7 +324,7 @@ def _entries(
 def _unit(
     scenario: Scenario, agent: str, config: Config, options: Options, custom: set[str], file: str
 ) -> Unit:
-    repeat, conversations = how_many(
+    repeat, conversations = first_repeat_setting(
         (options.repeat, options.conversations),
         (scenario.repeat, scenario.conversations_per_scenario),
         (None, 1) if scenario.scripted else (config.repeat, config.conversations_per_scenario),

@@ -35,7 +35,7 @@ from agentest.judging.error_grouping import add_examples, group_by_label, group_
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.judging.judge import Judge
-from agentest.runner.notes import held_again, idle_user, unit_notes
+from agentest.runner.notes import idle_user, rerun_notes, unit_notes
 from agentest.runner.plan import Unit, total_usage
 from agentest.runner.run_summary import (
     agent_without_judge,
@@ -250,7 +250,7 @@ class UnitDecision:
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=total_usage(unit.kept.usage, self._ledger.of(unit.scope)),
             totals=totals_of(conversations),
-            warnings=tuple(map(self._redact.error, notes)) + held_again(unit.slug, progress.held_again),
+            warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.held_again),
         )
         result = with_figures(with_goal_and_profile(result, unit, self._redact), conversations)
         evidence = UnitEvidence(unit=unit, conversations=conversations, verdict=result.verdict)

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import product
 
 from agentest.domain.results import AlignedRow, RowStatus
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall
@@ -276,36 +277,25 @@ def _nearest(assignment: Assignment, rows: Sequence[int], calls: Sequence[int]) 
     if len(rows) * len(calls) > _MOST_COMPARED:
         yield from zip(rows, calls, strict=False)
         return
-    pairs = sorted(
-        (
-            not assignment.counting >> call & 1,
-            -max(
-                count_equal_arguments(each, assignment.calls[call])
-                for each in alternatives_for_tool(assignment.slots[row], assignment.calls[call].name)
-            ),
-            row,
-            call,
-        )
-        for row in rows
-        for call in calls
-    )
-    taken: set[tuple[str, int]] = set()
-    for _, _, row, call in pairs:
-        if not {("row", row), ("call", call)} & taken:
-            taken |= {("row", row), ("call", call)}
+
+    def distance(pair: tuple[int, int]) -> tuple[bool, int]:
+        row, call = pair
+        made = assignment.calls[call]
+        alternatives = alternatives_for_tool(assignment.slots[row], made.name)
+        nearest = max(count_equal_arguments(each, made) for each in alternatives)
+        return not assignment.counting >> call & 1, -nearest
+
+    left_rows, left_calls = set(rows), set(calls)
+    for row, call in sorted(product(rows, calls), key=distance):
+        if row in left_rows and call in left_calls:
+            left_rows.remove(row)
+            left_calls.remove(call)
             yield row, call
 
 
 def alternatives_for_tool(slot: Sequence[ExpectedCall], name: str) -> list[ExpectedCall]:
     """Return the alternatives that may apply to a tool of this name."""
-    return [each for each in slot if _may_be_named(each, name)]
-
-
-def _may_be_named(expected: ExpectedCall, name: str) -> bool:
-    try:
-        return is_named(expected, name)
-    except PredicateFailed:
-        return True
+    return [each for each in slot if _holds_or_unknown(partial(is_named, each, name))]
 
 
 def nearest_difference(
@@ -321,14 +311,14 @@ def nearest_difference(
         misplaced: `id`s of the alternatives that it would match in another place.
         named: True to name the alternative if there are several.
     """
-    mine = alternatives_for_tool(slot, made.name)
-    if not mine:
+    alternatives = alternatives_for_tool(slot, made.name)
+    if not alternatives:
         return ""
-    near = max(mine, key=lambda each: (id(each) in misplaced, count_equal_arguments(each, made)))
-    words = difference(near, made)
-    if not words and near.nth is not None and id(near) in misplaced:
-        words = f"{place_text(near.nth)}: it came at another place among the calls of its tool that count"
-    return f"nearest {expected_text(near)}: {words}" if named and len(slot) > 1 else words
+    near = max(alternatives, key=lambda each: (id(each) in misplaced, count_equal_arguments(each, made)))
+    text = difference(near, made)
+    if not text and near.nth is not None and id(near) in misplaced:
+        text = f"{place_text(near.nth)}: it came at another place among the calls of its tool that count"
+    return f"nearest {expected_text(near)}: {text}" if named and len(slot) > 1 else text
 
 
 def difference(expected: ExpectedCall, made: ToolCall) -> str:
@@ -337,43 +327,31 @@ def difference(expected: ExpectedCall, made: ToolCall) -> str:
     Users' functions and patterns are called no more often than for the match itself: only the first that does
     not hold is named, so that none can hang here that did not hang before.
     """
-    found = [*_argument_differences(expected, made)]
-    asked = not all(map(is_plain, (expected_arguments(expected) or {}).values()))
-    if not (found and asked):
-        found += _result_differences(expected, made)
-    if not found:
-        found += _where_differences(expected, made)
-    more = [f"{len(found) - _MOST_DIFFERENCES} more"] if len(found) > _MOST_DIFFERENCES else []
-    return "; ".join([*found[:_MOST_DIFFERENCES], *more])
+    wanted, is_exact = expected_arguments(expected), expected.arg_match_mode == "exact"
+    texts: list[str] = []
+    if wanted is not None and not isinstance(made.args, Mapping):
+        texts = [f"the arguments are no object: {_shortened(safe_repr(made.args))}"]
+    elif wanted is not None:
+        texts = [problem.words for problem in argument_problems(wanted, made.args, exact=is_exact)]
+    if not texts or all(map(is_plain, (wanted or {}).values())):
+        texts += _result_differences(expected, made, is_exact)
+    where = expected.where
+    if not texts and where is not None and not _holds_or_unknown(partial(where_holds, where, made)):
+        texts = [f"where: {_shortened(shown(where))} said no"]
+    more = [f"{len(texts) - _MOST_DIFFERENCES} more"] if len(texts) > _MOST_DIFFERENCES else []
+    return "; ".join([*texts[:_MOST_DIFFERENCES], *more])
 
 
-def _argument_differences(expected: ExpectedCall, made: ToolCall) -> list[str]:
-    wanted = expected_arguments(expected)
-    if wanted is None:
-        return []
-    if not isinstance(made.args, Mapping):
-        return [f"the arguments are no object: {_actual_text(made.args)}"]
-    exact = expected.arg_match_mode == "exact"
-    return [problem.words for problem in argument_problems(wanted, made.args, exact=exact)]
-
-
-def _result_differences(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
+def _result_differences(expected: ExpectedCall, made: ToolCall, is_exact: bool) -> list[str]:
     if expected.result is ANYTHING or is_result_unknown(made):
-        return
+        return []
     wanted, actual = expected.result, made.result
     if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
-        exact = expected.arg_match_mode == "exact"
-        yield from (
-            problem.words for problem in argument_problems(wanted, actual, exact=exact, inside="result")
-        )
-    elif not _holds_or_unknown(lambda: result_holds(expected, made)):
-        yield f"result: expected {_expected_text(wanted)}, got {_actual_text(actual)}"
-
-
-def _where_differences(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
-    where = expected.where
-    if where is not None and not _holds_or_unknown(lambda: where_holds(where, made)):
-        yield f"where: {_expected_text(where)} said no"
+        problems = argument_problems(wanted, actual, exact=is_exact, inside="result")
+        return [problem.words for problem in problems]
+    if _holds_or_unknown(partial(result_holds, expected, made)):
+        return []
+    return [f"result: expected {_shortened(shown(wanted))}, got {_shortened(safe_repr(actual))}"]
 
 
 def _holds_or_unknown(question: Callable[[], bool]) -> bool:
@@ -395,9 +373,5 @@ def count_equal_arguments(expected: ExpectedCall, made: ToolCall) -> int:
     )
 
 
-def _expected_text(value: Any) -> str:
-    return shortened(shown(value), _VALUE_CHARS)
-
-
-def _actual_text(value: Any) -> str:
-    return shortened(safe_repr(value), _VALUE_CHARS)
+def _shortened(text: str) -> str:
+    return shortened(text, _VALUE_CHARS)
