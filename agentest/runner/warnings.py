@@ -113,7 +113,7 @@ def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWar
     is_conclusive = complete and any(each.conversation.failure is None for each in evidence.conversations)
     return tuple(
         _warning(evidence.unit, code, *found)
-        for code, find in _OF_UNIT.items()
+        for code, find in UNIT_WARNINGS.items()
         if is_conclusive or code in _ALWAYS
         for found in find(evidence)
     )
@@ -122,7 +122,7 @@ def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWar
 def run_warnings(evidence: RunEvidence) -> dict[str, tuple[VerdictWarning, ...]]:
     """Return scope of a unit → what questions its verdict, based on the whole run."""
     found: dict[str, tuple[VerdictWarning, ...]] = {}
-    for code, find in _OF_RUN.items():
+    for code, find in RUN_WARNINGS.items():
         for unit, finding in find(evidence):
             found[unit.scope] = (*found.get(unit.scope, ()), _warning(unit, code, *finding))
     return found
@@ -461,7 +461,7 @@ def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Findin
         yield from ((unit, (warning.message, ())) for unit in units)
 
 
-_OF_UNIT: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]] = {
+UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]] = {
     WarningCode.ONLY_REPLIES: _only_replies,
     WarningCode.ERROR_REPLY: _error_replies,
     WarningCode.VACUOUS_CHECK: _vacuous_checks,
@@ -470,14 +470,16 @@ _OF_UNIT: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]] = {
     WarningCode.MOCK_RAISED: _mocks_that_raised,
     WarningCode.PARTIAL_VISIBILITY: _unproven_by_visible_calls,
 }
+"""Code → what finds the warning in a unit, in the order in which warnings are shown."""
 _ALWAYS = (WarningCode.MOCK_RAISED, WarningCode.PARTIAL_VISIBILITY)
 """Warnings about a unit that need neither all of its conversations nor one without a failure."""
-_OF_RUN: Mapping[WarningCode, Callable[[RunEvidence], Iterator[tuple[Unit, Finding]]]] = {
+RUN_WARNINGS: Mapping[WarningCode, Callable[[RunEvidence], Iterator[tuple[Unit, Finding]]]] = {
     WarningCode.UNKNOWN_TOOL: _unknown_tools,
     WarningCode.PARTIAL_VISIBILITY: _calls_hidden_in_other_units,
     WarningCode.NO_CALL_SEEN: _without_visible_calls,
 }
-_ONLY_OF_RUN = _OF_RUN.keys() - _OF_UNIT.keys()
+"""Code → what finds the warning in the whole run."""
+_ONLY_OF_RUN = RUN_WARNINGS.keys() - UNIT_WARNINGS.keys()
 
 
 def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
