@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentest.conversation.simulated_user import NextMessage as NextMessage
     from agentest.conversation.simulated_user import SimulatedUser as SimulatedUser
     from agentest.domain.end_reason import Ending as Ending
+    from agentest.domain.events import Reporter as Reporter
     from agentest.domain.messages import Session as Session
     from agentest.domain.results import CheckResult as CheckResult
     from agentest.domain.results import ConversationResult as ConversationResult
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
     from agentest.mocks.binding import MockSequence as MockSequence
     from agentest.mocks.calls import HttpResponse as HttpResponse
     from agentest.mocks.resolver import MockResolver as MockResolver
+    from agentest.report.console.reporter import ConsoleReporter as ConsoleReporter
+    from agentest.report.github import GitHubActionsReporter as GitHubActionsReporter
+    from agentest.report.json import JsonReporter as JsonReporter
     from agentest.scenarios.call_expectations import any_of as any_of
     from agentest.scenarios.call_expectations import before as before
     from agentest.scenarios.call_expectations import call as call
@@ -100,6 +104,7 @@ if TYPE_CHECKING:
     from agentest.support.errors import ToolError as ToolError
     from agentest.support.errors import UsageError as UsageError
     from agentest.testing.run import Runner as Runner
+    from agentest.trajectory.matcher import TrajectoryMatcher as TrajectoryMatcher
 
 _HOME = {
     "AgentTool": "agentest.config.agents.tools",
@@ -110,6 +115,7 @@ _HOME = {
     "Config": "agentest.config.config",
     "ConfigError": "agentest.support.errors",
     "ConfigSettings": "agentest.config.definition",
+    "ConsoleReporter": "agentest.report.console.reporter",
     "Conversation": "agentest.domain.transcript",
     "ConversationInput": "agentest.judging.custom_metrics",
     "ConversationMetric": "agentest.judging.custom_metrics",
@@ -121,8 +127,10 @@ _HOME = {
     "Evidence": "agentest.domain.results",
     "ExpectedCall": "agentest.scenarios.calls",
     "Failure": "agentest.domain.transcript",
+    "GitHubActionsReporter": "agentest.report.github",
     "GoalOutcome": "agentest.domain.results",
     "HttpResponse": "agentest.mocks.calls",
+    "JsonReporter": "agentest.report.json",
     "LabelledFailure": "agentest.domain.results",
     "Matcher": "agentest.scenarios.matchers.comparison",
     "Metric": "agentest.judging.custom_metrics",
@@ -138,6 +146,7 @@ _HOME = {
     "QuantitativeMetric": "agentest.judging.custom_metrics",
     "Reason": "agentest.domain.results",
     "ReasonKind": "agentest.domain.results",
+    "Reporter": "agentest.domain.events",
     "RunResult": "agentest.domain.results",
     "RunSettings": "agentest.config.definition",
     "RunWarning": "agentest.domain.results",
@@ -159,6 +168,7 @@ _HOME = {
     "ToolError": "agentest.support.errors",
     "Totals": "agentest.domain.results",
     "Trajectory": "agentest.scenarios.trajectory",
+    "TrajectoryMatcher": "agentest.trajectory.matcher",
     "TrajectoryResult": "agentest.domain.results",
     "TrajectoryScore": "agentest.domain.results",
     "Turn": "agentest.domain.transcript",

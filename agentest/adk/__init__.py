@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from agentest.adk.agent_evaluator import AgentEvaluator as AgentEvaluator
     from agentest.adk.agent_evaluator import EvaluationFailed as EvaluationFailed
     from agentest.adk.agent_evaluator import MigrationNotes as MigrationNotes
+    from agentest.adk.agent_evaluator import find_config_for_test_file as find_config_for_test_file
     from agentest.adk.eval_result import EvalCaseResult as EvalCaseResult
     from agentest.adk.eval_result import EvalMetricResult as EvalMetricResult
     from agentest.adk.eval_result import (
         EvalMetricResultPerInvocation as EvalMetricResultPerInvocation,
     )
+    from agentest.adk.eval_result import EvalResult as EvalResult
+    from agentest.adk.eval_result import EvalSetResult as EvalSetResult
     from agentest.adk.formats.eval_set import Blob as Blob
     from agentest.adk.formats.eval_set import Content as Content
     from agentest.adk.formats.eval_set import ConversationScenario as ConversationScenario
@@ -32,12 +35,14 @@ if TYPE_CHECKING:
     from agentest.adk.formats.eval_set import Rubric as Rubric
     from agentest.adk.formats.eval_set import RubricContent as RubricContent
     from agentest.adk.formats.eval_set import SessionInput as SessionInput
+    from agentest.adk.formats.judge_options import JudgeModelOptions as JudgeModelOptions
     from agentest.adk.formats.metric_info import Interval as Interval
     from agentest.adk.formats.metric_info import MetricInfo as MetricInfo
     from agentest.adk.formats.metric_info import MetricValueInfo as MetricValueInfo
     from agentest.adk.formats.personas import UserBehavior as UserBehavior
     from agentest.adk.formats.personas import UserPersona as UserPersona
     from agentest.adk.in_process_evaluation import PrebuiltMetrics as PrebuiltMetrics
+    from agentest.adk.local_eval_service import EvaluateConfig as EvaluateConfig
     from agentest.adk.local_eval_service import EvaluateRequest as EvaluateRequest
     from agentest.adk.local_eval_service import InferenceRequest as InferenceRequest
     from agentest.adk.local_eval_service import InferenceResult as InferenceResult
@@ -55,56 +60,35 @@ if TYPE_CHECKING:
     from agentest.adk.prebuilt_evaluators import SafetyEvaluatorV1 as SafetyEvaluatorV1
     from agentest.adk.prebuilt_evaluators import TrajectoryEvaluator as TrajectoryEvaluator
 
-_HOME = {
-    "AgentEvaluator": "agent_evaluator",
-    "Blob": "formats.eval_set",
-    "Content": "formats.eval_set",
-    "ConversationScenario": "formats.eval_set",
-    "EvalCase": "formats.eval_set",
-    "EvalCaseResult": "eval_result",
-    "EvalMetric": "metrics.evaluator_base",
-    "EvalMetricResult": "eval_result",
-    "EvalMetricResultPerInvocation": "eval_result",
-    "EvalSet": "formats.eval_set",
-    "EvalStatus": "metrics.evaluator_base",
-    "EvaluateRequest": "local_eval_service",
-    "EvaluationFailed": "agent_evaluator",
-    "EvaluationResult": "metrics.evaluator_base",
-    "Evaluator": "metrics.evaluator_base",
-    "FileData": "formats.eval_set",
-    "FinalResponseMatchV2Evaluator": "prebuilt_evaluators",
-    "FunctionCall": "formats.eval_set",
-    "HeldMetric": "metrics.evaluator_base",
-    "FunctionResponse": "formats.eval_set",
-    "InferenceRequest": "local_eval_service",
-    "InferenceResult": "local_eval_service",
-    "IntermediateData": "formats.eval_set",
-    "Interval": "formats.metric_info",
-    "Invocation": "formats.eval_set",
-    "LocalEvalService": "local_eval_service",
-    "MetricInfo": "formats.metric_info",
-    "MetricValueInfo": "formats.metric_info",
-    "MigrationNotes": "agent_evaluator",
-    "Part": "formats.eval_set",
-    "PerInvocationResult": "metrics.evaluator_base",
-    "PrebuiltMetrics": "in_process_evaluation",
-    "RougeEvaluator": "prebuilt_evaluators",
-    "Rubric": "formats.eval_set",
-    "RubricContent": "formats.eval_set",
-    "SafetyEvaluatorV1": "prebuilt_evaluators",
-    "SessionInput": "formats.eval_set",
-    "TrajectoryEvaluator": "prebuilt_evaluators",
-    "UserBehavior": "formats.personas",
-    "UserPersona": "formats.personas",
+_NAMES = {
+    "agent_evaluator": "AgentEvaluator EvaluationFailed MigrationNotes find_config_for_test_file",
+    "eval_result": "EvalCaseResult EvalMetricResult EvalMetricResultPerInvocation EvalResult EvalSetResult",
+    "formats.eval_set": "Blob Content ConversationScenario EvalCase EvalSet FileData FunctionCall "
+    "FunctionResponse IntermediateData Invocation Part Rubric RubricContent SessionInput",
+    "formats.judge_options": "JudgeModelOptions",
+    "formats.metric_info": "Interval MetricInfo MetricValueInfo",
+    "formats.personas": "UserBehavior UserPersona",
+    "in_process_evaluation": "PrebuiltMetrics",
+    "local_eval_service": "EvaluateConfig EvaluateRequest InferenceRequest InferenceResult LocalEvalService",
+    "metrics.evaluator_base": "EvalMetric EvalStatus EvaluationResult Evaluator HeldMetric "
+    "PerInvocationResult",
+    "prebuilt_evaluators": "FinalResponseMatchV2Evaluator RougeEvaluator SafetyEvaluatorV1 "
+    "TrajectoryEvaluator",
 }
+"""Module → the names that it defines."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+_SUBMODULES = ("agent_evaluator", "local_eval_service")
+"""The modules that have these names in google-adk, too."""
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value
     return value

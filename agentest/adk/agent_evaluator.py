@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agentest.adk.cases import CaseSet, unchecked_notes
+from agentest.adk.formats.criteria import CRITERIA_FILE, default_criteria, parse_criteria
 from agentest.adk.formats.eval_set import EvalSet
+from agentest.adk.formats.set_reader import parse_json, read_bytes
 from agentest.adk.in_process_evaluation import (
     AgentLike,
     CriteriaLike,
@@ -91,7 +93,7 @@ class AgentEvaluator:
         """
         _check_runs(num_runs)
         _check_timeout(timeout_s)
-        refuse_others(others)
+        check_unsupported(others)
         if eval_dataset_file_path_or_dir is None:
             raise UsageError("eval_dataset_file_path_or_dir is missing: the file or folder to evaluate")
         name, session = _name_and_session(agent_name, initial_session_file)
@@ -139,7 +141,7 @@ class AgentEvaluator:
         """
         _check_runs(num_runs)
         _check_timeout(timeout_s)
-        refuse_others(others)
+        check_unsupported(others)
         if eval_set is None:
             raise UsageError("eval_set is missing: the set to evaluate")
         root = Path.cwd()
@@ -150,6 +152,14 @@ class AgentEvaluator:
         request = RunRequest(root, reports=ReportOptions(detailed=print_detailed_results))
         notes = [*unchecked_notes(chosen), *experimental_notes(codes)]
         await _run_and_check(prepared_for(request, loaded, plan, notes), timeout_s)
+
+    @staticmethod
+    def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
+        """Return the content of the test_config.json next to a file, or the default criteria.
+
+        `evaluate_eval_set` takes it as `eval_config`. Raises UsageError if the content is not valid.
+        """
+        return find_config_for_test_file(test_file)
 
     @staticmethod
     def migrate_eval_data_to_new_schema(
@@ -179,6 +189,19 @@ class AgentEvaluator:
         return MigrationNotes(notes)
 
 
+def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
+    """Return the content of the test_config.json next to a file, or the default criteria.
+
+    Raises UsageError.
+    """
+    path = Path(test_file).parent / CRITERIA_FILE
+    if not path.exists():
+        return default_criteria()
+    content = parse_json(path, read_bytes(path))
+    parse_criteria(content, str(path), path.parent)
+    return dict(content)
+
+
 _GOOGLE_ADK_ONLY = {
     "output_file": "results.json has every invocation (`reporters: [json]`)",
     "artifact_service": "an agent in this process keeps its artifacts in memory",
@@ -188,7 +211,7 @@ _GOOGLE_ADK_ONLY = {
 """Arguments that only google-adk's methods have → what to use instead."""
 
 
-def refuse_others(others: Mapping[str, Any]) -> None:
+def check_unsupported(others: Mapping[str, Any]) -> None:
     """Raise UsageError for an argument that only google-adk supports, TypeError for an unknown argument."""
     for name, value in others.items():
         if name not in _GOOGLE_ADK_ONLY:
@@ -253,18 +276,20 @@ async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
     broadcast = Broadcast([*reporters, NotesReporter()])
     result = await run_result(prepared, broadcast, limit_s=timeout_s)
     warn(broadcast.problems)
-    short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
-    if short or result.unclaimed:
-        failure_lines = [_failure_text(short, len(result.scenarios))] if short else []
+    not_passed = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
+    if not_passed or result.unclaimed:
+        failure_lines = [_failure_text(not_passed, len(result.scenarios))] if not_passed else []
         unclaimed = [clean_for_log(warning.message) for warning in result.unclaimed]
         raise EvaluationFailed("\n".join([*unclaimed, *failure_lines]), result)
 
 
-def _failure_text(short: Sequence[ScenarioResult], of: int) -> str:
+def _failure_text(not_passed: Sequence[ScenarioResult], total: int) -> str:
     rows = [
         clean(line.plain)
-        for scenario in short[:_MAX_SHOWN_CASES]
+        for scenario in not_passed[:_MAX_SHOWN_CASES]
         for line in scenario_lines(scenario, DisplayOptions())
     ]
-    more = [f"… {len(short) - _MAX_SHOWN_CASES} more"] if len(short) > _MAX_SHOWN_CASES else []
-    return clean_for_log("\n".join([f"{len(short)} of {of} cases did not pass", *rows, *more]).rstrip())
+    more = [f"… {len(not_passed) - _MAX_SHOWN_CASES} more"] if len(not_passed) > _MAX_SHOWN_CASES else []
+    return clean_for_log(
+        "\n".join([f"{len(not_passed)} of {total} cases did not pass", *rows, *more]).rstrip()
+    )

@@ -92,7 +92,7 @@ def case_entries(
     Cases that cannot be evaluated become errored results. Raises UsageError, which names the file, if the
     criteria contradict a case.
     """
-    told = {agent: partial(facts_of, own=known.get(agent, NOTHING_KNOWN), redact=redact) for agent in agents}
+    facts = {agent: partial(facts_of, own=known.get(agent, NOTHING_KNOWN), redact=redact) for agent in agents}
     placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
     cases = [(*at, case) for at in placed for case in at[0].read.eval_set.eval_cases]
     names = _scenario_names(
@@ -101,7 +101,7 @@ def case_entries(
     return [
         entry
         for (chosen, file, case), name in zip(cases, names, strict=True)
-        for entry in _entries(case, chosen, name, file, told, num_runs, date)
+        for entry in _entries(case, chosen, name, file, facts, num_runs, date)
     ]
 
 
@@ -145,7 +145,7 @@ def _entries(
         )
         return
     most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
-    thresholds = {one.metric: one.threshold for one in criteria if not one.information}
+    thresholds = {each.metric: each.threshold for each in criteria if not each.information}
     thresholds |= scenario.thresholds
     information = tuple(criterion.metric for criterion in criteria if criterion.information)
     for agent, facts in agents.items():
@@ -168,8 +168,8 @@ def _graders(
 
 
 def _criterion_for_case(criterion: MetricCriterion, case: EvalCase) -> MetricCriterion:
-    own = case.agentest or AgentestKeys()
-    return replace(criterion, any_args_where_absent=True) if own.any_args_where_absent else criterion
+    settings = case.agentest or AgentestKeys()
+    return replace(criterion, any_args_where_absent=True) if settings.any_args_where_absent else criterion
 
 
 def applicable_criteria(case: EvalCase, criteria: Criteria) -> tuple[MetricCriterion, ...]:
@@ -178,9 +178,9 @@ def applicable_criteria(case: EvalCase, criteria: Criteria) -> tuple[MetricCrite
     Raises NothingToEvaluate if the case has neither.
     """
     has = _agentest_metrics_with_data(case) | (_default_metrics_with_data(case) if criteria.adapts else {})
-    kept = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
-    if expectations_of(case).decide or any(not criterion.information for criterion in kept):
-        return kept
+    applicable = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
+    if expectations_of(case).decide or any(not criterion.information for criterion in applicable):
+        return applicable
     if not criteria.criteria:
         raise NothingToEvaluate("not evaluated: the criteria name no metric")
     if all(criterion.information for criterion in criteria.criteria):
@@ -247,7 +247,7 @@ def _unchecked_note(chosen: CaseSet, metric: str, what: str, cases: Sequence[str
 
 
 def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario:
-    own = expectations_of(case)
+    expectations = expectations_of(case)
     scenario = Scenario(
         name=name,
         file=str(chosen.read.path),
@@ -257,13 +257,13 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
         session=_session(case),
         recorded=recorded_answers(case),
         tags=tags_of(case),
-        trajectory=own.trajectory,
-        expect=own.expect,
-        state=own.state,
-        final_state=own.final_state,
-        thresholds=own.thresholds,
-        criteria=own.criteria,
-        date=own.date,
+        trajectory=expectations.trajectory,
+        expect=expectations.expect,
+        state=expectations.state,
+        final_state=expectations.final_state,
+        thresholds=expectations.thresholds,
+        criteria=expectations.criteria,
+        date=expectations.date,
     )
     if case.conversation is not None:
         return replace(scenario, turns=_turns(case.conversation))
@@ -327,10 +327,10 @@ def _turns(conversation: Sequence[Invocation]) -> tuple[ScriptedTurn, ...]:
 def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
     """Return the user's message. Raises NothingToEvaluate if it is empty or has parts that cannot be sent."""
     try:
-        said = user_message(invocation.user_content, invocation.invocation_id or str(number))
+        message = user_message(invocation.user_content, invocation.invocation_id or str(number))
     except ValueError as problem:
         raise NothingToEvaluate(f"not evaluated: {problem}") from None
-    return ScriptedTurn(said.text, reference=reference(invocation), attachments=said.attachments)
+    return ScriptedTurn(message.text, reference=reference(invocation), attachments=message.attachments)
 
 
 def reference(invocation: Invocation) -> Reference:

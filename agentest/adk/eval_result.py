@@ -64,6 +64,22 @@ class EvalCaseResult:
         return sentences(self.scenario.verdict.reasons)
 
 
+@dataclass(frozen=True, slots=True)
+class EvalSetResult:
+    """The results of the cases of one set."""
+
+    eval_set_result_id: str
+    eval_set_id: str
+    eval_case_results: Sequence[EvalCaseResult] = ()
+    eval_set_result_name: str | None = None
+    creation_timestamp: float = 0.0
+    """Seconds since 1970."""
+
+
+EvalResult = EvalSetResult
+"""ADK-TS's name of the class."""
+
+
 def eval_status(status: Status) -> EvalStatus:
     """Return ADK's status. An errored case was not evaluated."""
     return _STATUS.get(status, EvalStatus.NOT_EVALUATED)

@@ -76,17 +76,19 @@ class LocalEvalService:
 
     async def evaluate(self, request: EvaluateRequest | Mapping[str, Any]) -> AsyncIterator[EvalCaseResult]:
         """Evaluate finished conversations, and yield each result as it is ready."""
-        parsed_request = evaluate_request(request)
-        criteria, codes = parse_given_criteria(parsed_request.criteria, parsed_request.evaluators, self._root)
+        results, given, evaluators = evaluate_request(request)
+        criteria, codes = parse_given_criteria(given, evaluators, self._root)
         # A case that ran several times has the same id each time: a unique path keeps them apart.
-        places = {f"inference-{n}": one for n, one in enumerate(parsed_request.inference_results, start=1)}
+        places = {f"inference-{n}": inference for n, inference in enumerate(results, start=1)}
         sets = [
-            CaseSet(read_set(EvalSet(one.eval_set_id, (one.case,)), Path(place)), criteria, {}, codes)
-            for place, one in places.items()
+            CaseSet(
+                read_set(EvalSet(inference.eval_set_id, (inference.case,)), Path(place)), criteria, {}, codes
+            )
+            for place, inference in places.items()
         ]
-        finished = {place: _finished_conversation(one) for place, one in places.items()}
-        async with aclosing(self._results(sets, finished)) as results:
-            async for scenario in results:
+        finished = {place: _finished_conversation(inference) for place, inference in places.items()}
+        async with aclosing(self._results(sets, finished)) as scenarios:
+            async for scenario in scenarios:
                 yield _case_result(scenario, places[scenario.file])
 
     def _results(
@@ -108,16 +110,16 @@ def _notes(sets: Sequence[CaseSet]) -> list[str]:
     if not sets:
         return []
     cases = {case.eval_id: case for chosen in sets for case in chosen.read.eval_set.eval_cases}
-    whole = EvalSet(sets[0].read.eval_set.eval_set_id, tuple(cases.values()))
-    return list(unchecked_notes(replace(sets[0], read=read_set(whole))))
+    all_cases = EvalSet(sets[0].read.eval_set.eval_set_id, tuple(cases.values()))
+    return list(unchecked_notes(replace(sets[0], read=read_set(all_cases))))
 
 
-def _finished_conversation(one: InferenceResult) -> Conversation:
+def _finished_conversation(inference: InferenceResult) -> Conversation:
     """Return the conversation, or an empty one with a failure if it never took place."""
-    if one.conversation is not None:
-        return one.conversation
-    failure = Failure(Blame.INTERNAL, one.error_message or "no conversation was held")
-    return Conversation(one.session_id, (), Ending.ERROR, failure)
+    if inference.conversation is not None:
+        return inference.conversation
+    failure = Failure(Blame.INTERNAL, inference.error_message or "no conversation was held")
+    return Conversation(inference.session_id, (), Ending.ERROR, failure)
 
 
 def _inference(scenario: ScenarioResult, eval_set_id: str, case: EvalCase) -> InferenceResult:
@@ -136,29 +138,32 @@ def _inference(scenario: ScenarioResult, eval_set_id: str, case: EvalCase) -> In
     )
 
 
-def _case_result(scenario: ScenarioResult, one: InferenceResult) -> EvalCaseResult:
+def _case_result(scenario: ScenarioResult, inference: InferenceResult) -> EvalCaseResult:
     return EvalCaseResult(
-        eval_set_id=one.eval_set_id,
-        eval_id=one.eval_case_id,
+        eval_set_id=inference.eval_set_id,
+        eval_id=inference.eval_case_id,
         final_eval_status=eval_status(scenario.verdict.status),
         overall_eval_metric_results=[
-            *(metric_result(one, overall_reason(one.name, scenario)) for one in scenario.metric_verdicts),
+            *(
+                metric_result(verdict, overall_reason(verdict.name, scenario))
+                for verdict in scenario.metric_verdicts
+            ),
             *(overall_information(name, scenario) for name in scenario.information),
         ],
         eval_metric_result_per_invocation=[
             invocation
             for conversation in scenario.conversations
-            for invocation in _invocations(scenario, conversation, one)
+            for invocation in _invocations(scenario, conversation, inference)
         ],
-        session_id=one.session_id,
+        session_id=inference.session_id,
         scenario=scenario,
     )
 
 
 def _invocations(
-    scenario: ScenarioResult, conversation: ConversationResult, one: InferenceResult
+    scenario: ScenarioResult, conversation: ConversationResult, inference: InferenceResult
 ) -> list[EvalMetricResultPerInvocation]:
-    expected = one.case.conversation or ()
+    expected = inference.case.conversation or ()
     actual = actual_invocations(conversation.conversation)
     metrics = {turn.turn_index: turn.metrics for turn in conversation.turns}
     return [
@@ -212,12 +217,25 @@ class InferenceResult:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluateConfig:
+    """The metrics to evaluate."""
+
+    eval_metrics: Sequence[EvalMetric | Mapping[str, Any]]
+    parallelism: int | None = None
+    """Accepted for ADK's sake. The configuration limits model calls."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluateRequest:
-    """A request to evaluate conversations. The criteria are as in `AgentEvaluator.evaluate_eval_set`."""
+    """A request to evaluate conversations by criteria, or by the metrics of a configuration.
+
+    The criteria are as in `AgentEvaluator.evaluate_eval_set`.
+    """
 
     inference_results: Sequence[InferenceResult]
-    criteria: CriteriaLike
+    criteria: CriteriaLike | None = None
     evaluators: Evaluators = ()
+    evaluate_config: EvaluateConfig | Mapping[str, Any] | None = None
 
 
 def inference_request(request: InferenceRequest | Mapping[str, Any]) -> InferenceRequest:
@@ -233,11 +251,12 @@ def inference_request(request: InferenceRequest | Mapping[str, Any]) -> Inferenc
     return InferenceRequest(EvalSet(str(keys.get("eval_set_id") or "eval-set"), cases), ids)
 
 
-def evaluate_request(request: EvaluateRequest | Mapping[str, Any]) -> EvaluateRequest:
-    """Parse a request. Raises UsageError."""
-    if isinstance(request, EvaluateRequest):
-        return request
-    keys = _keys(request, ("inference_results", "evaluate_config", "criteria", "evaluators"), "the request")
+def evaluate_request(
+    request: EvaluateRequest | Mapping[str, Any],
+) -> tuple[Sequence[InferenceResult], CriteriaLike, Evaluators]:
+    """Return the results to evaluate, the criteria and the evaluators. Raises UsageError."""
+    names = ("inference_results", "criteria", "evaluators", "evaluate_config")
+    keys = _keys(request, names, "the request")
     if "inference_results" not in keys or not keys.keys() & {"criteria", "evaluate_config"}:
         raise UsageError("the request needs inference_results, and criteria or evaluate_config")
     criteria = keys.get("criteria")
@@ -248,10 +267,12 @@ def evaluate_request(request: EvaluateRequest | Mapping[str, Any]) -> EvaluateRe
     for result in results:
         if not isinstance(result, InferenceResult):
             raise UsageError(f"inference_results: {safe_repr(result)} is no result of perform_inference")
-    return EvaluateRequest(results, criteria, keys.get("evaluators") or ())
+    return results, criteria, keys.get("evaluators") or ()
 
 
 def _keys(value: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
+    if isinstance(value, EvaluateRequest | EvaluateConfig):
+        return {name: given for name in known if (given := getattr(value, name)) is not None}
     if not isinstance(value, Mapping):
         raise UsageError(f"{what}: expected a mapping, found {safe_repr(value)}")
     try:

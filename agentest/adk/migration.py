@@ -129,11 +129,11 @@ def migrated_criteria(read: ReadSet, new: Path, config_out: Path | None) -> Migr
 def _own_criteria(
     read: ReadSet, criteria: Mapping[str, Any], new: Path, config_out: Path | None
 ) -> MigratedCriteria:
-    beside = new.parent / CRITERIA_FILE
-    path = config_out or beside
+    criteria_file = new.parent / CRITERIA_FILE
+    path = config_out or criteria_file
     parse_criteria(criteria, str(read.path))  # refuse now what no run would accept
     notes = [*_notes_about_our_metrics(criteria, path)]
-    if not _is_same_file(path, beside):
+    if not _is_same_file(path, criteria_file):
         notes.append(f"{new} is held to {path} with --config-file-path {path} alone")
     if path.exists():
         _refuse_other_criteria(path, criteria, read)
@@ -152,7 +152,9 @@ def _notes_about_our_metrics(criteria: Mapping[str, Any], path: Path) -> Iterato
     if ours:
         yield f"{path}: google-adk does not know {', '.join(ours)}: leave it out for runs of google-adk"
     informational = [
-        name for name, one in criteria["criteria"].items() if isinstance(one, dict) and one.get("information")
+        name
+        for name, criterion in criteria["criteria"].items()
+        if isinstance(criterion, dict) and criterion.get("information")
     ]
     if informational:
         names = ", ".join(informational)
@@ -188,17 +190,17 @@ def _content(path: Path) -> Any:
     return parse_json(path, read_bytes(path))
 
 
-def _is_same_file(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+def _is_same_file(path: Path, other: Path) -> bool:
+    return path.resolve() == other.resolve()
 
 
 def _sets_sharing_criteria(path: Path, read: ReadSet, new: Path) -> list[str]:
     """Name the other sets that the new criteria file would also apply to."""
     if path.name != CRITERIA_FILE or not path.parent.is_dir():
         return []
-    others = [one for one in sorted(path.parent.iterdir()) if one.name.endswith(SUFFIXES)]
-    ours = {read.path.resolve(), new.resolve()}
-    return [one.name for one in others if one.resolve() not in ours and _has_no_own_criteria(one)]
+    others = [each for each in sorted(path.parent.iterdir()) if each.name.endswith(SUFFIXES)]
+    migrated = {read.path.resolve(), new.resolve()}
+    return [each.name for each in others if each.resolve() not in migrated and _has_no_own_criteria(each)]
 
 
 def _has_no_own_criteria(path: Path) -> bool:

@@ -274,8 +274,8 @@ def load_mocks(path: Path) -> dict[str, Mock]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, sys.exit() too
-        shown, line = user_traceback(error, path)
-        raise ScenarioError(f"--mocks: importing {path}:{line} failed\n{shown}") from None
+        traceback, line = user_traceback(error, path)
+        raise ScenarioError(f"--mocks: importing {path}:{line} failed\n{traceback}") from None
     if not hasattr(module, "tools"):
         raise ScenarioError(f"--mocks: {path} has no `tools`; define a dict from tool name to mock")
     try:

@@ -126,8 +126,8 @@ class PrebuiltEvaluator(Evaluator):
     ) -> ConversationResult:
         conversation = conversation_of(actual)
         case = EvalCase(eval_id=type(self).__name__, conversation=tuple(reference))
-        told = facts_of(replace(case, conversation=tuple(actual)))
-        grader = make_grader(case, criterion, {}, told)
+        facts = facts_of(replace(case, conversation=tuple(actual)))
+        grader = make_grader(case, criterion, {}, facts)
         if set(_JUDGE) & set(self.known):
             async with judge_for(criterion, self._model) as model:
                 found = await graded(grader, conversation, model, CallKey("judge", case.eval_id))
@@ -196,7 +196,7 @@ def _criterion(evaluator: type[PrebuiltEvaluator], given: Mapping[str, Any]) -> 
 def _invocations(given: Any, what: str) -> list[Invocation]:
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise UsageError(f"{what}: expected a list of invocations, found {safe_repr(given)}")
-    return [_invocation(one, f"{what}[{n}]") for n, one in enumerate(given)]
+    return [_invocation(each, f"{what}[{n}]") for n, each in enumerate(given)]
 
 
 def _invocation(given: Any, what: str) -> Invocation:
@@ -233,14 +233,14 @@ def _result(
     verdict = decide([found], Deduplication(), least, Severity.CRITICAL, exact=True)
     items = []
     for n, turn in enumerate(found.turns):
-        told = turn_result(name, criterion.threshold, (turn.metrics, found.metrics))
+        result = turn_result(name, criterion.threshold, (turn.metrics, found.metrics))
         items.append(
             PerInvocationResult(
                 actual_invocation=actual[n],
                 expected_invocation=expected[n] if expected else None,
-                score=told.score,
-                eval_status=told.eval_status,
-                reason=told.reason,
+                score=result.score,
+                eval_status=result.eval_status,
+                reason=result.reason,
             )
         )
     return EvaluationResult(
@@ -277,21 +277,21 @@ def _spec(criterion: MetricCriterion, root: Path, environ: MutableMapping[str, s
     config = loaded_with(CustomAgent(type="custom", handler=str), root, environ=environ).config
     override = environ.get(MODEL_VARIABLE) or None
     judge = resolve(config, config.judge, environ, override)
-    wish, configured = criterion.judge, ConfiguredModels(config, environ, None, judge, override)
-    if wish is None:
+    requested, configured = criterion.judge, ConfiguredModels(config, environ, None, judge, override)
+    if requested is None:
         return judge
-    if judge is None and wish.model is not None:
-        return _resolve_named_judge(wish, wish.model, configured)
-    specs, notes = named_models([wish], configured)
+    if judge is None and requested.model is not None:
+        return _resolve_named_judge(requested, requested.model, configured)
+    specs, notes = named_models([requested], configured)
     warn(notes)
-    return specs.get(wish, judge)
+    return specs.get(requested, judge)
 
 
-def _resolve_named_judge(wish: RequestedModel, model: str, configured: ConfiguredModels) -> ModelSpec:
+def _resolve_named_judge(requested: RequestedModel, model: str, configured: ConfiguredModels) -> ModelSpec:
     """Resolve a judge that a criterion names while none is configured. Naming it is enough outside a run."""
     try:
-        return sampled(configured.resolved(wish, litellm_name(model)), wish.sampling)
+        return sampled(configured.resolved(requested, litellm_name(model)), requested.sampling)
     except MissingAccess as missing:
         raise ConfigError(
-            f"{wish.file}: the judge {model} needs {missing.what}, and no other model is configured"
+            f"{requested.file}: the judge {model} needs {missing.what}, and no other model is configured"
         ) from None

@@ -117,7 +117,7 @@ def add_cases(place: SetPlace, scenarios: Path, session: Path | None, now: float
             case = {"eval_id": eval_id, "conversation_scenario": scenario}
             case |= {"session_input": session_input} if session_input else {}
             document[key].append({**case, "creation_timestamp": now})
-    if any(one.new for one in added):
+    if any(each.new for each in added):
         _write(place.file, document)
     return added
 

@@ -36,9 +36,9 @@ class EditProblem:
 class EditRejected(UsageError):
     """`agentest eval` would reject the file, so it was not written."""
 
-    def __init__(self, troubles: Sequence[EditProblem]) -> None:
-        super().__init__("\n".join(each.message for each in troubles))
-        self.troubles = tuple(troubles)
+    def __init__(self, problems: Sequence[EditProblem]) -> None:
+        super().__init__("\n".join(each.message for each in problems))
+        self.problems = tuple(problems)
 
 
 # Saving, listing, and showing a case parse the same file; a large one takes seconds.
@@ -55,7 +55,7 @@ def check_set(new: SetContent, place: int | None = None) -> ReadSet:
         return _parsed(new.path, new.data.removeprefix(_BOM))
     except EvalSetError as error:
         ids = _ids(new)
-        raise EditRejected([_trouble(each, new, ids, place) for each in error.problems]) from None
+        raise EditRejected([_located_problem(each, new, ids, place) for each in error.problems]) from None
     except UsageError as error:
         raise EditRejected([EditProblem(_with_short_paths(str(error), new))]) from None
 
@@ -65,13 +65,13 @@ def check_case(new: SetContent, place: int, root: Path) -> tuple[EditProblem, ..
 
     Raises NotAccepted, also if the set's own criteria contradict the case.
     """
-    whole = check_set(new, place)
-    read = select(whole, (whole.eval_set.eval_cases[place].eval_id,))
+    whole_set = check_set(new, place)
+    read = select(whole_set, (whole_set.eval_set.eval_cases[place].eval_id,))
     try:
         criteria = criteria_of_set(read)
     except UsageError as error:
         return (EditProblem(_with_short_paths(str(error), new)),)
-    return tuple(_run_troubles(new, read, criteria, root))
+    return tuple(_run_problems(new, read, criteria, root))
 
 
 def check_criteria_file(new: SetContent) -> None:
@@ -87,14 +87,14 @@ def criteria_of_set(read: ReadSet) -> Criteria:
     """Find the criteria of a set as `agentest eval` does. Raises UsageError."""
     if read.criteria is not None:
         return parse_criteria(read.criteria, str(read.path), read.path.parent)
-    beside = read.path.parent / CRITERIA_FILE
-    if not beside.exists():
+    criteria_file = read.path.parent / CRITERIA_FILE
+    if not criteria_file.exists():
         return DEFAULT
-    document = parse_json(beside, read_bytes(beside))
-    return parse_criteria(document, str(beside), beside.parent)
+    document = parse_json(criteria_file, read_bytes(criteria_file))
+    return parse_criteria(document, str(criteria_file), criteria_file.parent)
 
 
-def _run_troubles(new: SetContent, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[EditProblem]:
+def _run_problems(new: SetContent, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[EditProblem]:
     # Custom metrics are code, which is imported when a run starts, never because of an edit.
     chosen = CaseSet(read, criteria, graded=not criteria.custom)
     case = read.eval_set.eval_cases[0]
@@ -122,11 +122,13 @@ def _unsendable_messages(case: EvalCase) -> Iterator[EditProblem]:
             yield EditProblem(f"not evaluated: {problem}", ("conversation", number, "user_content"))
 
 
-def _trouble(problem: FileProblem, new: SetContent, ids: Sequence[Any], place: int | None) -> EditProblem:
+def _located_problem(
+    problem: FileProblem, new: SetContent, ids: Sequence[Any], place: int | None
+) -> EditProblem:
     if problem.case is not None and place is not None:
         # For a duplicate id, the reader names the first of the cases.
-        twin = problem.keys == ("eval_id",) and ids[problem.case] == ids[place]
-        if problem.case == place or twin:
+        is_duplicate = problem.keys == ("eval_id",) and ids[problem.case] == ids[place]
+        if problem.case == place or is_duplicate:
             return EditProblem(problem.said or problem.message, problem.keys)
     return EditProblem(f"{new.name}: {_with_short_paths(problem.message, new)}")
 
@@ -205,8 +207,8 @@ class EvalSetEditor:
 
     def converted(self, name: str, eval_id: str) -> Any:
         """Return a case of a set in any format, converted to EvalSet form for display. Raises UsageError."""
-        whole = check_set(self.read(name))
-        chosen = select(whole, (eval_id,)).eval_set
+        whole_set = check_set(self.read(name))
+        chosen = select(whole_set, (eval_id,)).eval_set
         return json.loads(eval_set_json(chosen))["eval_cases"][0]
 
     def check(self, name: str, eval_id: str | None, draft: CaseDraft) -> EditedSet:
@@ -297,10 +299,10 @@ def _added(file: SetFile, draft: CaseDraft, place: int | None) -> tuple[str, int
 def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
     """Copy the text of a case, changing only its id."""
     place = file.place_of(eval_id)
-    again = open_set(file.content.with_text(file.with_added(file.shown(place), place + 1)))
-    value = again.value(place + 1)
+    with_copy = open_set(file.content.with_text(file.with_added(file.shown(place), place + 1)))
+    value = with_copy.value(place + 1)
     key = next(key for key in ("eval_id", "evalId") if key in value)
-    return again.with_value(place + 1, {**value, key: new_id}), place + 1
+    return with_copy.with_value(place + 1, {**value, key: new_id}), place + 1
 
 
 def _with_line_ends(text: str, old: SetContent) -> str:
@@ -387,18 +389,18 @@ def _read_listed_set(path: Path, name: str, changed: int, size: int, criteria: b
         return ListedEvalSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
     listed = _with_cases(ListedEvalSet(name=name, version=content.version, criteria=criteria), content)
     try:
-        whole = check_set(content)
+        whole_set = check_set(content)
     except EditRejected as error:
         return replace(listed, error=str(error))
     cases = tuple(
         ListedCase(
             eval_id=case.eval_id,
-            line=whole.lines.get(case.eval_id, 0),
+            line=whole_set.lines.get(case.eval_id, 0),
             simulated=case.conversation_scenario is not None,
         )
-        for case in whole.eval_set.eval_cases
+        for case in whole_set.eval_set.eval_cases
     )
-    return replace(listed, set_id=whole.eval_set.eval_set_id, cases=cases)
+    return replace(listed, set_id=whole_set.eval_set.eval_set_id, cases=cases)
 
 
 def _with_cases(listed: ListedEvalSet, content: SetContent) -> ListedEvalSet:

@@ -166,7 +166,7 @@ class EvalSetProject:
             raise UsageError(f"{name}: is a link, or lies behind one; edit the file that it leads to")
         return path
 
-    def criteria_beside(self, name: str) -> str:
+    def criteria_file_of(self, name: str) -> str:
         """Return the name of the set's criteria file."""
         return PurePosixPath(name).with_name(CRITERIA_FILE).as_posix()
 

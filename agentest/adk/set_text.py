@@ -28,6 +28,9 @@ class TextSpan:
     start: int
     end: int
 
+    def of(self, text: str) -> str:
+        return text[self.start : self.end]
+
 
 @dataclass(frozen=True, slots=True)
 class JsonEntry:
@@ -42,28 +45,6 @@ class JsonEntry:
     span: TextSpan
     value: Any
     key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JsonNode:
-    """A value with its contents. `entries` has those of an object or a list; None for other values."""
-
-    span: TextSpan
-    value: Any
-    entries: tuple[JsonMember, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JsonMember:
-    """An entry of an object or a list, with its parsed value."""
-
-    start: int
-    node: JsonNode
-    key: str | None = None
-
-    @property
-    def end(self) -> int:
-        return self.node.span.end
 
 
 def root(text: str) -> TextSpan:
@@ -86,16 +67,6 @@ def entries(text: str, span: TextSpan) -> Iterator[JsonEntry]:
         place = _after_space(text, end)
         if text[place] == ",":
             place = _after_space(text, place + 1)
-
-
-def read(text: str, span: TextSpan) -> JsonNode:
-    """Parse the value at a location. Raises ValueError for a number with more digits than Python reads."""
-    if text[span.start] not in "[{":
-        return JsonNode(span, json.loads(text[span.start : span.end]))
-    members = tuple(JsonMember(each.start, read(text, each.span), each.key) for each in entries(text, span))
-    if text[span.start] == "{":
-        return JsonNode(span, {str(each.key): each.node.value for each in members}, members)
-    return JsonNode(span, [each.node.value for each in members], members)
 
 
 def _after_space(text: str, place: int) -> int:
@@ -199,7 +170,11 @@ class SetFile:
         raise UsageError(f"{self.content.name}: there is no case {eval_id!r} any more")
 
     def value(self, place: int) -> Any:
-        return self._node(place).value
+        """Return a case. Raises UsageError for a number with more digits than Python reads."""
+        try:
+            return json.loads(self._source(place))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{self.content.name}: the case cannot be edited here: {error}") from None
 
     def shown(self, place: int) -> str:
         """Return the text of a case, without its indentation."""
@@ -210,14 +185,16 @@ class SetFile:
     def with_value(self, place: int, value: Any) -> str:
         """Return the file with a new value for a case. Only what differs is reformatted."""
         flat = self.cases_at is not None and "\n" not in self.text
-        return self._with_case_text(place, self._writer().rewritten(self._node(place), value, flat=flat))
+        if same(self.value(place), value):
+            return self.text
+        return self._with_case_text(place, self._writer().rewritten(self.cases[place].span, value, flat=flat))
 
-    def with_text(self, place: int, shown: str) -> str:
+    def with_text(self, place: int, case_text: str) -> str:
         """Return the file with the text of a case replaced. `shown` is not indented."""
         return (
             self.text
-            if shown == self.shown(place)
-            else self._with_case_text(place, self._indented(place, shown))
+            if case_text == self.shown(place)
+            else self._with_case_text(place, self._indented(place, case_text))
         )
 
     def with_added(self, case: Any, place: int | None = None) -> str:
@@ -229,44 +206,39 @@ class SetFile:
 
         Raises UsageError if the file has no list of cases.
         """
-        node = self._list()
-        if not node.entries:
+        span, writer = self._list(), self._writer()
+        if not self.cases:
             value = json.loads(case) if isinstance(case, str) else case
-            return self._replaced_at(node.span, self._writer().rewritten(node, [value]))
+            return self._replaced_at(span, writer.rewritten(span, [value]))
         place = len(self.cases) if place is None else min(place, len(self.cases))
-        text = self._indented(0, case) if isinstance(case, str) else self._writer().piece(node, case).text
-        pieces = [*self._pieces()]
+        first = self.cases[0].span.start
+        text = self._indented(0, case) if isinstance(case, str) else writer.piece(span, first, case).text
+        pieces = self._pieces()
         pieces.insert(place, NewEntryText(text))
-        return self._replaced_at(node.span, self._writer().joined(node, pieces))
+        return self._replaced_at(span, writer.joined(span, self._entries(), pieces))
 
     def without(self, place: int) -> str:
         """Return the file without a case. Raises UsageError if it has no list of cases."""
-        node, pieces = self._list(), [*self._pieces()]
+        span, pieces = self._list(), self._pieces()
         del pieces[place]
-        return self._replaced_at(node.span, self._writer().joined(node, pieces))
+        return self._replaced_at(span, self._writer().joined(span, self._entries(), pieces))
 
-    def _list(self) -> JsonNode:
+    def _list(self) -> TextSpan:
         if self.cases_at is None:
             raise UsageError(
                 f"{self.content.name}: is one case alone, without a list to which cases could be added; "
                 "`agentest migrate OLD NEW` makes a set of it"
             )
-        members = (JsonMember(case.span.start, JsonNode(case.span, None)) for case in self.cases)
-        return JsonNode(self.cases_at, [], tuple(members))
+        return self.cases_at
 
-    def _pieces(self) -> Iterator[NewEntryText]:
-        for place in range(len(self.cases)):
-            yield NewEntryText(self._source(place), place)
+    def _entries(self) -> list[JsonEntry]:
+        return [JsonEntry(case.span.start, case.span, None) for case in self.cases]
 
-    def _node(self, place: int) -> JsonNode:
-        try:
-            return read(self.text, self.cases[place].span)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{self.content.name}: the case cannot be edited here: {error}") from None
+    def _pieces(self) -> list[NewEntryText]:
+        return [NewEntryText(self._source(place), place) for place in range(len(self.cases))]
 
     def _source(self, place: int) -> str:
-        span = self.cases[place].span
-        return self.text[span.start : span.end]
+        return self.cases[place].span.of(self.text)
 
     def _margin(self, place: int) -> str:
         """Return the common indentation of a case's lines after the first; "" if there is none."""
@@ -275,9 +247,9 @@ class SetFile:
         margin = last[: len(last) - len(last.lstrip(" \t"))]
         return margin if all(line.startswith(margin) for line in lines if line.strip()) else ""
 
-    def _indented(self, place: int, shown: str) -> str:
+    def _indented(self, place: int, case_text: str) -> str:
         newline = "\r\n" if self.style.newline == "\r\n" else "\n"
-        return shown.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(place))
+        return case_text.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(place))
 
     def _with_case_text(self, place: int, case: str) -> str:
         return self._replaced_at(self.cases[place].span, case)
@@ -294,18 +266,18 @@ def open_set(content: SetContent) -> SetFile:
     """Parse a file whose cases can be edited. Raises UsageError for invalid JSON and other formats."""
     text = content.text
     form = _form_of_cases(parse_json(Path(content.name), text.encode()))
-    whole = root(text)
+    document = root(text)
     if form is None:
         raise UsageError(
             f"{content.name}: is in another form than an EvalSet, whose cases cannot be edited one by one; "
             "`agentest migrate OLD NEW` converts it. It can be edited as a text"
         )
     if form in _ID:
-        case = CaseText(_eval_id(json.loads(text)), whole)
+        case = CaseText(_eval_id(json.loads(text)), document)
         return SetFile(content, text, style_of(text), None, (case,), form == _ID[1])
-    at = whole
+    at = document
     if form in _CASES:
-        spans = {entry.key: entry.span for entry in entries(text, whole)}
+        spans = {entry.key: entry.span for entry in entries(text, document)}
         at = spans[form]
     cases = tuple(CaseText(_eval_id(entry.value), entry.span) for entry in entries(text, at))
     return SetFile(content, text, style_of(text), at, cases, form in (_CASES[1], _LISTS[1]))
@@ -348,26 +320,29 @@ class JsonRewriter:
     text: str
     style: JsonStyle
 
-    def rewritten(self, node: JsonNode, new: Any, *, flat: bool = False) -> str:
-        """Return the text of a value that has changed from `node` to `new`.
+    def rewritten(self, span: TextSpan, new: Any, *, flat: bool = False) -> str:
+        """Return the text of the value at a location after it has changed to `new`.
 
         Args:
             flat: True if the surrounding text is on one line; new text is then on one line, too.
         """
-        if same(node.value, new):
-            return self.source(node)
-        if node.entries and isinstance(node.value, dict) and isinstance(new, Mapping) and new:
-            return self.joined(node, list(self._object_pieces(node, new)))
-        if node.entries and isinstance(node.value, list) and isinstance(new, list) and new:
-            return self.joined(node, list(self._list_pieces(node, new)))
-        return self._written(new, flat, self._margin(node.span.start))
+        source = span.of(self.text)
+        old = json.loads(source)
+        if same(old, new):
+            return source
+        existing = list(entries(self.text, span)) if new else []
+        if existing and isinstance(old, dict) and isinstance(new, Mapping):
+            return self.joined(span, existing, list(self._object_pieces(span, existing, new)))
+        if existing and isinstance(old, list) and isinstance(new, list):
+            return self.joined(span, existing, list(self._list_pieces(span, existing, old, new)))
+        return self._written(new, flat, self._margin(span.start))
 
-    def joined(self, node: JsonNode, pieces: Sequence[NewEntryText]) -> str:
+    def joined(self, span: TextSpan, existing: Sequence[JsonEntry], pieces: Sequence[NewEntryText]) -> str:
         """Return the text of an object or a list with these entries, with their original spacing."""
-        opening, closing = self.text[node.span.start], self.text[node.span.end - 1]
+        opening, closing = self.text[span.start], self.text[span.end - 1]
         if not pieces:
             return opening + closing
-        before, after = self._surrounding_spaces(node)
+        before, after = self._surrounding_spaces(span, existing)
         parts = []
         for place, piece in enumerate(pieces):
             lead = before[0] if place == 0 else self._lead(piece, before)
@@ -377,68 +352,63 @@ class JsonRewriter:
             parts.append(lead + piece.text + tail)
         return opening + ",".join(parts) + closing
 
-    def piece(self, node: JsonNode, value: Any, key: str | None = None) -> NewEntryText:
-        """Return a new entry for a list or an object, formatted like the existing ones."""
-        assert node.entries
+    def piece(self, span: TextSpan, first: int, value: Any, key: str | None = None) -> NewEntryText:
+        """Return a new entry of the value at a location, formatted like its first one."""
         head = "" if key is None else self.style.line(key) + self.style.colon
-        margin = self._margin(node.entries[0].start)
-        return NewEntryText(head + self._written(value, self.is_flat(node), margin))
+        return NewEntryText(head + self._written(value, self.is_flat(span), self._margin(first)))
 
-    def is_flat(self, node: JsonNode) -> bool:
+    def is_flat(self, span: TextSpan) -> bool:
         """Return True if a value is on one line."""
-        return "\n" not in self.source(node)
+        return "\n" not in span.of(self.text)
 
-    def source(self, node: JsonNode) -> str:
-        return self.text[node.span.start : node.span.end]
-
-    def _object_pieces(self, node: JsonNode, new: Mapping[str, Any]) -> Iterator[NewEntryText]:
+    def _object_pieces(
+        self, span: TextSpan, existing: Sequence[JsonEntry], new: Mapping[str, Any]
+    ) -> Iterator[NewEntryText]:
         """Yield the entries of an object: existing ones in file order, new ones after their predecessor."""
-        assert node.entries is not None
-        last = {member.key: number for number, member in enumerate(node.entries)}
-        following, flat = _new_keys_after(new, last), self.is_flat(node)
+        last = {entry.key: number for number, entry in enumerate(existing)}
+        following, first = _new_keys_after(new, last), existing[0].start
         for key in following.get(None, ()):
-            yield self.piece(node, new[key], key)
-        for number, member in enumerate(node.entries):
-            if member.key is None or member.key not in new:
+            yield self.piece(span, first, new[key], key)
+        for number, entry in enumerate(existing):
+            if entry.key is None or entry.key not in new:
                 continue
-            # If a key is duplicated, parsers use the last value.
-            changed = new[member.key] if last[member.key] == number else member.node.value
-            yield self._kept(member, number, changed, flat=flat)
-            for key in following.get(member.key, ()) if last[member.key] == number else ():
-                yield self.piece(node, new[key], key)
+            if last[entry.key] != number:  # parsers use the last value of a duplicate key
+                yield NewEntryText(self.text[entry.start : entry.span.end], number)
+                continue
+            yield self._changed(span, entry, number, new[entry.key])
+            for key in following.get(entry.key, ()):
+                yield self.piece(span, first, new[key], key)
 
-    def _list_pieces(self, node: JsonNode, new: Sequence[Any]) -> Iterator[NewEntryText]:
+    def _list_pieces(
+        self, span: TextSpan, existing: Sequence[JsonEntry], old_values: Sequence[Any], new: Sequence[Any]
+    ) -> Iterator[NewEntryText]:
         """Yield the entries of a list: unchanged ones as they are, changed ones rewritten in place."""
-        assert node.entries is not None
-        old_forms, new_forms = (
-            [_rewriting_form(value) for value in node.value],
-            [_rewriting_form(value) for value in new],
-        )
-        flat = self.is_flat(node)
+        old_forms, new_forms = ([_rewriting_form(value) for value in values] for values in (old_values, new))
         matcher = SequenceMatcher(None, old_forms, new_forms, autojunk=False)
-        known = {form: self.source(member.node) for form, member in zip(old_forms, node.entries, strict=True)}
+        known = {form: entry.span.of(self.text) for form, entry in zip(old_forms, existing, strict=True)}
         for what, old, old_end, at, end in matcher.get_opcodes():
             for step in range(end - at):
                 number = old + step
                 if what == "equal" or (number < old_end and new_forms[at + step] not in known):
-                    yield self._kept(node.entries[number], number, new[at + step], flat=flat)
+                    yield self._changed(span, existing[number], number, new[at + step])
                 elif new_forms[at + step] in known:  # the entry has moved
                     yield NewEntryText(known[new_forms[at + step]])
                 else:
-                    yield self.piece(node, new[at + step])
+                    yield self.piece(span, existing[0].start, new[at + step])
 
-    def _kept(self, member: JsonMember, number: int, value: Any, *, flat: bool) -> NewEntryText:
-        head = self.text[member.start : member.node.span.start]
-        return NewEntryText(head + self.rewritten(member.node, value, flat=flat), number)
+    def _changed(self, span: TextSpan, entry: JsonEntry, number: int, value: Any) -> NewEntryText:
+        head = self.text[entry.start : entry.span.start]
+        return NewEntryText(head + self.rewritten(entry.span, value, flat=self.is_flat(span)), number)
 
-    def _surrounding_spaces(self, node: JsonNode) -> tuple[list[str], list[str]]:
+    def _surrounding_spaces(
+        self, span: TextSpan, existing: Sequence[JsonEntry]
+    ) -> tuple[list[str], list[str]]:
         """Return the white space before and after each entry, up to commas and brackets."""
-        assert node.entries
-        before, after, place = [], [], node.span.start + 1
-        for member in node.entries:
-            before.append(self.text[place : member.start])
-            end = member.end
-            place = self.text.find(",", end) if member is not node.entries[-1] else node.span.end - 1
+        before, after, place = [], [], span.start + 1
+        for entry in existing:
+            before.append(self.text[place : entry.start])
+            end = entry.span.end
+            place = self.text.find(",", end) if entry is not existing[-1] else span.end - 1
             after.append(self.text[end:place])
             place += 1
         return before, after
@@ -460,9 +430,9 @@ class JsonRewriter:
         return match[0]
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Return True if two values are equal for a browser: 1 equals 1.0, but not true."""
-    return _rewriting_form(one) == _rewriting_form(other)
+    return _rewriting_form(value) == _rewriting_form(other)
 
 
 def _rewriting_form(value: Any) -> str:

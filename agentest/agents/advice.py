@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import is_page
+from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,
-    ProbeResponse,
     describe_detected,
     detect_type,
     is_login_page,
@@ -42,7 +41,7 @@ _LOG_IN = "send the credentials with `headers`, or log in first by a `setup` req
 class Advisor:
     """Gives advice about one agent. Probes its server once, however many conversations fail."""
 
-    def __init__(self, kind: str, look: EndpointProbe) -> None:
+    def __init__(self, kind: str, probe: EndpointProbe) -> None:
         """Create an advisor.
 
         Args:
@@ -50,7 +49,7 @@ class Advisor:
             look: sends the probe requests, which do not make an agent do any work.
         """
         self._kind = kind
-        self._look = look
+        self._endpoint = probe
         self._findings: dict[bool, tuple[DetectedProtocol, ...]] = {}
         self._one_at_a_time = anyio.Lock()
         self.has_answered = False
@@ -90,7 +89,7 @@ class Advisor:
         finding = None
         if found in _ROOT_ENDPOINT_TYPES:
             with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-                finding = await run_probe(found, self._look)
+                finding = await run_probe(found, self._endpoint)
         settings = f"type: {found}" if finding is None else settings_line(finding.settings)
         return f"this looks like {NAMES[found]}: `{settings}`"
 
@@ -109,29 +108,29 @@ class Advisor:
             return await self._first_model_advice()
         is_elsewhere = seen.status in (404, 405, 426) or is_page(seen.body)
         found = await self._probe(only_gets=not is_elsewhere)
-        here = next((one for one in found if is_at(one, self._look.url)), None)
-        if here is not None:
-            return self._advice_for_endpoint(here, seen)
+        at_endpoint = next((each for each in found if is_at(each, self._endpoint.url)), None)
+        if at_endpoint is not None:
+            return self._advice_for_endpoint(at_endpoint, seen)
         if found and is_elsewhere:
-            ours = next(filter(self._has_configured_type, found), None)
+            of_configured_type = next(filter(self._has_configured_type, found), None)
             return (
-                describe_detected(ours)
-                if ours
+                describe_detected(of_configured_type)
+                if of_configured_type
                 else f"elsewhere at this server: {describe_detected(found[0])}"
             )
         advice_text = self._advice_from_response(seen)
         if advice_text or not is_elsewhere:
             return advice_text
         # The probes used the type's usual path, which is not the configured endpoint.
-        empty_post_response = await self._look.post_nothing()
+        empty_post_response = await self._endpoint.post_nothing()
         return self._advice_from_response(empty_post_response) if empty_post_response is not None else ""
 
     def _advice_from_response(self, seen: ProbeResponse) -> str:
         missing = missing_fields(seen.json)
         if missing:
             return suggest_for_fields(missing)
-        own = "" if self._kind == "http" else suggest_for_reply(seen)
-        return own or possible_type_hint(seen, self._kind, self._look.url)
+        suggestion = "" if self._kind == "http" else suggest_for_reply(seen)
+        return suggestion or possible_type_hint(seen, self._kind, self._endpoint.url)
 
     def _has_configured_type(self, finding: DetectedProtocol) -> bool:
         return bool(finding.settings["type"] == self._kind)
@@ -145,15 +144,15 @@ class Advisor:
         """Probe the server once per mode. POST requests are sent only if the endpoint itself is in doubt."""
         async with self._one_at_a_time:
             if only_gets not in self._findings:
-                self._look.only_gets = only_gets
-                self._findings[only_gets] = tuple(await detect_within_limit(self._look, self._kind))
-                self._look.only_gets = False
+                self._endpoint.only_gets = only_gets
+                self._findings[only_gets] = tuple(await detect_within_limit(self._endpoint, self._kind))
+                self._endpoint.only_gets = False
             return self._findings[only_gets]
 
     async def _first_model_advice(self) -> str:
         seen = None
         with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-            seen = await self._look.get("/v1/models")
+            seen = await self._endpoint.get("/v1/models")
         name = first_model(seen.json if seen is not None else None)
         return f"its first model is {name}: `body: {{model: {name}}}`" if name else ""
 
@@ -171,35 +170,35 @@ _FALLBACK_TYPES = ("http", "websocket")
 """Types that fit only if no other type does."""
 
 
-async def detect_protocols(look: EndpointProbe, first: str = "") -> AsyncIterator[DetectedProtocol]:
+async def detect_protocols(probe: EndpointProbe, first: str = "") -> AsyncIterator[DetectedProtocol]:
     """Yield the findings, up to the first one about the endpoint itself.
 
     Args:
         first: the type to probe first.
     """
     for name in _order(first):
-        finding = await run_probe(name, look)
+        finding = await run_probe(name, probe)
         if finding is not None:
             yield finding
-            if is_at(finding, look.url):
+            if is_at(finding, probe.url):
                 return
 
 
-async def run_probe(name: str, look: EndpointProbe) -> DetectedProtocol | None:
+async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | None:
     """Run the probe of one type. Returns None if there is no finding or no probe."""
     probe = AGENT_TYPES[name].probe
     if probe is None:
         return None
     module, _, function = probe.partition(":")
-    finding: DetectedProtocol | None = await getattr(import_module(module), function)(look)
+    finding: DetectedProtocol | None = await getattr(import_module(module), function)(endpoint)
     return finding
 
 
-async def detect_within_limit(look: EndpointProbe, first: str = "") -> list[DetectedProtocol]:
+async def detect_within_limit(probe: EndpointProbe, first: str = "") -> list[DetectedProtocol]:
     """Return the findings that the probes make within `LONGEST_LOOK_S` seconds."""
     found: list[DetectedProtocol] = []
     with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-        async for finding in detect_protocols(look, first):
+        async for finding in detect_protocols(probe, first):
             found.append(finding)
     return found
 

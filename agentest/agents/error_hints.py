@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
 ADK_PLACE = "is this the address of `adk api_server`, and app_name one of those that its /list-apps tells?"
 _CREDENTIALS = "are the credentials right? `headers` of the agent are sent with every request"
 _FORM = "the agent takes another form of request; see its documentation for the fields it needs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResponse:
+    """One response, with the part of the body that was read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body's JSON value, or None."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
 
 
 def hint(status: int, location: str) -> str:

@@ -12,16 +12,14 @@ from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 
-from agentest.agents.advice import Advisor
 from agentest.agents.asgi import AppFailed
-from agentest.agents.error_hints import hint, readable
+from agentest.agents.error_hints import ProbeResponse, hint, readable
 from agentest.agents.port import NoReply
-from agentest.agents.response_features import EndpointProbe, ProbeResponse, leads_to_login
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.support.deadlines import TimeLimit
@@ -41,6 +39,10 @@ from agentest.support.http.retries import (
 from agentest.support.http.sse import Event, events
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
 from agentest.support.trace_context import note_request, turn_of_requests
+
+if TYPE_CHECKING:
+    from agentest.agents.advice import Advisor
+    from agentest.agents.response_features import EndpointProbe
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
@@ -98,6 +100,26 @@ class _UnusableResponse(AgentError):
         self.seen = seen
 
 
+class ErrorAdvisor:
+    """Advice about unusable answers of one agent. Its modules are imported when there is such an answer."""
+
+    def __init__(self, config: HttpAgent, client: Sender) -> None:
+        self.has_answered = False
+        """True once the agent has sent a valid response."""
+        self._config = config
+        self._client = client
+        self._advisor: Advisor | None = None
+
+    async def advised(self, problem: str, seen: ProbeResponse) -> str:
+        """Return the problem, followed by the configuration that would fit if it can be determined."""
+        if self._advisor is None:
+            from agentest.agents.advice import Advisor
+
+            self._advisor = Advisor(self._config.type, endpoint_probe_of(self._config, self._client))
+        self._advisor.has_answered = self.has_answered
+        return await self._advisor.advised(problem, seen)
+
+
 class HttpSender:
     """Sends requests to an agent. Stores no conversation state."""
 
@@ -109,7 +131,7 @@ class HttpSender:
         place: str,
         late: str = "",
         *,
-        advisor: Advisor | Literal["own"] | None = "own",
+        advisor: ErrorAdvisor | Literal["own"] | None = "own",
     ) -> None:
         """Create a sender.
 
@@ -120,7 +142,7 @@ class HttpSender:
                 itself.
         """
         self._place_hint = place
-        self._advisor = advisor_of(config, client) if advisor == "own" else advisor
+        self._advisor = ErrorAdvisor(config, client) if advisor == "own" else advisor
         self._late_hint = late and f"; {late}"
         self._retries = config.retries
         self._client = client
@@ -333,13 +355,10 @@ class HttpSender:
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
-def advisor_of(config: HttpAgent, client: Sender) -> Advisor:
-    """Return an advisor for the agent."""
-    return Advisor(config.type, endpoint_probe_of(config, client))
-
-
 def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
     """Return probe requests to the agent's endpoint, with its headers."""
+    from agentest.agents.response_features import EndpointProbe
+
     headers = [(name.lower(), value) for name, value in config.headers.items() if "{{" not in value]
     url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])
     return EndpointProbe(url=url, client=client, headers=headers)
@@ -378,6 +397,8 @@ def _redirect_hint(response: DirectResponse) -> str:
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
+    from agentest.agents.response_features import leads_to_login
+
     advice = "" if leads_to_login(probe_response_of(response)) else ": set the endpoint to that address"
     return f"{response.url} answered {status} and points to {target}{advice}"
 

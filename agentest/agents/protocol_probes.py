@@ -12,18 +12,19 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from agentest.agents.a2a.discovery import base_of, find_card
-from agentest.agents.response_features import DetectedProtocol, EndpointProbe, ProbeResponse, detect_type
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.response_features import DetectedProtocol, EndpointProbe, detect_type
 from agentest.config.agents.chat_completions import CHAT_PATH
 
 
-async def probe_a2a(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_a2a(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find an A2A agent card at the endpoint or at the server's root."""
 
     async def fetch(url: str) -> Any:
-        seen = await look.get(url)
+        seen = await probe.get(url)
         return seen.json if seen is not None and seen.status == 200 else None
 
-    for endpoint in dict.fromkeys((look.url, urljoin(look.url, "/"))):
+    for endpoint in dict.fromkeys((probe.url, urljoin(probe.url, "/"))):
         card = await find_card(endpoint, fetch)
         if card is not None and card.offers:
             return DetectedProtocol(
@@ -36,13 +37,13 @@ async def probe_a2a(look: EndpointProbe) -> DetectedProtocol | None:
 _ADK_APPS_PATH = "/list-apps"
 
 
-async def probe_adk_server(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_adk_server(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a google-adk server, and its first app, by `/list-apps`."""
-    seen = await look.get(_ADK_APPS_PATH)
+    seen = await probe.get(_ADK_APPS_PATH)
     apps = seen.json if seen is not None and seen.status == 200 else None
     if not isinstance(apps, list) or not apps or not all(isinstance(app, str) for app in apps):
         return None
-    root = urljoin(look.url, "/").rstrip("/")
+    root = urljoin(probe.url, "/").rstrip("/")
     return DetectedProtocol(
         settings={"type": "adk", "endpoint": root, "app_name": apps[0]},
         because=f"its {_ADK_APPS_PATH} tells the apps of google-adk's server",
@@ -55,20 +56,20 @@ _OPENAPI_PATH = "/openapi.json"
 _AG_UI_INPUT_SCHEMA = "#/components/schemas/RunAgentInput"
 
 
-async def probe_ag_ui(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_ag_ui(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find an AG-UI endpoint by its error for an empty run, or by the server's OpenAPI document."""
-    async for path in look.places("/ag-ui"):
-        if _rejects_empty_run(await look.post_nothing(path)):
+    async for path in probe.places("/ag-ui"):
+        if _rejects_empty_run(await probe.post_nothing(path)):
             return DetectedProtocol(
-                settings={"type": "ag_ui", "endpoint": urljoin(look.url, path) if path else look.url},
+                settings={"type": "ag_ui", "endpoint": urljoin(probe.url, path) if path else probe.url},
                 because="it asks for the `threadId` and `runId` of an AG-UI run",
             )
-    document = await look.get(_OPENAPI_PATH)
+    document = await probe.get(_OPENAPI_PATH)
     described = next(_paths_that_take_runs(document.json if document is not None else None), None)
     if described is None:
         return None
     return DetectedProtocol(
-        settings={"type": "ag_ui", "endpoint": urljoin(look.url, described)},
+        settings={"type": "ag_ui", "endpoint": urljoin(probe.url, described)},
         because=f"its {_OPENAPI_PATH} says that POST {described} takes AG-UI runs",
     )
 
@@ -99,13 +100,13 @@ _AI_SDK_HEADERS = {
 }
 
 
-async def probe_ai_sdk(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_ai_sdk(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find an AI SDK endpoint by its stream headers, or by pydantic-ai's error about a missing `trigger`."""
-    async for path in look.places("/api/chat"):
-        seen = await look.post_nothing(path)
+    async for path in probe.places("/api/chat"):
+        seen = await probe.post_nothing(path)
         because = _ai_sdk_evidence(seen) if seen is not None else None
         if because is not None:
-            endpoint = urljoin(look.url, path) if path else look.url
+            endpoint = urljoin(probe.url, path) if path else probe.url
             return DetectedProtocol(settings={"type": "ai_sdk", "endpoint": endpoint}, because=because)
     return None
 
@@ -121,11 +122,11 @@ def _ai_sdk_evidence(seen: ProbeResponse) -> str | None:
 _MESSAGES_PATHS = ("/v1/messages",)
 
 
-async def probe_anthropic_messages(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_anthropic_messages(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a Messages endpoint by its error for an empty request, here or at the usual path."""
-    async for path in look.places(*_MESSAGES_PATHS):
-        if _is_anthropic_error(await look.post_nothing(path)):
-            endpoint = urljoin(look.url, path) if path else look.url
+    async for path in probe.places(*_MESSAGES_PATHS):
+        if _is_anthropic_error(await probe.post_nothing(path)):
+            endpoint = urljoin(probe.url, path) if path else probe.url
             return DetectedProtocol(
                 settings={"type": "anthropic_messages", "endpoint": endpoint},
                 because="its errors have the form of Anthropic's",
@@ -144,16 +145,16 @@ def _is_anthropic_error(seen: ProbeResponse | None) -> bool:
 _MODELS_PATH = "/v1/models"
 
 
-async def probe_chat_completions(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_chat_completions(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a chat-completions endpoint by its error for an empty request, or by its list of models."""
-    here = await look.post_nothing()
-    if here is not None and detect_type(here) == "chat_completions":
+    response = await probe.post_nothing()
+    if response is not None and detect_type(response) == "chat_completions":
         because = "it asks for the `messages` of chat completions"
-        return DetectedProtocol(settings={"type": "chat_completions", "endpoint": look.url}, because=because)
-    seen = await look.get(_MODELS_PATH)
+        return DetectedProtocol(settings={"type": "chat_completions", "endpoint": probe.url}, because=because)
+    seen = await probe.get(_MODELS_PATH)
     if seen is None or not isinstance(seen.json, Mapping) or seen.json.get("object") != "list":
         return None
-    endpoint = urljoin(look.url, CHAT_PATH)
+    endpoint = urljoin(probe.url, CHAT_PATH)
     return DetectedProtocol(
         settings={"type": "chat_completions", "endpoint": endpoint},
         because=f"its {_MODELS_PATH} lists models, as servers with chat completions do",
@@ -184,18 +185,18 @@ _SESSION_FIELDS = (
 _REPLY_FIELDS = ("reply", "response", "answer", "message", "output", "text", "content", "result")
 
 
-async def probe_http(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_http(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a chat request in the server's OpenAPI document, preferably at the endpoint itself."""
-    seen = await look.get(_OPENAPI_PATH)
+    seen = await probe.get(_OPENAPI_PATH)
     document = seen.json if seen is not None and seen.status == 200 else None
     if not isinstance(document, Mapping) or not isinstance(document.get("paths"), Mapping):
         return None
     found = dict(_chat_operations(document))
-    configured_path = urlsplit(look.url).path
+    configured_path = urlsplit(probe.url).path
     path = configured_path if configured_path in found else next(iter(found), None)
     if path is None:
         return None
-    settings = {"type": "http", "endpoint": urljoin(look.url, path), **found[path]}
+    settings = {"type": "http", "endpoint": urljoin(probe.url, path), **found[path]}
     return DetectedProtocol(settings=settings, because=f"its {_OPENAPI_PATH} describes POST {path}")
 
 
@@ -246,17 +247,17 @@ def _json_schema(document: Mapping[str, Any], described: Any) -> Mapping[str, An
     return found if is_object else {}
 
 
-async def probe_langgraph(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_langgraph(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a LangGraph server by `/info`, and its graphs by the list of assistants."""
-    info = await look.get("/info")
+    info = await probe.get("/info")
     if info is None or not _is_langgraph_info(info.json):
         return None
-    found = await look.post_nothing("/assistants/search")
+    found = await probe.post_nothing("/assistants/search")
     assistants = found.json if found is not None and isinstance(found.json, list) else []
     graphs = list(
         dict.fromkeys(a["graph_id"] for a in assistants if isinstance(a, Mapping) and "graph_id" in a)
     )
-    settings: dict[str, Any] = {"type": "langgraph", "endpoint": urljoin(look.url, "/").rstrip("/")}
+    settings: dict[str, Any] = {"type": "langgraph", "endpoint": urljoin(probe.url, "/").rstrip("/")}
     if graphs:
         settings["assistant_id"] = graphs[0]
     names = f", with the graphs {', '.join(map(str, graphs))}" if graphs else ""
@@ -270,12 +271,12 @@ def _is_langgraph_info(info: Any) -> bool:
 _RESPONSES_PATHS = ("/v1/responses", "/responses")
 
 
-async def probe_responses(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_responses(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a Responses endpoint by its error for a missing `input`, here or at the usual paths."""
-    async for path in look.places(*_RESPONSES_PATHS):
-        why = _responses_evidence(await look.post_nothing(path))
+    async for path in probe.places(*_RESPONSES_PATHS):
+        why = _responses_evidence(await probe.post_nothing(path))
         if why:
-            endpoint = urljoin(look.url, path) if path else look.url
+            endpoint = urljoin(probe.url, path) if path else probe.url
             return DetectedProtocol(settings={"type": "responses", "endpoint": endpoint}, because=why)
     return None
 
@@ -298,12 +299,12 @@ def _lacks_input(error: Any) -> bool:
 _NO_ANSWER_TO_A_POST = (400, 403, 404, 405, 426)
 
 
-async def probe_websocket(look: EndpointProbe) -> DetectedProtocol | None:
+async def probe_websocket(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a WebSocket by opening and closing it, if a POST fails. Its message format stays unknown."""
-    seen = await look.post_nothing()
-    if seen is None or seen.status not in _NO_ANSWER_TO_A_POST or not await look.opens_websocket():
+    seen = await probe.post_nothing()
+    if seen is None or seen.status not in _NO_ANSWER_TO_A_POST or not await probe.opens_websocket():
         return None
     return DetectedProtocol(
-        settings={"type": "websocket", "endpoint": re.sub("^http", "ws", look.url)},
+        settings={"type": "websocket", "endpoint": re.sub("^http", "ws", probe.url)},
         because="a WebSocket opens there (`body` and `reply` say what its messages are)",
     )

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.asgi import AppFailed
-from agentest.agents.error_hints import is_page
+from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.reply_paths import find_reply_path, places_of_text
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
@@ -191,8 +191,8 @@ def _error(value: Any) -> Mapping[str, Any]:
 
 
 def _by_missing_parameter(error: Mapping[str, Any]) -> str | None:
-    said = str(error.get("message"))
-    if not {"param", "type"} <= error.keys() or not _MISSING.search(said):
+    message = str(error.get("message"))
+    if not {"param", "type"} <= error.keys() or not _MISSING.search(message):
         return None
     return _REQUIRED_PARAMETER.get(str(error["param"]))
 
@@ -217,30 +217,13 @@ def missing_headers(answer: Any) -> tuple[str, ...]:
 
 def _missing_places(answer: Any) -> list[list[Any]]:
     detail = answer.get("detail") if isinstance(answer, Mapping) else answer
-    complaints = [one for one in detail if isinstance(one, Mapping)] if isinstance(detail, list) else []
-    places = [one.get("loc") for one in complaints if one.get("type") == "missing"]
+    complaints = [each for each in detail if isinstance(each, Mapping)] if isinstance(detail, list) else []
+    places = [each.get("loc") for each in complaints if each.get("type") == "missing"]
     return [place for place in places if isinstance(place, list) and place]
 
 
 def _without_separators(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResponse:
-    """One response, with the part of the body that was read."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        """The body's JSON value, or None."""
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,8 +308,11 @@ class EndpointProbe:
             return self._seen[key]
 
     async def _request(self, method: str, url: str, content: bytes | None) -> ProbeResponse | None:
-        ours = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
-        headers = [*((name, value) for name, value in self.headers if name not in ours), *ours.items()]
+        defaults = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
+        headers = [
+            *((name, value) for name, value in self.headers if name not in defaults),
+            *defaults.items(),
+        ]
         try:
             with TimeLimit(_TIMEOUT_S):
                 response = await self.client.send_direct(method, url, headers, content)
@@ -351,15 +337,15 @@ def describe_detected(finding: DetectedProtocol) -> str:
 def suggest_for_fields(missing: Sequence[str]) -> str:
     """Suggest a configuration for an agent that reports missing fields."""
     values = body_of_fields(missing)
-    shown = {name: f'"{value}"' if value else "…" for name, value in values.items()}
-    fields = ", ".join(f"{name}: {value}" for name, value in shown.items())
+    values_text = {name: f'"{value}"' if value else "…" for name, value in values.items()}
+    fields = ", ".join(f"{name}: {value}" for name, value in values_text.items())
     return f"{_CUSTOM_FORM}: `type: http` with `body: {{{fields}}}`"
 
 
 def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
     """Return field → value of the request body; "" for fields with an unknown purpose."""
-    said = next((name for name in _MESSAGE_FIELDS if name in missing), missing[0])
-    return {name: _placeholder_for(name, said) for name in missing}
+    message = next((name for name in _MESSAGE_FIELDS if name in missing), missing[0])
+    return {name: _placeholder_for(name, message) for name in missing}
 
 
 def suggest_for_reply(seen: ProbeResponse) -> str:

@@ -11,15 +11,14 @@ from typing import Any
 import aiohttp
 import anyio
 
-from agentest.agents.error_hints import hint
+from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http.requests import RequestTemplate
-from agentest.agents.http_sender import advisor_of
+from agentest.agents.http_sender import ErrorAdvisor
 from agentest.agents.json_reader import read_any
 from agentest.agents.message_mapping import MessagePaths, TurnReader, last_results
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reply_paths import text_of
-from agentest.agents.response_features import ProbeResponse
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.config.fields import check_headers
 from agentest.domain.messages import Message
@@ -231,7 +230,7 @@ class WebSocketConnector:
     def __init__(self, config: WebSocketAgent, client: Client) -> None:
         self._config = config
         self._client = client
-        self._advisor = advisor_of(config, client)
+        self._advisor = ErrorAdvisor(config, client)
         self._request = RequestTemplate(
             endpoint=config.endpoint, method="GET", params={}, headers=config.headers, body=None
         )

@@ -12,11 +12,10 @@ import anyio
 from pydantic import BaseModel
 
 from agentest.agents.advice import detect_within_limit, is_at
-from agentest.agents.error_hints import hint
+from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.http_sender import endpoint_probe_of
 from agentest.agents.response_features import (
     DetectedProtocol,
-    ProbeResponse,
     is_missing_model_error,
     missing_fields,
     missing_headers,
@@ -164,7 +163,7 @@ async def check_models(specs: Specs, tell: Tell) -> None:
 
 async def _check_model(spec: ModelSpec, roles: Sequence[str]) -> Check:
     terms = ModelTerms(concurrency=1)
-    patient = replace(
+    fast = replace(
         spec,
         timeout_s=min(spec.timeout_s, _PATIENCE_S),
         deadline_s=min(spec.deadline_s, _PATIENCE_S),
@@ -173,7 +172,7 @@ async def _check_model(spec: ModelSpec, roles: Sequence[str]) -> Check:
     who = f"{spec.name} ({' and '.join(roles)})"
     messages = [{"role": "user", "content": _QUESTION}]
     try:
-        async with open_models(None, patient, terms) as models:
+        async with open_models(None, fast, terms) as models:
             assert isinstance(models.judge, StructuredModel)
             await models.judge.ask(messages, ReachableAnswer, CallKey("judge", _SCOPE))
             level = models.judge.level
@@ -186,11 +185,11 @@ async def _check_model(spec: ModelSpec, roles: Sequence[str]) -> Check:
 
 def _usage_text(used: Mapping[str, ModelUsage]) -> str:
     total = sum(used.values(), ModelUsage())
-    told = [count(total.calls, "call")]
+    parts = [count(total.calls, "call")]
     if total.tokens.total_tokens:
-        told.append(f"{total.tokens.total_tokens:,} tokens")
-        told.append("price not known" if total.cost is None else f"{total.cost:.5f} USD")
-    return f" ({', '.join(told)})" if total.calls else ""
+        parts.append(f"{total.tokens.total_tokens:,} tokens")
+        parts.append("price not known" if total.cost is None else f"{total.cost:.5f} USD")
+    return f" ({', '.join(parts)})" if total.calls else ""
 
 
 _OF_USER = Usage(800, 60)
@@ -230,17 +229,17 @@ def _max_price_check(plan: Plan, config: Config, specs: Specs) -> Check:
     )
     estimates, confirm = count(), specs.get(CONFIRM)
     calls = {"user": sum(e.user for e in estimates), "judge": sum(e.judge + e.dedup for e in estimates)}
-    told = f"at most {calls['user']:,} calls of the user's model and {calls['judge']:,} of the judge's"
+    text = f"at most {calls['user']:,} calls of the user's model and {calls['judge']:,} of the judge's"
     costs = [_cost(user, calls["user"], _OF_USER), _cost(judge, calls["judge"], _OF_JUDGE[settings.batch])]
     if confirm:
         second = sum(e.judge + e.dedup for e in count(confirm=True)) - calls["judge"]
-        told += f", and {second:,} of the model that confirms it"
+        text += f", and {second:,} of the model that confirms it"
         together = Batch.TURN if settings.batch is Batch.OFF else settings.batch
         costs.append(_cost(confirm, second, _OF_JUDGE[together]))
     if None in costs:
-        return left_open("price", f"{told}; what they cost is not known")
+        return left_open("price", f"{text}; what they cost is not known")
     total = sum(cost for cost in costs if cost is not None)
-    return good("price", f"{told}: some {total:.2f} USD, if all are made", _LESS)
+    return good("price", f"{text}: some {total:.2f} USD, if all are made", _LESS)
 
 
 _LIMIT = "--max-cost USD is the limit, --dry-run shows each scenario."
@@ -289,16 +288,16 @@ def _plan_of(name: str, config: AgentConfig, plan: Plan | None) -> Plan:
 
 
 async def check_agent(
-    patient: AgentToCheck, request: RunRequest, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
+    checked: AgentToCheck, request: RunRequest, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
 ) -> None:
     """Start the agent if necessary, check it, and stop whatever was started.
 
     `say` receives a message about each long wait.
     """
-    calls = _check_calls(patient)
+    calls = _check_calls(checked)
     notes: list[str] = []
-    own = own_servers(loaded.config, {patient.name: patient.config}, loaded.redact)
-    wanted = Prepared(request, loaded, _startable_plan(patient), (), own_servers=own)
+    servers = own_servers(loaded.config, {checked.name: checked.config}, loaded.redact)
+    wanted = Prepared(request, loaded, _startable_plan(checked), (), own_servers=servers)
     async with anyio.create_task_group() as tasks:
         async with AsyncExitStack() as stack:
             try:
@@ -306,14 +305,14 @@ async def check_agent(
                 started = await start_servers(prepared, stack, tasks, notes.append, say=say)
                 with anyio.move_on_after(_OPENING_S):  # imports what a run would import
                     await connected_agents(prepared, started.client, stack, notes.append)
-                http = _http_agent(prepared.plan.agents[patient.name])
+                http = _http_agent(prepared.plan.agents[checked.name])
                 if http and (problem := await tls_problem(http.address, started.client)):
                     raise UsageError(f"{http.address}: {problem}")
-                tell(good(_subject("agent", patient), _response_text(patient, notes)))
+                tell(good(_subject("agent", checked), _response_text(checked, notes)))
                 if http:
-                    tell(await _check_protocol(_subject("protocol", patient), http, started.client))
+                    tell(await _check_protocol(_subject("protocol", checked), http, started.client))
             except UsageError as error:  # a task group would wrap the error
-                tell(bad(_subject("agent", patient), str(error)))
+                tell(bad(_subject("agent", checked), str(error)))
         tasks.cancel_scope.cancel()
     tell(calls)
 
@@ -323,23 +322,23 @@ def _http_agent(agent: AgentConfig) -> HttpAgent | None:
     return agent if isinstance(agent, HttpAgent) and agent.app is None else None
 
 
-def _startable_plan(patient: AgentToCheck) -> Plan:
+def _startable_plan(checked: AgentToCheck) -> Plan:
     """Return the plan, without scenarios if their mocks prevent a start; that is reported separately."""
     try:
-        check_mocks(patient.plan)
+        check_mocks(checked.plan)
     except UsageError:
-        return replace(patient.plan, entries=(), units=())
-    return patient.plan
+        return replace(checked.plan, entries=(), units=())
+    return checked.plan
 
 
-def _subject(what: str, patient: AgentToCheck) -> str:
-    return f"{what} {patient.name}" if patient.name != "agent" else what
+def _subject(what: str, checked: AgentToCheck) -> str:
+    return f"{what} {checked.name}" if checked.name != "agent" else what
 
 
-def _response_text(patient: AgentToCheck, notes: Sequence[str]) -> str:
-    agent = _http_agent(patient.config)
+def _response_text(checked: AgentToCheck, notes: Sequence[str]) -> str:
+    agent = _http_agent(checked.config)
     if agent is None:
-        return f"{patient.config.address}, type {patient.config.type}"
+        return f"{checked.config.address}, type {checked.config.type}"
     ready = agent.server.ready if agent.server else ""
     was_running = any(f"at {ready} was running already" in note for note in notes)
     how = "; its server was running already" if was_running else "; its `server` was started"
@@ -347,32 +346,34 @@ def _response_text(patient: AgentToCheck, notes: Sequence[str]) -> str:
 
 
 async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
-    look = endpoint_probe_of(agent, client)
-    found = await detect_within_limit(look, agent.type)
-    here = next((one for one in found if is_at(one, look.url)), None)
-    if here is not None:
-        return _check_of_found_protocol(name, agent, here, await look.post_nothing())
-    elsewhere = next((one for one in found if one.settings["type"] == agent.type), next(iter(found), None))
-    return _check_of_unknown_protocol(name, agent, await look.post_nothing(), elsewhere)
+    probe = endpoint_probe_of(agent, client)
+    found = await detect_within_limit(probe, agent.type)
+    at_endpoint = next((each for each in found if is_at(each, probe.url)), None)
+    if at_endpoint is not None:
+        return _check_of_found_protocol(name, agent, at_endpoint, await probe.post_nothing())
+    at_other_path = next(
+        (each for each in found if each.settings["type"] == agent.type), next(iter(found), None)
+    )
+    return _check_of_unknown_protocol(name, agent, await probe.post_nothing(), at_other_path)
 
 
 def _check_of_found_protocol(
-    name: str, agent: HttpAgent, here: DetectedProtocol, seen: ProbeResponse | None
+    name: str, agent: HttpAgent, finding: DetectedProtocol, seen: ProbeResponse | None
 ) -> Check:
-    found = str(here.settings["type"])
-    because = shortened(here.because)
+    found = str(finding.settings["type"])
+    because = shortened(finding.because)
     if problem := _refusal(seen, agent):
         return bad(name, f"{found}: {because}; but {problem[0]}", problem[1])
     if found == agent.type:
         return good(name, f"{agent.type}, as configured: {because}")
     if agent.type in _CUSTOM_FORMAT_TYPES:
         return left_open(name, f"{agent.type}, as configured; it speaks {found}, too: {because}")
-    told = f"it speaks {found}, and the configuration says {agent.type}: {because}"
-    return bad(name, told, _advice_to_write(here))
+    text = f"it speaks {found}, and the configuration says {agent.type}: {because}"
+    return bad(name, text, _advice_to_write(finding))
 
 
 def _check_of_unknown_protocol(
-    name: str, agent: HttpAgent, seen: ProbeResponse | None, elsewhere: DetectedProtocol | None
+    name: str, agent: HttpAgent, seen: ProbeResponse | None, at_other_path: DetectedProtocol | None
 ) -> Check:
     if missed := misses(seen, agent.type):
         return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
@@ -383,9 +384,9 @@ def _check_of_unknown_protocol(
         return bad(name, f"{agent.type} is configured, and {status}", f"{problem[0].upper()}{problem[1:]}")
     is_place_wrong = seen is not None and seen.status in (404, 405) and agent.type not in _CUSTOM_FORMAT_TYPES
     if is_place_wrong:
-        advice = _advice_to_write(elsewhere) if elsewhere else f"Nothing is there. {_PATH_ADVICE}"
+        advice = _advice_to_write(at_other_path) if at_other_path else f"Nothing is there. {_PATH_ADVICE}"
         return bad(name, f"{agent.type} is configured, and {status}", advice)
-    also = f" Elsewhere at this server: {settings_line(elsewhere.settings)}" if elsewhere else ""
+    also = f" Elsewhere at this server: {settings_line(at_other_path.settings)}" if at_other_path else ""
     return left_open(
         name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN_ADVICE + also
     )
@@ -436,23 +437,23 @@ def _advice_to_write(finding: DetectedProtocol) -> str:
     return f"Write: agent: {{{settings_line(finding.settings)}}}"
 
 
-def _check_calls(patient: AgentToCheck) -> Check:
-    agent, name = patient.config, _subject("tool calls", patient)
+def _check_calls(checked: AgentToCheck) -> Check:
+    agent, name = checked.config, _subject("tool calls", checked)
     sight = visibility_of_agent(agent)
     try:
-        check_mocks(patient.plan)
+        check_mocks(checked.plan)
     except UsageError as error:
         return bad(name, str(error))
-    told = _VISIBILITY_TEXTS[sight].format(who=" and ".join(_visibility_sources(agent)))
+    text = _VISIBILITY_TEXTS[sight].format(who=" and ".join(_visibility_sources(agent)))
     if sight is Sight.RETURNED:
-        return left_open(name, told, _EITHER_SIDE_ADVICE if _allows_either_side(agent) else "")
+        return left_open(name, text, _EITHER_SIDE_ADVICE if _allows_either_side(agent) else "")
     if sight is not Sight.UNSEEN:
-        return good(name, told)
-    judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
+        return good(name, text)
+    judged = [unit for unit in checked.plan.units if unit.scenario.speaks_of_calls]
     if judged:
-        ways = advice_for_unseen_calls(patient.name, agent)
-        return bad(name, f"{told}, and {judged[0].scenario.name!r} judges them", ways)
-    return left_open(name, told, _VISIBILITY_ADVICE)
+        ways = advice_for_unseen_calls(checked.name, agent)
+        return bad(name, f"{text}, and {judged[0].scenario.name!r} judges them", ways)
+    return left_open(name, text, _VISIBILITY_ADVICE)
 
 
 def _allows_either_side(agent: AgentConfig) -> bool:

@@ -79,8 +79,8 @@ async def run_checks(
     except UsageError as error:
         findings(bad("agent", str(error)))
         agents = []
-    for patient in agents:
-        await check_agent(patient, request, loaded, findings, say)
+    for agent in agents:
+        await check_agent(agent, request, loaded, findings, say)
     if request.options.offline:
         findings(left_open("model", "not asked: --offline"))
         return findings.bad
@@ -126,8 +126,8 @@ def _scenario_checks(found: DiscoveredScenarios, config: Config, root: Path) -> 
     usable = [scenario for scenario in found.scenarios if not scenario.refused]
     files = len({scenario.file for scenario in usable})
     if usable:
-        told = f"{count(len(usable), 'scenario')} in {count(files, 'file')}"
-        checks.append(good("scenarios", told))
+        text = f"{count(len(usable), 'scenario')} in {count(files, 'file')}"
+        checks.append(good("scenarios", text))
     elif not checks:
         why = f"none: no file that matches {', '.join(config.include)} (`include`) calls scenario(…)"
         checks.append(bad("scenarios", why, "agentest init writes a first one."))
@@ -144,18 +144,18 @@ def _problem_text(file: str, line: int, message: str, root: Path) -> str:
 def check_output(config: Config, root: Path) -> Check:
     """Check that reports can be written. Leaves no files behind."""
     folder = root / config.output_dir
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    shown = shown_path(folder, root)
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    name = shown_path(folder, root)
     try:
-        with tempfile.TemporaryFile(dir=there):
-            free = shutil.disk_usage(there).free
+        with tempfile.TemporaryFile(dir=existing):
+            free = shutil.disk_usage(existing).free
     except OSError as error:
-        why = f"{shown} cannot be written to: {error.strerror or error}"
+        why = f"{name} cannot be written to: {error.strerror or error}"
         return bad("output", why, "See to its permissions, or name another folder with `output_dir`.")
-    told = f"{shown} can be written to, {free / _GB:.1f} GB free"
+    text = f"{name} can be written to, {free / _GB:.1f} GB free"
     if free < _LEAST_FREE_BYTES:
-        return bad("output", told, "Make room: a run keeps every conversation.")
-    return good("output", told)
+        return bad("output", text, "Make room: a run keeps every conversation.")
+    return good("output", text)
 
 
 def check_ignored(config: Config, root: Path) -> Check | None:

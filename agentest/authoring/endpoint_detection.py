@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 import anyio
 
 from agentest.agents.advice import detect_within_limit, first_model, is_at
-from agentest.agents.error_hints import hint
+from agentest.agents.error_hints import ProbeResponse, hint
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
     EndpointProbe,
-    ProbeResponse,
     body_of_fields,
     detect_type,
     is_login_page,
@@ -84,23 +83,23 @@ def _as_http_url(url: str) -> str:
 async def _detect(url: str) -> DetectedAgent:
     async with open_client(AddressGuard()) as client:
         await _check_listening(url, client)
-        look = EndpointProbe(url=_as_http_url(url), client=client)
-        if problem := await tls_problem(look.url, client):
+        probe = EndpointProbe(url=_as_http_url(url), client=client)
+        if problem := await tls_problem(probe.url, client):
             raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
-        found = await detect_within_limit(look)
-        here = next((one for one in found if is_at(one, look.url)), None)
-        seen = await look.post_nothing()  # asked before, so the answer is cached
-        elsewhere = next(iter(found), None)
-        if here is None and (elsewhere is None or _is_other_agent(seen, elsewhere, look.url)):
-            return _describe_unknown(url, seen, elsewhere)
-        chosen = here or elsewhere
+        found = await detect_within_limit(probe)
+        at_endpoint = next((each for each in found if is_at(each, probe.url)), None)
+        seen = await probe.post_nothing()  # asked before, so the answer is cached
+        at_other_path = next(iter(found), None)
+        if at_endpoint is None and (at_other_path is None or _is_other_agent(seen, at_other_path, probe.url)):
+            return _describe_unknown(url, seen, at_other_path)
+        chosen = at_endpoint or at_other_path
         assert chosen is not None
-        return await _describe_known(chosen, look, seen)
+        return await _describe_known(chosen, probe, seen)
 
 
-def _is_other_agent(seen: ProbeResponse | None, elsewhere: DetectedProtocol, url: str) -> bool:
+def _is_other_agent(seen: ProbeResponse | None, at_other_path: DetectedProtocol, url: str) -> bool:
     """Return True if the path has another agent than the one found at a different path of its server."""
-    kind = str(elsewhere.settings["type"])
+    kind = str(at_other_path.settings["type"])
     if (
         urlsplit(url).path in ("", "/")
         or kind in _ROOT_ENDPOINT_TYPES
@@ -128,21 +127,23 @@ async def _check_listening(url: str, client: Client) -> None:
 
 
 async def _describe_known(
-    finding: DetectedProtocol, look: EndpointProbe, seen: ProbeResponse | None
+    finding: DetectedProtocol, probe: EndpointProbe, seen: ProbeResponse | None
 ) -> DetectedAgent:
     settings, remarks = dict(finding.settings), [f"Found: {shortened(finding.because)}."]
-    requested_path = urlsplit(look.url).path
-    if requested_path not in ("", "/") and not is_at(finding, look.url):
+    requested_path = urlsplit(probe.url).path
+    if requested_path not in ("", "/") and not is_at(finding, probe.url):
         remarks.append(f"It is at {settings['endpoint']}; nothing was found at {requested_path}.")
     if settings["type"] in _MODEL_NAME_TYPES:
-        listed = await look.get("/v1/models")
+        listed = await probe.get("/v1/models")
         if model := first_model(listed.json if listed is not None else None):
             settings["body"] = {"model": model}
             remarks.append("The model is the first of those that its /v1/models lists.")
     if settings["type"] == "websocket":
         remarks.append("Messages are sent as plain text: where yours are JSON, write `body` and `reply`.")
-    wants = tuple(_missing_settings(seen, settings)) if is_at(finding, look.url) else ()
-    return DetectedAgent(settings=settings, remarks=(*remarks, *wants), is_known=True, is_complete=not wants)
+    missing = tuple(_missing_settings(seen, settings)) if is_at(finding, probe.url) else ()
+    return DetectedAgent(
+        settings=settings, remarks=(*remarks, *missing), is_known=True, is_complete=not missing
+    )
 
 
 def _missing_settings(seen: ProbeResponse | None, settings: Mapping[str, Any]) -> Iterator[str]:
@@ -158,16 +159,16 @@ def _missing_settings(seen: ProbeResponse | None, settings: Mapping[str, Any]) -
 
 
 def _describe_unknown(
-    url: str, seen: ProbeResponse | None, elsewhere: DetectedProtocol | None
+    url: str, seen: ProbeResponse | None, at_other_path: DetectedProtocol | None
 ) -> DetectedAgent:
     guess = _guess_settings(url, seen)
     if guess is not None:
         settings, remark = guess
-        wants = tuple(_missing_settings(seen, settings))
+        missing = tuple(_missing_settings(seen, settings))
         return DetectedAgent(
-            settings=settings, remarks=(remark, *wants), is_known=True, is_complete=not wants
+            settings=settings, remarks=(remark, *missing), is_known=True, is_complete=not missing
         )
-    other = f"Elsewhere at this server: {settings_line(elsewhere.settings)}." if elsewhere else ""
+    other = f"Elsewhere at this server: {settings_line(at_other_path.settings)}." if at_other_path else ""
     remarks = (
         f"What this address speaks was not recognised: {_response_text(seen)}",
         other,

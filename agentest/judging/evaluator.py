@@ -35,7 +35,8 @@ from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.json_text import safe_repr
 from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
-from agentest.trajectory.trajectory import match_all_trajectories
+from agentest.trajectory.call_facts import CallView
+from agentest.trajectory.matcher import match_all_trajectories
 
 _CHECKS_OF_TIME = frozenset({"max_latency_ms", "max_first_token_ms"})
 """Checks that do not depend on text."""
@@ -120,9 +121,11 @@ class ScenarioEvaluator:
             scripted.trajectory,
             without_redacted_parts(why, calls),
             1,
-            blind=self.agent.sight.hidden(turn, turns),
-            listed=self.agent.sight.listed_in(turn),
-            of_turn=True,
+            CallView(
+                blind=self.agent.sight.hidden(turn, turns),
+                listed=self.agent.sight.listed_in(turn),
+                of_turn=True,
+            ),
         )
         return undecided_trajectory(why, calls, found)
 
@@ -225,9 +228,11 @@ class ScenarioEvaluator:
             self.scenario.trajectory,
             without_redacted_parts(why, conversation.tool_calls),
             conversation.started_turns,
-            complete=failure is None or failure.blame is Blame.AGENT,
-            blind=self.agent.sight.hidden(conversation),
-            listed=self.agent.sight.listed_in(conversation),
+            CallView(
+                complete=failure is None or failure.blame is Blame.AGENT,
+                blind=self.agent.sight.hidden(conversation),
+                listed=self.agent.sight.listed_in(conversation),
+            ),
         )
         return undecided_trajectory(why, conversation.tool_calls, found)
 

@@ -52,13 +52,13 @@ class ConfiguredModels:
     replay: bool = False
     """True if only recorded responses are used."""
 
-    def of(self, wish: RequestedModel) -> ModelSpec | None:
+    def of(self, requested: RequestedModel) -> ModelSpec | None:
         """Return the configured model of the role."""
-        return self.user if wish.role == "user" else self.judge
+        return self.user if requested.role == "user" else self.judge
 
-    def resolved(self, wish: RequestedModel, name: str) -> ModelSpec:
+    def resolved(self, requested: RequestedModel, name: str) -> ModelSpec:
         """Resolve a model other than the configured one. Raises MissingAccess, ConfigError."""
-        settings = self.config.user if wish.role == "user" else self.config.judge
+        settings = self.config.user if requested.role == "user" else self.config.judge
         if self.replay and name not in self.recorded:
             raise MissingAccess(f"nothing is recorded of {name}", "a recording of its answers")
         if self.replay:
@@ -76,7 +76,7 @@ class ConfiguredModels:
 
 
 def named_models(
-    wishes: Sequence[RequestedModel], configured: ConfiguredModels
+    requests: Sequence[RequestedModel], configured: ConfiguredModels
 ) -> tuple[dict[RequestedModel, ModelSpec], tuple[str, ...]]:
     """Return the requests that can be met, and notes about the others and why.
 
@@ -84,62 +84,66 @@ def named_models(
     of API keys in the environment. Raises ConfigError with file and key for names that cannot be models.
     """
     if not (configured.user or configured.judge):
-        return {}, tuple(_offline_notes(wishes))
+        return {}, tuple(_offline_notes(requests))
     specs: dict[RequestedModel, ModelSpec] = {}
     problems: dict[tuple[str, str | None, str], list[RequestedModel]] = {}
-    for wish in wishes:
-        spec, problem = _resolve(wish, configured)
-        if spec and spec != configured.of(wish):
-            specs[wish] = spec
+    for requested in requests:
+        spec, problem = _resolve(requested, configured)
+        if spec and spec != configured.of(requested):
+            specs[requested] = spec
         if problem:
-            problems.setdefault((wish.role, wish.model, problem), []).append(wish)
+            problems.setdefault((requested.role, requested.model, problem), []).append(requested)
     notes = [_unmet_note(missed, problem, configured) for (*_, problem), missed in problems.items()]
-    return specs, (*notes, *_ignored_setting_notes(wishes))
+    return specs, (*notes, *_ignored_setting_notes(requests))
 
 
-def _resolve(wish: RequestedModel, configured: ConfiguredModels) -> tuple[ModelSpec | None, str]:
+def _resolve(requested: RequestedModel, configured: ConfiguredModels) -> tuple[ModelSpec | None, str]:
     """Return the model to use (None if there is none), and why it is not the requested one."""
-    own = configured.of(wish)
-    if wish.model is None:
-        return own and sampled(own, wish.sampling), ""
-    spec, problem = _resolve_name(wish, wish.model, configured)
-    return spec and sampled(spec, wish.sampling), problem
+    configured_model = configured.of(requested)
+    if requested.model is None:
+        return configured_model and sampled(configured_model, requested.sampling), ""
+    spec, problem = _resolve_name(requested, requested.model, configured)
+    return spec and sampled(spec, requested.sampling), problem
 
 
 def _resolve_name(
-    wish: RequestedModel, written: str, configured: ConfiguredModels
+    requested: RequestedModel, written: str, configured: ConfiguredModels
 ) -> tuple[ModelSpec | None, str]:
-    own = configured.of(wish)
-    if own and written == own.name:
-        return own, ""
+    configured_model = configured.of(requested)
+    if configured_model and written == configured_model.name:
+        return configured_model, ""
     try:
         name = litellm_name(written)
     except ConfigError as error:
-        return own, str(error).removeprefix(f"model {written!r} ")
-    if own and name == own.name:
-        return own, ""
+        return configured_model, str(error).removeprefix(f"model {written!r} ")
+    if configured_model and name == configured_model.name:
+        return configured_model, ""
     try:
-        return configured.resolved(wish, name), ""
+        return configured.resolved(requested, name), ""
     except MissingAccess as missing:
-        return own, f"needs {missing.what}"
+        return configured_model, f"needs {missing.what}"
     except ConfigError as error:
-        raise ConfigError(f"{wish.place}: {error}") from None
+        raise ConfigError(f"{requested.place}: {error}") from None
 
 
 def _unmet_note(missed: Sequence[RequestedModel], problem: str, configured: ConfiguredModels) -> str:
     """Describe which models are not used, why, and which model replaces them."""
-    wish = missed[0]
-    own = configured.of(wish)
-    instead = f"the configured model {own.name} is asked in its place" if own else _NOBODY[wish.role]
+    requested = missed[0]
+    configured_model = configured.of(requested)
+    instead = (
+        f"the configured model {configured_model.name} is asked in its place"
+        if configured_model
+        else _NOBODY[requested.role]
+    )
     return f"{_request_places(missed)}, which {problem}: {instead}"
 
 
-def _offline_notes(wishes: Sequence[RequestedModel]) -> Iterator[str]:
+def _offline_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
     """Note that no model is called, and how to enable the requested one."""
     by_model: dict[tuple[str, str], list[RequestedModel]] = {}
-    for wish in wishes:
-        if wish.model:
-            by_model.setdefault((wish.role, wish.model), []).append(wish)
+    for requested in requests:
+        if requested.model:
+            by_model.setdefault((requested.role, requested.model), []).append(requested)
     for (_, model), named in by_model.items():
         yield (
             f"{_request_places(named)}, but no model is configured and none is asked: "
@@ -147,25 +151,25 @@ def _offline_notes(wishes: Sequence[RequestedModel]) -> Iterator[str]:
         )
 
 
-def _ignored_setting_notes(wishes: Sequence[RequestedModel]) -> Iterator[str]:
+def _ignored_setting_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
     """Note the settings of a model that have no effect."""
-    for wish in wishes:
-        if wish.not_sent:
-            keys = ", ".join(f"`{key}`" for key in wish.not_sent)
+    for requested in requests:
+        if requested.not_sent:
+            keys = ", ".join(f"`{key}`" for key in requested.not_sent)
             sent = ", ".join(field.name for field in fields(Sampling))
-            yield f"{wish.place}: {keys} of the model's configuration is not sent to it; what is: {sent}"
+            yield f"{requested.place}: {keys} of the model's configuration is not sent to it; what is: {sent}"
 
 
-def _request_places(wishes: Sequence[RequestedModel]) -> str:
+def _request_places(requests: Sequence[RequestedModel]) -> str:
     """Return which files and keys name this model, and in what role."""
     by_file: dict[str, list[str]] = {}
-    for wish in wishes[:_SHOWN]:
-        by_file.setdefault(wish.file, []).append(wish.key)
+    for requested in requests[:_SHOWN]:
+        by_file.setdefault(requested.file, []).append(requested.key)
     where = "; ".join(f"{file}: {', '.join(keys)}" for file, keys in by_file.items())
-    more = len(wishes) - _SHOWN
+    more = len(requests) - _SHOWN
     where += f" and {more} more" if more > 0 else ""
-    verb = "names" if len(wishes) == 1 else "name"
-    return f"{where} {verb} the {_WHO[wishes[0].role]} {wishes[0].model}"
+    verb = "names" if len(requests) == 1 else "name"
+    return f"{where} {verb} the {_WHO[requests[0].role]} {requests[0].model}"
 
 
 def _suggested(model: str) -> str:
@@ -203,10 +207,10 @@ def known_calibrations(
     try:
         lines = read_calibrations(path)
     except ValueError as error:
-        again = "remove it, and measure again: agentest calibrate LABELS --write"
-        return {}, (f"{path.name} is not used: {error}; {again}",)
-    mine = {line.metric: line for line in lines if line.calibration.model == model}
-    wanted = [mine[metric] for metric in metrics if metric in mine]
+        remedy = "remove it, and measure again: agentest calibrate LABELS --write"
+        return {}, (f"{path.name} is not used: {error}; {remedy}",)
+    of_model = {line.metric: line for line in lines if line.calibration.model == model}
+    wanted = [of_model[metric] for metric in metrics if metric in of_model]
     known = {
         line.metric: line.calibration for line in wanted if line.prompts == fingerprint(line.metric, batch)
     }
@@ -239,8 +243,8 @@ def read_calibrations(path: Path) -> list[CalibrationLine]:
 
 
 def _parsed_line(data: Mapping[str, Any]) -> CalibrationLine:
-    own = {key: value for key, value in data.items() if key not in ("metric", "prompts")}
-    calibration = _ADAPTER.validate_python(own)
+    values = {key: value for key, value in data.items() if key not in ("metric", "prompts")}
+    calibration = _ADAPTER.validate_python(values)
     if not (isinstance(data["metric"], str) and isinstance(data["prompts"], str)):
         raise TypeError("metric and prompts are texts")
     _check_ranges(calibration)
@@ -265,9 +269,9 @@ _ADAPTER = TypeAdapter(JudgeCalibration)
 
 def write_calibrations(path: Path, lines: Iterable[CalibrationLine]) -> None:
     """Write lines to the file and retain those of other models and metrics. Raises OSError, ValueError."""
-    kept = {(each.calibration.model, each.metric): each for each in _existing_lines(path)}
-    kept |= {(each.calibration.model, each.metric): each for each in lines}
-    document = {"version": _VERSION, "calibrations": [_line_json(kept[key]) for key in sorted(kept)]}
+    written = {(each.calibration.model, each.metric): each for each in _existing_lines(path)}
+    written |= {(each.calibration.model, each.metric): each for each in lines}
+    document = {"version": _VERSION, "calibrations": [_line_json(written[key]) for key in sorted(written)]}
     write_atomically(path, json_document(document).encode())
 
 

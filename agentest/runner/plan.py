@@ -26,7 +26,12 @@ from agentest.domain.results import (
 )
 from agentest.judging.custom_metrics import Metric
 from agentest.judging.grader import Grader
-from agentest.runner.thresholds import check_metrics, check_thresholds, how_many, load_custom_metrics
+from agentest.runner.thresholds import (
+    check_metrics,
+    check_thresholds,
+    first_repeat_setting,
+    load_custom_metrics,
+)
 from agentest.runner.tools import AgentTraits, agent_traits, mock_server_tools_of
 from agentest.scenarios.discovery import (
     BrokenFile,
@@ -199,9 +204,9 @@ def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
     found: dict[tuple[RequestedModel, str], RequestedModel] = {}
     for unit in units:
         led_by = unit.scenario.plan.model if unit.scenario.plan else None
-        for wish in (led_by, *(grader.judge for grader in unit.graders)):
-            if wish:
-                found.setdefault((wish, wish.place), wish)
+        for requested in (led_by, *(grader.judge for grader in unit.graders)):
+            if requested:
+                found.setdefault((requested, requested.place), requested)
     return list(found.values())
 
 
@@ -319,7 +324,7 @@ def _entries(
 def _unit(
     scenario: Scenario, agent: str, config: Config, options: Options, custom: set[str], file: str
 ) -> Unit:
-    repeat, conversations = how_many(
+    repeat, conversations = first_repeat_setting(
         (options.repeat, options.conversations),
         (scenario.repeat, scenario.conversations_per_scenario),
         (None, 1) if scenario.scripted else (config.repeat, config.conversations_per_scenario),
@@ -331,7 +336,7 @@ def _unit(
     chosen = scenario.judged_by(chosen)
     credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
     judged = {*chosen, *custom, *credited, PASS_RATE}
-    own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
+    of_scenario = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     return Unit(
         scenario=scenario,
         agent=agent,
@@ -346,7 +351,7 @@ def _unit(
         # Apply a configured threshold only to scenarios in which its metric is judged.
         thresholds={
             **{name: least for name, least in config.thresholds.items() if name in judged},
-            **own,
+            **of_scenario,
         },
         metrics_named=metrics is not None,
     )
@@ -461,8 +466,8 @@ def slugify(name: str) -> str:
 
 
 def _broken_file_result(file: BrokenFile, root: Path) -> ScenarioResult:
-    shown = shown_path(file.file, root)
-    return _unreadable_result(shown, shown, file.line, file.message)
+    name = shown_path(file.file, root)
+    return _unreadable_result(name, name, file.line, file.message)
 
 
 def _unreadable_result(

@@ -239,7 +239,7 @@ class Prepared:
     def asks(self, role: Literal["user", "judge"]) -> bool:
         """Return True if a model plays this role anywhere in the run."""
         configured = self.user if role == "user" else self.judge
-        return configured is not None or any(wish.role == role for wish in self.named)
+        return configured is not None or any(requested.role == role for requested in self.named)
 
     @property
     def model_names(self) -> dict[str, str | None]:
@@ -252,12 +252,12 @@ class Prepared:
     def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
         """Return the models that replace the configured one, by role with metric or file."""
         found: dict[str, str] = {}
-        for wish in requested_models(self.plan.units) if self.named else ():
-            spec = self.named.get(wish)
-            if spec and spec.name != roles[wish.role]:
-                role = f"{wish.role} of {wish.metric or wish.file}"
+        for requested in requested_models(self.plan.units) if self.named else ():
+            spec = self.named.get(requested)
+            if spec and spec.name != roles[requested.role]:
+                role = f"{requested.role} of {requested.metric or requested.file}"
                 taken = found.get(role, spec.name) != spec.name
-                found[f"{role} in {wish.file}" if taken else role] = spec.name
+                found[f"{role} in {requested.file}" if taken else role] = spec.name
         return found
 
 
@@ -497,9 +497,9 @@ def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:
         return
     from agentest.models.budget import check_prices
 
-    asked = [spec for spec in specs if spec]
-    unpriced = [spec.name for spec in asked if not spec.priced]
-    check_prices([spec.name for spec in asked], options.max_cost, unpriced=unpriced)
+    used = [spec for spec in specs if spec]
+    unpriced = [spec.name for spec in used if not spec.priced]
+    check_prices([spec.name for spec in used], options.max_cost, unpriced=unpriced)
 
 
 def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None, ModelSpec | None]:

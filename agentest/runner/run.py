@@ -22,7 +22,7 @@ from agentest.domain.events import Emit
 from agentest.domain.results import RunWarning
 from agentest.runner.executor import Engine, LocalEngine, RunUnits
 from agentest.runner.prepare import Prepared
-from agentest.runner.run_summary import RunReport
+from agentest.runner.run_summary import RunResultBuilder
 from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, awaited, settings_of, ticking
 from agentest.runner.sources import LiveAgents, Origin, SourceFactory
 from agentest.runner.units import report_finished, report_never_begun
@@ -112,7 +112,7 @@ async def run_steps(
         starting: a scope whose cancellation prevents the run from beginning.
         tasks: watches the agents' servers until the caller cancels it.
     """
-    report = _report_of(session)
+    report = RunResultBuilder(session)
     async with AsyncExitStack() as closing, AsyncExitStack() as resources:
         opened = await _open(session, mode, resources, starting, tasks)
         if opened:
@@ -144,22 +144,6 @@ async def _open(
         async with awaited(f"for {mode.engine.opens}", session.say):
             run_units = await resources.enter_async_context(engine)
     return (origin, run_units) if origin and run_units else None
-
-
-def _report_of(session: RunSession) -> RunReport:
-    prepared = session.prepared
-    return RunReport(
-        plan=prepared.plan,
-        concurrency=prepared.concurrency,
-        models=session.model_names,
-        calibrations=prepared.calibrations,
-        emit=session.emit,
-        stop=session.stop,
-        redact=prepared.loaded.redact,
-        kept=prepared.kept,
-        shard=str(prepared.part.shard) if prepared.part else None,
-        strict=session.settings.strict,
-    )
 
 
 def _unclaimed_call_warnings(prepared: Prepared, origin: Origin) -> tuple[RunWarning, ...]:

@@ -227,8 +227,8 @@ class Allowance:
             return True  # no run with this budget could cover it at once, so it may begin here
         for key, (other, before) in self._under_way.items():
             is_first = not self._known() and key == next(iter(self._under_way))
-            whole = self._max_need(other) if is_first else self._estimated_need(other)
-            need += whole.less(before + self._ledger.paid.get(key, ModelUsage()))
+            needed = self._max_need(other) if is_first else self._estimated_need(other)
+            need += needed.less(before + self._ledger.paid.get(key, ModelUsage()))
         for begun in self._started.values():
             if begun.unit.scope != unit.scope:
                 need += self._grouping(begun.unit)
@@ -253,8 +253,8 @@ class Allowance:
 
     def _estimated_need(self, unit: Unit) -> Need:
         """Return the estimated need of a conversation: the maximum of its scenario so far."""
-        if own := self._finished.get(unit.scope):
-            return _choose_each(max, own)
+        if finished := self._finished.get(unit.scope):
+            return _choose_each(max, finished)
         if earlier := self._earlier(unit):
             return earlier
         most = self._max_need(unit)
@@ -265,8 +265,8 @@ class Allowance:
 
     def _min_need(self, unit: Unit) -> Need:
         """Return the minimum need of a conversation, which suffices if it runs alone."""
-        own = self._finished.get(unit.scope)
-        return (None if own else self._earlier(unit)) or _choose_each(min, own or self._known())
+        finished = self._finished.get(unit.scope)
+        return (None if finished else self._earlier(unit)) or _choose_each(min, finished or self._known())
 
     def _known(self) -> list[Need]:
         """Return the needs of finished conversations, except scripts that call no model."""
@@ -313,23 +313,23 @@ class Allowance:
         earlier = self._earlier(unit)
         takes = f"about {earlier.calls}" if earlier and earlier.calls > paid.calls else ""
         takes = takes or f"up to {max(paid.calls + 1, self._max_need(unit).calls)}"
-        kept = (
+        finished = (
             f"; its {paid.calls} answers are stored, and {self._resumed_by} goes on from there"
             if self._answers and self._resumed_by
             else ""
         )
-        one = f"one of scenario {unit.scenario.name!r} takes {takes} calls"
-        self._stop(f"{why}; that finished no conversation: {one}{kept}")
+        example = f"one of scenario {unit.scenario.name!r} takes {takes} calls"
+        self._stop(f"{why}; that finished no conversation: {example}{finished}")
 
     def _shortfall_text(self, unit: Unit, number: int) -> str:
         need = self._min_need(unit).less(self._already_paid(unit, number)) + self._grouping(unit)
         takes = [f"about {need.calls} calls"] if self._budget.left_calls is not None else []
         takes += [f"about {need.cost:.2g} USD"] if self._budget.left_cost is not None else []
-        rest = f"; {self._resumed_by} runs the rest" if self._resumed_by else ""
+        remedy = f"; {self._resumed_by} runs the rest" if self._resumed_by else ""
         spent = self._budget.used_up() or self._budget.spent_so_far
         return (
             f"{spent}, and the next conversation (scenario {unit.scenario.name!r}) needs "
-            f"{' and '.join(takes)}{rest}"
+            f"{' and '.join(takes)}{remedy}"
         )
 
 
@@ -416,8 +416,8 @@ def _max_labels(unit: Unit) -> int:
 
 
 def _with_user_check(found: Estimate, unit: Unit, samples: int) -> Estimate:
-    looks = 2 * samples * unit.conversations if found.user else 0
-    return replace(found, user=2 * found.user, judge=found.judge + looks)
+    checks = 2 * samples * unit.conversations if found.user else 0
+    return replace(found, user=2 * found.user, judge=found.judge + checks)
 
 
 def _with_confirmation(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
@@ -435,9 +435,9 @@ def _estimate_of_unit(unit: Unit, user: bool, judge: bool, samples: int, batch: 
     scenario = unit.scenario
     turns = len(scenario.turns) or unit.max_turns
     # A user with a plan opens with the plan's own text, without a model call.
-    spoken = max(0, turns - 1) if scenario.plan else turns
+    user_turns = max(0, turns - 1) if scenario.plan else turns
     if scenario.user_tools:  # it may call tools before each message, and each time the model is called again
-        spoken *= 1 + MAX_ROUNDS
+        user_turns *= 1 + MAX_ROUNDS
     of_turn = _question_count(unit, MetricLevel.TURN)
     of_whole = _question_count(unit, MetricLevel.CONVERSATION) + len(scenario.criteria)
     per_conversation = _calls(turns, of_turn, of_whole, batch) if judge else 0
@@ -445,7 +445,7 @@ def _estimate_of_unit(unit: Unit, user: bool, judge: bool, samples: int, batch: 
     return Estimate(
         scenario.name,
         unit.agent,
-        0 if scenario.scripted or not user else unit.conversations * spoken,
+        0 if scenario.scripted or not user else unit.conversations * user_turns,
         unit.conversations * (per_conversation * samples + (graded if judge else 0)),
         # Custom metrics with labels may need it too, so count it whenever there is a judge.
         int(judge and any(BUILTIN[m].kind is Kind.LABEL for m in unit.metrics)),

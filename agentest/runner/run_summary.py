@@ -1,7 +1,7 @@
 """The summary of a run: reports its start and end, and makes the result of the whole run.
 
-`RunReport` does both. `joined_causes` lets a model join root causes across scenarios, `scenario_result`
-makes the result of one unit, and `known_agent` describes an agent for judges.
+`RunResultBuilder` does both. `joined_causes` lets a model join root causes across scenarios,
+`scenario_result` makes the result of one unit, and `known_agent` describes an agent for judges.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any
 
 import anyio
 
 from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.domain.events import (
-    Emit,
     Noted,
     RunFinished,
     RunStarted,
@@ -26,7 +24,6 @@ from agentest.domain.events import (
 )
 from agentest.domain.results import (
     CauseJoin,
-    JudgeCalibration,
     ModelUsage,
     Reason,
     ReasonKind,
@@ -42,13 +39,13 @@ from agentest.domain.verdict import metric_verdicts
 from agentest.judging.cause_joining import MOST_GROUPS, CauseJoiner, can_join
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
-from agentest.runner.plan import Plan, ResumedRun, Unit, endpoint
+from agentest.runner.notes import unanswered
+from agentest.runner.plan import Plan, Unit, endpoint
 from agentest.runner.session import RunSession, Stop, UnitConnections, awaited
 from agentest.runner.thresholds import undecidable
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
-from agentest.runner.warnings import amended, run_warnings, unanswered
+from agentest.runner.warnings import RunEvidence, amended, run_warnings
 from agentest.support.errors import ModelError
-from agentest.support.redaction import Redactor
 from agentest.version import __version__
 
 
@@ -63,35 +60,20 @@ class JoinedCauses:
 NOT_JOINED = JoinedCauses()
 
 
-class RunReport:
+class RunResultBuilder:
     """Reports the start and the end of a run, and makes the run's result."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        concurrency: int,
-        models: Mapping[str, str | None],
-        emit: Emit,
-        stop: Stop,
-        redact: Redactor,
-        calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({}),
-        kept: ResumedRun | None = None,
-        shard: str | None = None,
-        *,
-        strict: bool = False,
-    ) -> None:
-        self._plan = plan
-        self._strict = strict
-        self._redact = redact
-        self._concurrency = concurrency
-        self._models = models
-        self._calibrations = calibrations
-        self._kept = kept
-        self._shard = shard
-        self._emit = emit
-        self._stop = stop
-        self._sights = {name: visibility_of_agent(agent) for name, agent in plan.agents.items()}
-        self._addresses = {name: redact(endpoint(agent)) for name, agent in plan.agents.items()}
+    def __init__(self, session: RunSession) -> None:
+        prepared = session.prepared
+        self._session = session
+        self._prepared = prepared
+        self._plan = prepared.plan
+        self._redact = prepared.loaded.redact
+        self._emit = session.emit
+        self._stop = session.stop
+        self._models = session.model_names
+        self._sights = {name: visibility_of_agent(agent) for name, agent in self._plan.agents.items()}
+        self._addresses = {name: self._redact(endpoint(agent)) for name, agent in self._plan.agents.items()}
         self._start = 0.0
         self._started_at = ""
 
@@ -108,7 +90,7 @@ class RunReport:
                     unit.conversations - len(unit.kept.conversations) for unit in self._plan.left
                 ),
                 at_most=any(unit.repeat for unit in self._plan.left),
-                concurrency=self._concurrency,
+                concurrency=self._prepared.concurrency,
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
@@ -116,10 +98,10 @@ class RunReport:
                 used={
                     _scenario_and_agent(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage
                 },
-                kept=self._kept.conversations if self._kept else (),
+                kept=self._prepared.kept.conversations if self._prepared.kept else (),
                 sights=self._sights,
                 servers=_observing_servers(self._plan, self._sights),
-                calibrations=self._calibrations,
+                calibrations=self._prepared.calibrations,
             )
         )
         for text in undecidable((u.scenario.name, u.repeat, u.thresholds) for u in self._plan.units):
@@ -143,7 +125,8 @@ class RunReport:
         """
         sights = tool_visibility_of_run(self._plan, results)
         silent = agents_without_calls(self._plan, results, sights)
-        results = self._with_late_warnings(results, run_warnings(self._plan, results, sights, silent))
+        evidence = RunEvidence(plan=self._plan, results=results, sights=sights, silent=silent)
+        results = self._with_late_warnings(results, run_warnings(evidence))
         scenarios = tuple(
             entry
             if isinstance(entry, ScenarioResult)
@@ -158,7 +141,7 @@ class RunReport:
             duration_ms=(perf_counter() - self._start) * 1000,
             version=__version__,
             models=self._models,
-            calibrations=self._calibrations,
+            calibrations=self._prepared.calibrations,
             interrupted=self._stop.interrupted,
             stopped=self._stop.reason,
             real_tool_ran=self._stop.real_tool_ran,
@@ -167,7 +150,7 @@ class RunReport:
             silent=tuple(silent),
             unanswered=unanswered(self._plan, results),
             unclaimed=unclaimed,
-            shard=self._shard,
+            shard=str(self._prepared.part.shard) if self._prepared.part else None,
             joins=joined.joins,
             joining=joined.used,
         )
@@ -179,7 +162,7 @@ class RunReport:
     ) -> dict[str, ScenarioResult]:
         """Add the warnings that only the whole run shows, and report the results that they change."""
         now = {
-            scope: amended(result, late.get(scope, ()), strict=self._strict)
+            scope: amended(result, late.get(scope, ()), strict=self._session.settings.strict)
             for scope, result in results.items()
         }
         for scope, result in now.items():

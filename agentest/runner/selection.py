@@ -51,9 +51,9 @@ def unusable_path(
         return None
     config = loaded.config
     searched = search(root, config.include, config.exclude, loaded.path)
-    shown = partial(path_from, here or root)
+    shorten = partial(path_from, here or root)
     folders = {file.parent for file in searched.files} - {root}
-    known = [*map(shown, (*searched.files, *folders))]
+    known = [*map(shorten, (*searched.files, *folders))]
     problems = (_unusable(choice, root, searched, loaded, known) for choice in choices)
     return next((problem for problem in problems if problem), None)
 
@@ -91,15 +91,15 @@ def missed_place(discovered: DiscoveredScenarios, choices: Iterable[PathChoice])
 
 
 def _missed(discovered: DiscoveredScenarios, choice: PathChoice) -> str:
-    there = [scenario for scenario in discovered.scenarios if choice.has(Path(scenario.file))]
+    in_place = [scenario for scenario in discovered.scenarios if choice.has(Path(scenario.file))]
     file = readable(choice.path.name)
-    if not there:
+    if not in_place:
         return f"{file} defines no scenario: it never calls scenario(…)"
     if choice.name is not None:
-        names = [scenario.name for scenario in there]
+        names = [scenario.name for scenario in in_place]
         what = f"no scenario in {file} is named {readable(choice.name)!r}"
         return what + (_nearest(choice.name, names) or f"; it has {_listed(names)}")
-    near = nearest_to_line(there, choice.line or 0)
+    near = nearest_to_line(in_place, choice.line or 0)
     of = f"; the nearest is {near.name!r} at line {near.line}" if near else ""
     return f"line {choice.line} of {file} is in no scenario{of}"
 
@@ -136,8 +136,8 @@ def _empty(files: Sequence[str]) -> str:
 
 
 def _no_match(what: str, option: str, values: Sequence[str], known: Iterable[str]) -> str:
-    asked = " ".join(f"{option} {readable(text)!r}" for text in values)
-    return f"{what} matches {asked}{_nearest(values[0].removeprefix(EXACT_NAME_PREFIX), known)}"
+    requested = " ".join(f"{option} {readable(text)!r}" for text in values)
+    return f"{what} matches {requested}{_nearest(values[0].removeprefix(EXACT_NAME_PREFIX), known)}"
 
 
 def _nearest(text: str, known: Iterable[str]) -> str:

@@ -91,13 +91,13 @@ _SCALE = 1.0, 5.0
 _SHARE = 0.0, 1.0
 
 
-def how_many(*said: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
+def first_repeat_setting(*settings: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
     """Return when to stop and the maximum number of conversations, from the first setting that says either.
 
     Args:
-        said: the settings in order of precedence; the last one is never empty.
+        settings: the settings in order of precedence; the last one is never empty.
     """
-    repeat, number = next(each for each in said if any(each))
+    repeat, number = next(each for each in settings if any(each))
     return repeat, repeat.max if repeat else number or 1
 
 

@@ -101,12 +101,12 @@ def mock_server_tools_of(
     """Return the mock servers of an agent with the tools that its scenarios name."""
     if not servers:
         return MockServerTools()
-    held = list(scenarios)
+    used = list(scenarios)
     return MockServerTools(
         servers=servers,
         root=root,
-        mocked=frozenset(tool for each in held for tool in each.tools),
-        spoken=frozenset(tool for each in held for tool in each.named_tools),
+        mocked=frozenset(tool for each in used for tool in each.tools),
+        spoken=frozenset(tool for each in used for tool in each.named_tools),
     )
 
 
@@ -142,8 +142,8 @@ def _recorded(path: Path, changed: int) -> tuple[KnownTool, ...]:
 
 def _listed(entry: Mapping[str, Any]) -> KnownTool:
     description = entry.get("description")
-    said = description if isinstance(description, str) else ""
-    return KnownTool(name=entry["name"], description=said, parameters=entry["inputSchema"])
+    text = description if isinstance(description, str) else ""
+    return KnownTool(name=entry["name"], description=text, parameters=entry["inputSchema"])
 
 
 def _changed(path: Path) -> int:
@@ -277,9 +277,9 @@ def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[s
     Args:
         first: names of tools to describe in full, as far as there is room.
     """
-    whole = _fitting(map(_line, tools))
-    if len(whole) == len(tools):
-        return whole
+    full = _fitting(map(_line, tools))
+    if len(full) == len(tools):
+        return full
     ordered = sorted(tools, key=lambda tool: tool.name not in first)
     brief = _fitting(_line_of_many(tool, first) for tool in ordered)
     left = len(tools) - len(brief)
@@ -287,14 +287,14 @@ def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[s
 
 
 def _fitting(lines: Iterable[str]) -> list[str]:
-    kept: list[str] = []
+    fitting: list[str] = []
     room = MOST_CHARS
     for line in lines:
         room -= len(line) + 1
         if room < 0:
             break
-        kept.append(line)
-    return kept
+        fitting.append(line)
+    return fitting
 
 
 def _line_of_many(tool: KnownTool, first: Container[str]) -> str:
@@ -306,13 +306,13 @@ def _line(tool: KnownTool) -> str:
     if tool.declared:
         return tool.declared
     arguments = "" if tool.parameters is None else f"({', '.join(_arguments(tool.parameters))})"
-    said = shortened(_one_line(tool.description), _DESCRIPTION_CHARS)
-    return f"{_one_line(tool.name)}{arguments}" + (f": {said}" if said else "")
+    text = shortened(_one_line(tool.description), _DESCRIPTION_CHARS)
+    return f"{_one_line(tool.name)}{arguments}" + (f": {text}" if text else "")
 
 
 def _brief(tool: KnownTool) -> str:
-    said = shortened(_first_sentence(tool.description), _BRIEF_CHARS)
-    return shortened(_one_line(tool.name), _BRIEF_CHARS) + (f": {said}" if said else "")
+    text = shortened(_first_sentence(tool.description), _BRIEF_CHARS)
+    return shortened(_one_line(tool.name), _BRIEF_CHARS) + (f": {text}" if text else "")
 
 
 def _first_sentence(text: str) -> str:
@@ -327,15 +327,15 @@ def _one_line(text: str) -> str:
 def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else ()
-    for name, told in properties.items() if isinstance(properties, Mapping) else ():
-        told = told if isinstance(told, Mapping) else {}
-        kind = _type(told)
-        said = _first_sentence(str(told.get("description") or ""))
+    for name, described in properties.items() if isinstance(properties, Mapping) else ():
+        described = described if isinstance(described, Mapping) else {}
+        kind = _type(described)
+        description = _first_sentence(str(described.get("description") or ""))
         yield (
             _one_line(str(name))
             + ("" if name in needed else "?")
             + (f": {kind}" if kind else "")
-            + (f" ({shortened(said, _BRIEF_CHARS)})" if said else "")
+            + (f" ({shortened(description, _BRIEF_CHARS)})" if description else "")
         )
 
 
@@ -455,11 +455,11 @@ def _nearest(name: ToolName, tools: Iterable[str]) -> str | None:
     return min((each for each in near if 2 * each[0] <= len(name)), default=(0, None))[1]
 
 
-def _distance(one: str, other: str) -> int:
-    if abs(len(one) - len(other)) > _NEAR:
+def _distance(name: str, other: str) -> int:
+    if abs(len(name) - len(other)) > _NEAR:
         return _NEAR + 1
     row = list(range(len(other) + 1))
-    for at, letter in enumerate(one, start=1):
+    for at, letter in enumerate(name, start=1):
         before, row[0] = row[0], at
         for place, wanted in enumerate(other, start=1):
             replaced = before + (letter != wanted)

@@ -10,26 +10,23 @@ import anyio
 
 from agentest.domain.confidence import totals_of, with_figures
 from agentest.domain.events import ScenarioFinished
-from agentest.domain.metrics import ABOUT_CALLS, PASS_RATE, TRAJECTORY_METRICS
+from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
 from agentest.domain.results import (
     ConversationResult,
     Deduplication,
     Reason,
     ReasonKind,
     ScenarioResult,
-    Score,
     Status,
     Verdict,
     VerdictWarning,
 )
-from agentest.domain.results.run import WarningCode
 from agentest.domain.root_causes import find_scenario_causes
-from agentest.domain.tool_visibility import SeenBy, Sight, cannot_be_seen
+from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.verdict import (
     averages,
     decide,
     skipped_metrics,
-    undecisive_problems,
     with_failing_groups,
     with_severe_failures,
 )
@@ -38,6 +35,7 @@ from agentest.judging.error_grouping import add_examples, group_by_label, group_
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.judging.judge import Judge
+from agentest.runner.notes import idle_user, rerun_notes, unit_notes
 from agentest.runner.plan import Unit, total_usage
 from agentest.runner.run_summary import (
     agent_without_judge,
@@ -48,17 +46,7 @@ from agentest.runner.run_summary import (
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.thresholds import Schedule
-from agentest.runner.warnings import (
-    calls_not_judged,
-    criteria_not_judged,
-    disagreements,
-    held_again,
-    idle_user,
-    questioned,
-    tools_without_model,
-    unit_warnings,
-    warnings_of,
-)
+from agentest.runner.warnings import UnitEvidence, questioned, unit_warnings
 
 
 @dataclass(slots=True)
@@ -248,15 +236,7 @@ class UnitDecision:
         exact = unit.scenario.case is not None
         deduplication = add_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
-        warnings = (
-            *warnings_of(conversations),
-            *disagreements(unit.scenario, conversations),
-            *criteria_not_judged(unit.scenario, unit.metrics),
-            *undecisive_problems(conversations, thresholds),
-            *calls_not_judged(unit.scenario, conversations),
-            *(() if self._user else tools_without_model(unit.scenario, conversations)),
-        )
-        questions = unit_warnings(unit, conversations, complete=stopped is None)
+        notes = unit_notes(unit, conversations, thresholds, has_user_model=self._user is not None)
         result = scenario_result(
             unit,
             _incomplete_verdict(verdict, stopped) if stopped else verdict,
@@ -270,10 +250,11 @@ class UnitDecision:
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=total_usage(unit.kept.usage, self._ledger.of(unit.scope)),
             totals=totals_of(conversations),
-            warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
+            warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.held_again),
         )
         result = with_figures(with_goal_and_profile(result, unit, self._redact), conversations)
-        questions += partial_visibility(unit, conversations, result.verdict)
+        evidence = UnitEvidence(unit=unit, conversations=conversations, verdict=result.verdict)
+        questions = unit_warnings(evidence, complete=stopped is None)
         return questioned(result, self._without_secrets(questions), strict=self._strict)
 
     def _without_secrets(self, warnings: Iterable[VerdictWarning]) -> tuple[VerdictWarning, ...]:
@@ -354,52 +335,6 @@ def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
         "elsewhere, and real ones may have run. Give the agent the address ({{mcp_url}}, {{rest_url}}; "
         "AGENTEST_MCP_URL, AGENTEST_REST_URL) in place of the real server's",
     )
-
-
-def partial_visibility(
-    unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
-) -> tuple[VerdictWarning, ...]:
-    """Warn about what is unproven because only some of the agent's tool calls are visible.
-
-    Returns nothing if the scenario is errored anyway, or if the agent's replies showed all of its calls.
-    """
-    about = unit.about
-    if about.sight is not Sight.PARTIAL or verdict.status is Status.ERRORED:
-        return ()
-    if about.told_counts and conversations and all(c.conversation.tells_calls for c in conversations):
-        return ()
-    unproven = [*_uncalled_mocks(unit, conversations), *_metrics_of_seen_calls(conversations)]
-    if not unproven:
-        return ()
-    return (
-        VerdictWarning(
-            code=WarningCode.PARTIAL_VISIBILITY,
-            scenario=unit.scenario.name,
-            message=f"{cannot_be_seen(unit.agent)} (tool_visibility: partial): {'; '.join(unproven)}",
-            agent=unit.agent,
-            file=unit.file,
-            line=unit.scenario.line,
-        ),
-    )
-
-
-def _uncalled_mocks(unit: Unit, conversations: Sequence[ConversationResult]) -> list[str]:
-    called = {call.name for each in conversations for call in each.conversation.tool_calls}
-    lost = [name for name in unit.scenario.tools if name not in called | unit.about.tools.listed]
-    if not lost:
-        return []
-    return [f"the agent may have run tools of its own in place of these mocks: {', '.join(lost)}"]
-
-
-def _metrics_of_seen_calls(conversations: Sequence[ConversationResult]) -> list[str]:
-    """Name the tool call metrics that were judged by the visible calls only."""
-    found = dict.fromkeys(
-        name
-        for each in conversations
-        for name, result in each.metric_results
-        if name in ABOUT_CALLS and isinstance(result, Score)
-    )
-    return [f"judged by the calls that were seen: {', '.join(found)}"] if found else []
 
 
 def report_finished(session: RunSession) -> dict[str, ScenarioResult]:

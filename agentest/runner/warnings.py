@@ -1,14 +1,16 @@
-"""The warnings about a unit or a run: those that question a verdict, and those that only inform.
+"""The warnings that question a verdict: a table of their codes with what finds each, and how strict mode
+treats them.
 
-`questioned` applies strict mode. `slimmed` drops from a conversation what no later report needs.
+`without_unneeded_parts` drops from a conversation what neither these warnings nor a later report needs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
-from agentest.domain.goal_outcome import goal_outcome, goal_reason
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL, METRICS, PASS_RATE, Kind
 from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
@@ -30,13 +32,13 @@ from agentest.domain.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.domain.tool_visibility import SeenBy, Sight
+from agentest.domain.tool_visibility import Sight, cannot_be_seen
 from agentest.domain.transcript import ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
+from agentest.mocks.binding import BoundFunction, Mock, MockSequence, tool_specs
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.tools import NamedTool, is_known
-from agentest.runner.vacuous_checks import matches_any_text, vacuous_checks
-from agentest.scenarios.calls import AnyOf, ToolName, name_text, names_in
+from agentest.runner.tools import is_known
+from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.replacing import replace
@@ -54,72 +56,85 @@ _ERROR_TEXT = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-_LATE = (WarningCode.UNKNOWN_TOOL, WarningCode.NO_CALL_SEEN)
-"""Warnings that are known only after the whole run."""
-_EXACT_MODES = ("strict", "unordered", "within")
-"""Match modes that forbid every unexpected call."""
 _SHOWN_TOOLS = 5
 _SHOWN_CHARS = 80
+_PROBES = ("a", "7", "…", "Ж", "{", "A longer reply, with 2 words or more.")
+"""Texts that no pattern matches together unless it matches everything."""
 
 
-def unit_warnings(
-    unit: Unit, conversations: Sequence[ConversationResult], *, complete: bool
-) -> tuple[VerdictWarning, ...]:
-    """Return what questions the verdict on a unit, based on its own conversations.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitEvidence:
+    """What the warnings about a unit are based on."""
+
+    unit: Unit
+    conversations: Sequence[ConversationResult]
+    verdict: Verdict
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.unit.scenario
+
+    @property
+    def called(self) -> frozenset[str]:
+        """The tools that were called."""
+        return frozenset(call.name for each in self.conversations for call in each.conversation.tool_calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence:
+    """What the warnings that only the whole run shows are based on."""
+
+    plan: Plan
+    results: Mapping[str, ScenarioResult]
+    """By scope; a unit without a result never began."""
+    sights: Mapping[str, Sight]
+    """Tool visibility in the whole run. Tools of unseen calls cannot be known."""
+    silent: Mapping[RunWarning, Sequence[Unit]]
+    """The units of agents that never called a tool."""
+
+    def seen_units(self) -> Iterator[Unit]:
+        """Yield the units whose calls are visible, as far as they began."""
+        for unit in self.plan.units:
+            if unit.scope in self.results and self.sights[unit.agent] is not Sight.UNSEEN:
+                yield unit
+
+
+Finding = tuple[str, Sequence[str]]
+"""A message, and the tools that it is about."""
+
+
+def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWarning, ...]:
+    """Return what questions the verdict on a unit, based on its own conversations, in the order of the table.
 
     Args:
         complete: True if these are all of its conversations.
     """
-    found = [*_mocks_that_raised(unit, conversations)]
     # An agent that only failed says nothing about the unit's checks and mocks.
-    if complete and any(each.conversation.failure is None for each in conversations):
-        found = [
-            *_only_replies(unit, conversations),
-            *_error_replies(unit, conversations),
-            *(_warning(unit, WarningCode.VACUOUS_CHECK, message) for message in vacuous_checks(unit)),
-            *_mocks_never_called(unit, conversations),
-            *_mocks_that_fit_no_call(unit, conversations),
-            *found,
-        ]
-    return tuple(found)
+    is_conclusive = complete and any(each.conversation.failure is None for each in evidence.conversations)
+    return tuple(
+        _warning(evidence.unit, code, *found)
+        for code, find in UNIT_WARNINGS.items()
+        if is_conclusive or code in _ALWAYS
+        for found in find(evidence)
+    )
 
 
-def run_warnings(
-    plan: Plan,
-    results: Mapping[str, ScenarioResult],
-    sights: Mapping[str, Sight],
-    silent: Mapping[RunWarning, Sequence[Unit]],
-) -> dict[str, tuple[VerdictWarning, ...]]:
-    """Return scope of a unit → what questions its verdict, based on the whole run.
-
-    Args:
-        results: by scope; a unit without a result never began.
-        sights: tool visibility in the whole run. Tools of unseen calls cannot be known.
-        silent: the units of agents that never called a tool.
-    """
-    called = frozenset[str]().union(*(result.totals.called for result in results.values()))
-    found: dict[str, list[VerdictWarning]] = {}
-    for unit in plan.units:
-        seen = unit.scope in results and sights[unit.agent] is not Sight.UNSEEN
-        for tool in plan.unknown_tools.get(unit.scope, ()) if seen else ():
-            if not is_known(tool.name, called):
-                found.setdefault(unit.scope, []).append(_unknown_tool(unit, tool))
-        if seen and _may_hide_calls(unit, results[unit.scope], sights[unit.agent]):
-            found.setdefault(unit.scope, []).append(_hidden_calls_warning(unit))
-    for warning, units in silent.items():
-        for unit in units:
-            no_call = _warning(unit, WarningCode.NO_CALL_SEEN, warning.message)
-            found.setdefault(unit.scope, []).append(no_call)
-    return {scope: tuple(warnings) for scope, warnings in found.items()}
+def run_warnings(evidence: RunEvidence) -> dict[str, tuple[VerdictWarning, ...]]:
+    """Return scope of a unit → what questions its verdict, based on the whole run."""
+    found: dict[str, tuple[VerdictWarning, ...]] = {}
+    for code, find in RUN_WARNINGS.items():
+        for unit, finding in find(evidence):
+            found[unit.scope] = (*found.get(unit.scope, ()), _warning(unit, code, *finding))
+    return found
 
 
 def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
     """Replace the whole-run warnings of a finished unit, which may come from an earlier run."""
-    own = tuple(w for w in result.verdict_warnings if w.code not in _LATE and w not in late)
+    of_unit = tuple(w for w in result.verdict_warnings if w.code not in _ONLY_OF_RUN and w not in late)
     return (
         result
         if not result.verdict_warnings and not late
-        else questioned(result, (*own, *late), strict=strict)
+        else questioned(result, (*of_unit, *late), strict=strict)
     )
 
 
@@ -128,15 +143,15 @@ def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, st
 
     An interrupted unit has no verdict that could be questioned.
     """
-    kept = tuple(r for r in result.verdict.reasons if r.kind is not ReasonKind.WARNING)
+    others = tuple(r for r in result.verdict.reasons if r.kind is not ReasonKind.WARNING)
     status = result.verdict.status
-    if status is Status.ERRORED and not kept:
+    if status is Status.ERRORED and not others:
         status = Status.PASSED
-    decided = not any(reason.kind is ReasonKind.INTERRUPTED for reason in kept)
+    decided = not any(reason.kind is ReasonKind.INTERRUPTED for reason in others)
     if strict and decided and status is not Status.SKIPPED:
-        kept += tuple(Reason(Status.ERRORED, ReasonKind.WARNING, warning.text) for warning in warnings)
+        others += tuple(Reason(Status.ERRORED, ReasonKind.WARNING, warning.text) for warning in warnings)
         status = Status.ERRORED if warnings and status is Status.PASSED else status
-    return replace(result, verdict=Verdict(status, kept), verdict_warnings=tuple(warnings))
+    return replace(result, verdict=Verdict(status, others), verdict_warnings=tuple(warnings))
 
 
 def without(result: ScenarioResult, dropped: Iterable[VerdictWarning]) -> ScenarioResult:
@@ -147,7 +162,7 @@ def without(result: ScenarioResult, dropped: Iterable[VerdictWarning]) -> Scenar
     return questioned(result, left, strict=strict) if gone else result
 
 
-def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str] = ()) -> VerdictWarning:
+def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str]) -> VerdictWarning:
     return VerdictWarning(
         code=code,
         scenario=unit.scenario.name,
@@ -159,29 +174,9 @@ def _warning(unit: Unit, code: WarningCode, message: str, tools: Sequence[str] =
     )
 
 
-def _may_hide_calls(unit: Unit, result: ScenarioResult, sight: Sight) -> bool:
-    """Return True if the unit's calls may be hidden because other conversations showed that some are."""
-    shown = result.totals.keeps_calls_back or unit.about.sight is Sight.PARTIAL
-    return sight is Sight.PARTIAL and not shown and unit.scenario.speaks_of_calls
-
-
-def _hidden_calls_warning(unit: Unit) -> VerdictWarning:
-    message = f"in another scenario, {unit.about.untold}"
-    return _warning(unit, WarningCode.PARTIAL_VISIBILITY, message)
-
-
-def _unknown_tool(unit: Unit, tool: NamedTool) -> VerdictWarning:
-    name = name_text(tool.name)
-    what = "names tool" if isinstance(tool.name, str) else "has the pattern"
-    message = (
-        f"{tool.key} {what} {name!r}, which no mock, no schema and no call of this run knows: check the "
-        "spelling, or name the tool in the agent's `tools`"
-    )
-    return _warning(unit, WarningCode.UNKNOWN_TOOL, message, [name])
-
-
-def _only_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> Iterator[VerdictWarning]:
-    if _declares_check(unit) or any(map(_has_deciding_score, conversations)):
+def _only_replies(evidence: UnitEvidence) -> Iterator[Finding]:
+    conversations = evidence.conversations
+    if _declares_check(evidence.unit) or any(map(_has_deciding_score, conversations)):
         return
     skipped = any(isinstance(score, Skipped) for each in conversations for _, score in each.metric_results)
     why = (
@@ -193,7 +188,7 @@ def _only_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> It
         f"the only check was that the agent replied: {why} a check that needs no model (`expect`, "
         "`trajectory` or `check`)"
     )
-    yield _warning(unit, WarningCode.ONLY_REPLIES, message)
+    yield message, ()
 
 
 def _declares_check(unit: Unit) -> bool:
@@ -221,8 +216,8 @@ def _decides(metric: str, result: MetricResult) -> bool:
     return isinstance(result, Score) and isinstance(result.value, str)
 
 
-def _error_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> Iterator[VerdictWarning]:
-    scenario = unit.scenario
+def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
+    scenario, conversations = evidence.scenario, evidence.conversations
     is_read = scenario.check or any(not each.never for each in scenario.expect)
     if is_read or any(map(_is_judged, conversations)):
         return
@@ -236,7 +231,7 @@ def _error_replies(unit: Unit, conversations: Sequence[ConversationResult]) -> I
         f"{times} like an error ({shortened(found[0].agent_message.strip(), _SHOWN_CHARS)!r}), and nothing "
         "checks what is said: add `expect` with what the agent should say"
     )
-    yield _warning(unit, WarningCode.ERROR_REPLY, message)
+    yield message, ()
 
 
 def _is_judged(result: ConversationResult) -> bool:
@@ -250,26 +245,25 @@ def _is_checked(scenario: Scenario, turn: Turn) -> bool:
     expect = scenario.turns[turn.turn_index].expect if turn.turn_index < len(scenario.turns) else None
     if expect is None:
         return False
-    patterns = (pattern for pattern in expect.regex if not matches_any_text(pattern))
+    patterns = (pattern for pattern in expect.regex if not _matches_any_text(pattern))
     return bool(expect.contains or any(patterns) or expect.json_schema or expect.says)
 
 
-def _mocks_never_called(unit: Unit, conversations: Sequence[ConversationResult]) -> Iterator[VerdictWarning]:
-    scenario = unit.scenario
+def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
+    scenario, called = evidence.scenario, evidence.called
     if scenario.case is not None:  # `--mocks` is one file for all cases
         return
-    called = {call.name for each in conversations for call in each.conversation.tool_calls}
     idle = [tool for tool in scenario.tools if tool not in called and not _may_be_idle(scenario, tool)]
     if not idle:
         return
     more = f" and {len(idle) - _SHOWN_TOOLS} more" if len(idle) > _SHOWN_TOOLS else ""
-    shown = ", ".join(idle[:_SHOWN_TOOLS]) + more
+    names = ", ".join(idle[:_SHOWN_TOOLS]) + more
     message = (
         f"the mock of tool {idle[0]!r} was never called: remove it or forbid its calls"
         if len(idle) == 1
-        else f"{len(idle)} of {len(scenario.tools)} mocks were never called ({shown}): remove or forbid them"
+        else f"{len(idle)} of {len(scenario.tools)} mocks were never called ({names}): remove or forbid them"
     )
-    yield _warning(unit, WarningCode.MOCK_NEVER_CALLED, message, idle)
+    yield message, idle
 
 
 def _may_be_idle(scenario: Scenario, tool: str) -> bool:
@@ -288,7 +282,7 @@ def _forbids(trajectory: Trajectory, tool: str) -> bool:
 def _is_optional(trajectory: Trajectory, tool: str) -> bool:
     """Return True if no call is expected at all, or one of the tool only as an alternative."""
     if not trajectory.expected:
-        return trajectory.expected is not None and trajectory.match_mode in _EXACT_MODES
+        return trajectory.expected is not None and trajectory.forbids_others
     named = [name for step in trajectory.expected for name in names_in(step)]
     required = [step.name for step in trajectory.expected if not isinstance(step, AnyOf)]
     return _any_matches(named, tool) and not _any_matches(required, tool)
@@ -298,12 +292,9 @@ def _any_matches(names: Iterable[ToolName], tool: str) -> bool:
     return any(is_known(name, (tool,)) for name in names)
 
 
-def _mocks_that_fit_no_call(
-    unit: Unit, conversations: Sequence[ConversationResult]
-) -> Iterator[VerdictWarning]:
-    """Warn about tools that were called only with arguments that their mock does not accept."""
+def _mocks_that_fit_no_call(evidence: UnitEvidence) -> Iterator[Finding]:
     calls: dict[str, list[ToolCall]] = {}
-    for each in conversations:
+    for each in evidence.conversations:
         for call in each.conversation.tool_calls:
             calls.setdefault(call.name, []).append(call)
     for tool, made in calls.items():
@@ -312,12 +303,12 @@ def _mocks_that_fit_no_call(
                 f"no call of tool {tool!r} had arguments that its mock takes ({mismatch(made[0])}), so the "
                 "agent only got errors: correct the mock's parameters, or the agent's description of the tool"
             )
-            yield _warning(unit, WarningCode.MOCK_MISFIT, message, [tool])
+            yield message, [tool]
 
 
-def _mocks_that_raised(unit: Unit, conversations: Sequence[ConversationResult]) -> Iterator[VerdictWarning]:
+def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
     found: dict[tuple[str, str], list[str]] = {}
-    for result in conversations:
+    for result in evidence.conversations:
         for call in (*result.conversation.tool_calls, *result.conversation.user_calls):
             if call.raised:
                 found.setdefault((call.name, call.raised), []).append(call.error or "")
@@ -328,149 +319,167 @@ def _mocks_that_raised(unit: Unit, conversations: Sequence[ConversationResult]) 
             f"the mock of tool {tool!r} raised {raised}{times}: {first_row}. Fix the mock, or raise "
             'ToolError("…") if the tool should fail'
         )
-        yield _warning(unit, WarningCode.MOCK_RAISED, message, [tool])
+        yield message, [tool]
 
 
-_FINAL_STATES = ("final_session_state", "final_state")
+def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
+    """Find checks that cannot fail; each message begins with the key.
 
-
-def _checks_the_goal(scenario: Scenario) -> bool:
-    """Return True if a required call or a final state shows if the goal was reached.
-
-    If there is an expected outcome, a call alone does not show it: the call may be a lookup.
+    Skips criteria of evaluation sets, where a threshold of 0 is the usual way to show a score.
     """
-    # `within` makes every expected call optional.
-    requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
-    state = scenario.final_session_state is not None or scenario.final_state is not None
-    return state or (requires_call and not scenario.expected_outcome)
+    if evidence.scenario.case is None:
+        yield from ((message, ()) for message in _checks_that_cannot_fail(evidence.unit))
 
 
-def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """Warn if the judge contradicts required calls or a final state, once per direction."""
-    if not _checks_the_goal(scenario):
-        return ()
-    found = [(each, _reached(each), goal_outcome(each)) for each in conversations]
-    missed = [each for each, reached, said in found if reached is True and said is GoalOutcome.NOT_REACHED]
-    reached = [each for each, reached, said in found if reached is False and said is GoalOutcome.REACHED]
-    return (*_goals_warning(missed, _DONE), *_goals_warning(reached, _UNDONE))
+def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
+    scenario = unit.scenario
+    yield from _thresholds_without_effect(unit.thresholds)
+    turns = len(scenario.turns) if scenario.scripted else unit.max_turns
+    for key, trajectory in _trajectories(scenario):
+        if not _demands_anything(trajectory, turns):
+            yield f"{key} demands nothing that a conversation could miss"
+        for banned in trajectory.forbidden:
+            yield from _unknown_arguments(key, banned, scenario.tools)
+    for at, turn in enumerate(scenario.turns):
+        for pattern in turn.expect.regex if turn.expect else ():
+            if _matches_everything(pattern):
+                yield f"turns[{at}].expect.regex: {pattern.pattern!r} matches every reply"
+    if scenario.final_state is not None and not _is_state_written(scenario):
+        yield (
+            "final_state: no mock of the scenario takes `ctx`, so none can change the state, and it ends as "
+            "it began"
+        )
 
 
-def criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
-    """Warn if a scenario has criteria that nothing judges.
+def _thresholds_without_effect(thresholds: Mapping[str, float]) -> Iterator[str]:
+    for name, least in thresholds.items():
+        if name == PASS_RATE and least <= 0:
+            yield f"thresholds.{name}: {least:g} is met even if every conversation fails"
+        elif name in METRICS and least <= (1 if METRICS[name].kind is Kind.SCALE else 0):
+            yield f"thresholds.{name}: no average is below {least:g}"
 
-    Args:
-        metrics: those that are judged if there is a goal.
+
+def _trajectories(scenario: Scenario) -> Iterator[tuple[str, Trajectory]]:
+    yield from (("trajectory", each) for each in scenario.trajectory)
+    for at, turn in enumerate(scenario.turns):
+        yield from ((f"turns[{at}].trajectory", each) for each in turn.trajectory)
+
+
+def _demands_anything(trajectory: Trajectory, turns: int) -> bool:
+    expected = trajectory.expected
+    return bool(
+        trajectory.forbidden
+        or trajectory.orders
+        or expected
+        or (expected is not None and trajectory.forbids_others)
+        or trajectory.max_calls is not None
+        or trajectory.max_calls_per_tool not in (None, {})
+        or trajectory.min_calls
+        or (trajectory.max_turns is not None and trajectory.max_turns < turns)
+    )
+
+
+def _unknown_arguments(key: str, banned: ExpectedCall, tools: Mapping[str, Mock]) -> Iterator[str]:
+    """Yield bans on calls with an argument that the tool's mock does not take, so that no call has it."""
+    if not is_one_tool(banned.name) or banned.name not in tools or not banned.args:
+        return
+    [spec] = tool_specs({str(banned.name): tools[str(banned.name)]})
+    known = spec.parameters.get("properties")
+    if known is None or spec.parameters.get("additionalProperties") is not False:
+        return
+    for name in banned.args:
+        if re.split(r"[.\[]", name)[0] not in known and name not in known:
+            yield f"{key}.forbidden: the mock of tool {banned.name!r} has no parameter {name!r}"
+
+
+def _matches_any_text(pattern: re.Pattern[str]) -> bool:
+    """Return True if a pattern matches every text that is not empty. Skips patterns that forbid text."""
+    looks_for_absence = "(?!" in pattern.pattern or "(?<!" in pattern.pattern
+    return not looks_for_absence and all(map(pattern.search, _PROBES))
+
+
+def _matches_everything(pattern: re.Pattern[str]) -> bool:
+    return _matches_any_text(pattern) and pattern.search("") is not None
+
+
+def _is_state_written(scenario: Scenario) -> bool:
+    mocks = chain(scenario.tools.values(), scenario.user_tools.values())
+    steps = chain.from_iterable(mock.steps if isinstance(mock, MockSequence) else (mock,) for mock in mocks)
+    return any(isinstance(step, BoundFunction) and step.receives_context for step in steps)
+
+
+def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
+    """Find what is unproven because only some of the agent's tool calls are visible.
+
+    Finds nothing if the scenario is errored anyway, or if the agent's replies showed all of its calls.
     """
-    named = [name for name in scenario.metrics or () if name in BUILTIN]
-    for_nothing = [name for name in named if name != GOAL or not scenario.expected_outcome]
-    if for_nothing and not scenario.goal and scenario.case is None:
-        yield f"{', '.join(for_nothing)}: not judged, as the scenario has no `goal`"
-    if scenario.expected_outcome and GOAL not in metrics:
-        yield f"nobody judges the `expected_outcome`, as {GOAL} is not among the metrics"
+    unit, conversations, about = evidence.unit, evidence.conversations, evidence.unit.about
+    if about.sight is not Sight.PARTIAL or evidence.verdict.status is Status.ERRORED:
+        return
+    if about.told_counts and conversations and all(c.conversation.tells_calls for c in conversations):
+        return
+    lost = [name for name in unit.scenario.tools if name not in evidence.called | about.tools.listed]
+    judged = dict.fromkeys(
+        name
+        for each in conversations
+        for name, result in each.metric_results
+        if name in ABOUT_CALLS and isinstance(result, Score)
+    )
+    mocks = f"the agent may have run tools of its own in place of these mocks: {', '.join(lost)}"
+    metrics = f"judged by the calls that were seen: {', '.join(judged)}"
+    unproven = [*([mocks] if lost else []), *([metrics] if judged else [])]
+    if unproven:
+        yield f"{cannot_be_seen(unit.agent)} (tool_visibility: partial): {'; '.join(unproven)}", ()
 
 
-def calls_not_judged(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
-    """Warn if the scenario sets a metric of tool calls but no turn could be judged, as no tool is known.
-
-    Metrics of the configuration are not meant for this scenario in particular.
-    """
-    turns = [turn for each in conversations for turn in each.turns]
-    for name in ABOUT_CALLS.intersection(scenario.metrics or ()):
-        if scenario.goal and turns and not any(name in turn.metrics for turn in turns):
-            yield (
-                f"{name}: judged in no turn, as no tool call was seen and no tool of the agent is known; "
-                "`tools` of the agent or of the scenario name them"
+def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
+    called = frozenset[str]().union(*(result.totals.called for result in evidence.results.values()))
+    for unit in evidence.seen_units():
+        for tool in evidence.plan.unknown_tools.get(unit.scope, ()):
+            if is_known(tool.name, called):
+                continue
+            name = name_text(tool.name)
+            what = "names tool" if isinstance(tool.name, str) else "has the pattern"
+            message = (
+                f"{tool.key} {what} {name!r}, which no mock, no schema and no call of this run knows: check "
+                "the spelling, or name the tool in the agent's `tools`"
             )
+            yield unit, (message, [name])
 
 
-_DONE = (
-    "the judge says that the goal was not reached{where}, but the required calls and the final state are as "
-    "expected: {why}"
-)
-_UNDONE = (
-    "the judge says that the goal was reached{where}, but the required calls or the final state are not as "
-    "expected: {why}"
-)
+def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
+    """Find units whose calls may be hidden because other conversations showed that some are."""
+    for unit in evidence.seen_units():
+        is_shown = evidence.results[unit.scope].totals.keeps_calls_back or unit.about.sight is Sight.PARTIAL
+        is_partial = evidence.sights[unit.agent] is Sight.PARTIAL
+        if is_partial and not is_shown and unit.scenario.speaks_of_calls:
+            yield unit, (f"in another scenario, {unit.about.untold}", ())
 
 
-def _reached(result: ConversationResult) -> bool | None:
-    """Return True if required calls and final state show that the goal was reached; None: unknown."""
-    trajectory = result.trajectory
-    checks = (*(check for turn in result.turns for check in turn.checks), *result.checks)
-    state = [check for check in checks if check.check in _FINAL_STATES]
-    if result.conversation.failure or any(each.error for each in (*state, trajectory) if each):
-        return None
-    if trajectory is not None and trajectory.missing_calls:
-        return False
-    if any(not check.passed for check in state):
-        return False
-    # Extra calls, or calls in another order, say nothing about the goal.
-    return True if trajectory is None or trajectory.matched else None
+def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
+    for warning, units in evidence.silent.items():
+        yield from ((unit, (warning.message, ())) for unit in units)
 
 
-def _goals_warning(conversations: Sequence[ConversationResult], text: str) -> Iterator[str]:
-    if conversations:
-        first, more = conversations[0], len(conversations) - 1
-        where = f" in {first.conversation.conversation_id}" + (f" and {more} more" if more else "")
-        yield text.format(where=where, why=goal_reason(first) or "it gives no reason")
-
-
-_SHOWN = 3
-
-
-def warnings_of(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """Return one text for each tool that was called with arguments its mock does not accept."""
-    misfits: dict[str, list[ToolCall]] = {}
-    for result in conversations:
-        for call in result.conversation.tool_calls:
-            if mismatch(call):
-                misfits.setdefault(call.name, []).append(call)
-    return tuple(_totals_warning(name, calls) for name, calls in misfits.items())
-
-
-def _totals_warning(name: str, calls: Sequence[ToolCall]) -> str:
-    times = "" if len(calls) == 1 else f" {len(calls)} times"
-    at_server = calls[0].seen_by is SeenBy.MOCK_SERVER
-    what = "in a way that does not fit" if at_server else "with arguments that its mock does not take"
-    mend = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
-    return (
-        f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent was answered an error; if the "
-        f"call is right, mend {mend}"
-    )
-
-
-def tools_without_model(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """Warn if the user has tools but no model that decides when to use them."""
-    idle = idle_user(scenario)
-    if idle is None or any(each.conversation.user_calls for each in conversations):
-        return ()
-    return (idle,)
-
-
-def idle_user(scenario: Scenario) -> str | None:
-    """Return why a user without a model uses none of its tools, with a remedy; None if it has none."""
-    if not scenario.user_tools:
-        return None
-    tools = ", ".join(scenario.user_tools)
-    return (
-        f"the simulated user used none of its tools ({tools}): offline it says its facts and does nothing "
-        "else; configure a model, or name one with --model, to have it use them"
-    )
-
-
-def held_again(slug: str, whys: Mapping[int, str]) -> tuple[str, ...]:
-    """Return a text about conversations that ran again, naming the first of them and the reason.
-
-    Args:
-        slug: prefix of the ids of the conversations.
-        whys: number of a conversation → what its simulated user did wrong.
-    """
-    if not whys:
-        return ()
-    shown = "; ".join(f"{slug}-{number}, as {whys[number].rstrip('.')}" for number in sorted(whys)[:_SHOWN])
-    more = f"; and {len(whys) - _SHOWN} more" if len(whys) > _SHOWN else ""
-    what = "1 conversation was" if len(whys) == 1 else f"{len(whys)} conversations were"
-    return (f"{what} held again, the first did not count: {shown}{more}",)
+UNIT_WARNINGS: Mapping[WarningCode, Callable[[UnitEvidence], Iterator[Finding]]] = {
+    WarningCode.ONLY_REPLIES: _only_replies,
+    WarningCode.ERROR_REPLY: _error_replies,
+    WarningCode.VACUOUS_CHECK: _vacuous_checks,
+    WarningCode.MOCK_NEVER_CALLED: _mocks_never_called,
+    WarningCode.MOCK_MISFIT: _mocks_that_fit_no_call,
+    WarningCode.MOCK_RAISED: _mocks_that_raised,
+    WarningCode.PARTIAL_VISIBILITY: _unproven_by_visible_calls,
+}
+"""Code → what finds the warning in a unit, in the order in which warnings are shown."""
+_ALWAYS = (WarningCode.MOCK_RAISED, WarningCode.PARTIAL_VISIBILITY)
+"""Warnings about a unit that need neither all of its conversations nor one without a failure."""
+RUN_WARNINGS: Mapping[WarningCode, Callable[[RunEvidence], Iterator[tuple[Unit, Finding]]]] = {
+    WarningCode.UNKNOWN_TOOL: _unknown_tools,
+    WarningCode.PARTIAL_VISIBILITY: _calls_hidden_in_other_units,
+    WarningCode.NO_CALL_SEEN: _without_visible_calls,
+}
+"""Code → what finds the warning in the whole run."""
+_ONLY_OF_RUN = RUN_WARNINGS.keys() - UNIT_WARNINGS.keys()
 
 
 def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
@@ -527,61 +536,6 @@ def _slim_score(score: Score) -> Score:
 
 def _slim_criterion(criterion: CriterionResult) -> CriterionResult:
     return replace(criterion, reason="") if criterion.result is CriterionOutcome.MET else criterion
-
-
-Held = tuple[Unit, ScenarioResult]
-
-
-def unanswered(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWarning, ...]:
-    """Return a warning for each tool whose calls were answered with null.
-
-    Args:
-        results: by scope of the unit; a unit without a result never began.
-    """
-    held = [(unit, results[unit.scope]) for unit in plan.units if unit.scope in results]
-    tools = dict.fromkeys(tool for _, result in held for tool in result.totals.unanswered)
-    return tuple(
-        _unanswered_warning(tool, [one for one in held if tool in one[1].totals.unanswered]) for tool in tools
-    )
-
-
-def _unanswered_warning(tool: str, held: Sequence[Held]) -> RunWarning:
-    units = [unit for unit, _ in held]
-    calls = sum(result.totals.unanswered[tool] for _, result in held)
-    of_cases = units[0].scenario.case is not None
-    message = (
-        f"{calls} call{'s' * (calls != 1)} of tool {tool!r} {'was' if calls == 1 else 'were'} answered with "
-        f"null, as nothing here answers {'it' if calls == 1 else 'them'} ({_scenario_list(units, of_cases)})"
-        f"{_other_arguments(tool, units)}. {_remedy(tool, of_cases)}"
-    )
-    first = units[0]
-    return RunWarning(message, first.agent, first.file, first.scenario.line)
-
-
-def _scenario_list(units: Iterable[Unit], of_cases: bool) -> str:
-    names = list(dict.fromkeys(unit.scenario.name for unit in units))
-    what = ("case" if of_cases else "scenario") + "s" * (len(names) != 1)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{what} {', '.join(map(repr, names[:_SHOWN]))}{more}"
-
-
-def _other_arguments(tool: str, units: Iterable[Unit]) -> str:
-    """Note that a recorded answer may be wrong for other arguments."""
-    recorded = any(answer.name == tool for unit in units for answer in unit.scenario.recorded or ())
-    return ": what the set recorded answers calls with other arguments" if recorded else ""
-
-
-def _remedy(tool: str, of_cases: bool) -> str:
-    mocks = f'tools = {{"{tool}": …}}'
-    if of_cases:
-        return (
-            f"To answer them: --mocks FILE with {mocks}, or `tool_responses` in the set; to have them fail "
-            "their cases: --unmocked-tools error"
-        )
-    return (
-        f"To answer them: {mocks.replace(' = ', '=')} in the scenario; to have them fail it: "
-        "--unmocked-tools error"
-    )
 
 
 def _reads_like_error(text: str) -> bool:

@@ -57,6 +57,16 @@ class Trajectory:
         return bool(self.forbidden or self.orders) or any(each is not None for each in limits)
 
     @property
+    def is_ordered(self) -> bool:
+        """True if the mode requires an order."""
+        return self.match_mode in ("strict", "in_order")
+
+    @property
+    def forbids_others(self) -> bool:
+        """True if the mode forbids calls that count and are not expected."""
+        return self.match_mode in ("strict", "unordered", "within")
+
+    @property
     def named_tools(self) -> frozenset[str]:
         """Tools that it mentions by name, without globs and patterns."""
         wanted = [name for step in self.expected or () for name in names_in(step)]
@@ -87,12 +97,21 @@ class Trajectory:
 
     def limit_of(self, tool: str) -> int | None:
         """Return the maximum number of calls of a tool; None: unlimited."""
+        found = self.limit_entry_of(tool)
+        return found[1] if found else None
+
+    def limit_entry_of(self, tool: str) -> tuple[str, int] | None:
+        """Return the key and value of a tool's limit: its own name, else the lowest of the matching globs.
+
+        The key is "" if one limit applies to every tool; None: unlimited.
+        """
         limits = self.max_calls_per_tool
-        if not isinstance(limits, Mapping):
-            return limits
+        if limits is None or not isinstance(limits, Mapping):
+            return None if limits is None else ("", limits)
         if tool in limits:
-            return limits[tool]
-        return min((most for name, most in limits.items() if name_matches(name, tool)), default=None)
+            return tool, limits[tool]
+        globs = [(limit, key) for key, limit in limits.items() if name_matches(key, tool)]
+        return min(globs)[::-1] if globs else None
 
 
 Slot = tuple[ExpectedCall, ...]

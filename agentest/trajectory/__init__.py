@@ -1,6 +1,6 @@
 """Match the tool calls that an agent made against the expected calls, without a model.
 
-From the ground up: `candidates` (which calls may match an expected call), `known_calls` (everything known
-about the calls), `matching` and `table` (pairs of expected and actual calls), `limits` and `assessment`
-(violations), `trajectory` (the result, with `alignment` and `differences`).
+`matcher` has `TrajectoryMatcher`, which decides. From the ground up: `matching` (pairs of rows and columns),
+`call_facts` (what is known about the calls), `assignment` and `limits` (what differs), and `alignment` (the
+result call by call).
 """

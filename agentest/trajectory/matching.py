@@ -7,13 +7,11 @@ message, in any order.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
-from agentest.domain.transcript import ToolCall
-
-Partners = list[int | None]
+Partners = Sequence[int | None]
 """The column of each row, or None."""
 _MOST_CELLS = 1_000_000
 """Limit for comparisons; beyond it, pairs follow the order of calls instead of the best order."""
@@ -27,14 +25,6 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
-
-
-def mask_of(positions: Iterator[int] | Sequence[int]) -> int:
-    """Return a number with the bits at these positions set."""
-    mask = 0
-    for each in positions:
-        mask |= 1 << each
-    return mask
 
 
 def union(masks: Sequence[int]) -> int:
@@ -52,11 +42,11 @@ class Matching:
 
     __slots__ = ("_of_column", "_rows", "of_row", "taken")
 
-    def __init__(self, rows: Sequence[int], begin: Sequence[int | None] | None = None) -> None:
+    def __init__(self, rows: Sequence[int], begin: Partners = ()) -> None:
         self._rows = rows
-        self.of_row: Partners = list(begin or [None] * len(rows))
+        self.of_row: list[int | None] = list(begin or [None] * len(rows))
         self._of_column = {column: row for row, column in enumerate(self.of_row) if column is not None}
-        self.taken = mask_of(list(self._of_column))
+        self.taken = union([1 << column for column in self._of_column])
 
     def add(self, row: int) -> bool:
         """Pair a row, moving other pairs if necessary. Return False if no assignment includes all."""
@@ -87,60 +77,34 @@ class Matching:
             self.of_row[row], self._of_column[at] = at, row
             at = before
 
-    def prefer(self, wanted: int) -> None:
-        """Exchange columns for `wanted` ones as far as possible; every paired row stays paired."""
-        columns = transposed(self._rows)
-        for column in bits(wanted & ~self.taken):
-            self._exchange(column, wanted, columns)
 
-    def _exchange(self, start: int, wanted: int, columns: dict[int, int]) -> None:
-        """Add a column and release an unwanted one, along the shortest path between them."""
-        came: dict[int, int] = {}
-        queue, seen = deque([start]), 1 << start
-        while queue:
-            column = queue.popleft()
-            for row in bits(columns.get(column, 0)):
-                other = self.of_row[row]
-                if other is None or seen >> other & 1:
-                    continue
-                came[other] = column
-                if not wanted >> other & 1:
-                    self._shift(other, came)
-                    return
-                seen |= 1 << other
-                queue.append(other)
+def maximum_matching(rows: Sequence[int], counting: int | None = None, begin: Partners = ()) -> Partners:
+    """Pair as many rows as possible, and among such results as many columns that count as possible.
 
-    def _shift(self, let_go: int, came: dict[int, int]) -> None:
-        self.taken &= ~(1 << let_go)
-        column = let_go
-        row = self._of_column.pop(let_go)
-        while column in came:
-            column = came[column]
-            following = self._of_column.get(column)
-            self.of_row[row], self._of_column[column] = column, row
-            self.taken |= 1 << column
-            if following is None:
-                return
-            row = following
-
-
-def maximum_matching(rows: Sequence[int], begin: Sequence[int | None] | None = None) -> Matching:
-    """Return a matching with the maximum number of pairs.
+    Columns that count are paired first. A paired row or column stays paired, so neither number suffers.
 
     Args:
+        counting: columns to prefer; None: no preference.
         begin: initial pairs; a row with a partner here has a partner in the result.
     """
+    begin = begin or [None] * len(rows)
+    order = sorted(range(len(rows)), key=lambda row: begin[row] is None)
+    if counting is not None and union(rows) & ~counting:
+        counted = [None if column is None or not counting >> column & 1 else column for column in begin]
+        found = _extended([row & counting for row in rows], counted, order)
+        taken = {column for column in found if column is not None}
+        begin = [
+            old if new is None and old not in taken else new for old, new in zip(begin, found, strict=True)
+        ]
+    return _extended(rows, begin, order)
+
+
+def _extended(rows: Sequence[int], begin: Partners, order: Sequence[int]) -> Partners:
     matching = Matching(rows, begin)
-    for row, partner in enumerate(tuple(matching.of_row)):
-        if partner is None:
+    for row in order:
+        if matching.of_row[row] is None:
             matching.add(row)
-    return matching
-
-
-def has_full_matching(rows: Sequence[int]) -> bool:
-    """Return True if each row can have its own column."""
-    matching = Matching(rows)
-    return all(map(matching.add, range(len(rows))))
+    return matching.of_row
 
 
 def transposed(rows: Sequence[int]) -> dict[int, int]:
@@ -158,8 +122,8 @@ def columns_saturated(rows: Sequence[int], wanted: int) -> bool:
     """Return True if each of the wanted columns can have its own row."""
     if wanted & ~union(rows) or wanted.bit_count() > len(rows):
         return False
-    columns = transposed([row & wanted for row in rows])
-    return has_full_matching(list(columns.values()))
+    columns = list(transposed([row & wanted for row in rows]).values())
+    return all(map(Matching(columns).add, range(len(columns))))
 
 
 def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None) -> Partners:
@@ -173,10 +137,10 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
     uniform = counting is None or counting.bit_count() == size
     if (None not in early and uniform) or len(rows) * size > _MOST_CELLS:
         return early
-    pair = weight_of_pair(len(rows))
+    pair = len(rows) + 1  # so that one more pair outweighs a point for each of the others
     weights = [pair + (not uniform and (counting or 0) >> column & 1) for column in range(size)]
     lengths = _suffix_weights(rows, weights)
-    partners: Partners = [None] * len(rows)
+    partners: list[int | None] = [None] * len(rows)
     row = column = 0
     while row < len(rows) and column < size:
         rest = lengths[row][column]
@@ -190,14 +154,9 @@ def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None
     return partners
 
 
-def weight_of_pair(most: int) -> int:
-    """Return a weight for pairs, so that one more pair outweighs one more point for each of the others."""
-    return most + 1
-
-
 def _earliest_partners(rows: Sequence[int], size: int) -> Partners:
     """Pair each row with the earliest column after that of the row before, until one has none."""
-    partners: Partners = [None] * len(rows)
+    partners: list[int | None] = [None] * len(rows)
     row = 0
     for column in range(size):
         if row < len(rows) and rows[row] >> column & 1:
@@ -222,94 +181,32 @@ def _suffix_weights(rows: Sequence[int], weights: Sequence[int]) -> list[list[in
     return lines
 
 
-def longest_rise(values: Sequence[int]) -> set[int]:
-    """Return the positions of a longest strictly rising subsequence, the first of several."""
-    begins: list[int] = []
-    after: list[int | None] = [None] * len(values)
-    for at in reversed(range(len(values))):
-        place = bisect_left(begins, -values[at], key=lambda other: -values[other])
-        after[at] = begins[place - 1] if place else None
-        begins[place : place + 1] = [at]
-    found: set[int] = set()
-    following = begins[-1] if begins else None
-    while following is not None:
-        found.add(following)
-        following = after[following]
-    return found
-
-
-def fine_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
-    """Return one group per message; a call in an unknown message is its own group."""
-    keys = [(call.turn_index, at if call.round is None else -1, call.round) for at, call in enumerate(calls)]
-    return _grouped(keys)
-
-
-def coarse_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
-    """Return one group per message; a turn with a call in an unknown message is one group."""
-    turns_without_rounds = {call.turn_index for call in calls if call.round is None}
-    return _grouped(
-        [(call.turn_index, None if call.turn_index in turns_without_rounds else call.round) for call in calls]
-    )
-
-
-def single_groups(size: int) -> tuple[int, ...]:
-    """Return a group for each column."""
-    return tuple(1 << at for at in range(size))
-
-
-def _grouped(keys: Sequence[object]) -> tuple[int, ...]:
-    groups: list[int] = []
-    for at, key in enumerate(keys):
-        if at and key == keys[at - 1]:
-            groups[-1] |= 1 << at
-        else:
-            groups.append(1 << at)
-    return tuple(groups)
-
-
 def exactly_in_order(rows: Sequence[int], groups: Sequence[int], counting: int) -> bool:
-    """Return True if all rows have a column in order, and all columns that count have a row.
-
-    The loop computes which numbers of rows may be matched after each group.
-    """
-    if any(not row for row in rows):
-        return False
-    if all(group.bit_count() == 1 for group in groups):
-        return _exactly_in_single_groups(rows, groups, counting)
-    reached = {0}
-    for group in groups:
-        reached = {
-            at + length
-            for at in reached
-            for length in range(*_block_lengths(rows, at, group, counting & group))
-        }
-        if not reached:
-            return False
-    return len(rows) in reached
-
-
-def _exactly_in_single_groups(rows: Sequence[int], groups: Sequence[int], counting: int) -> bool:
-    if not len(rows) <= len(groups) or counting.bit_count() > len(rows):
+    """Return True if all rows have a column in order, and all columns that count have a row."""
+    if not all(rows) or counting.bit_count() > len(rows):
         return False
     columns = transposed(rows)
-    reached = 1
+    reached = 1  # bit n: the first n rows may have been matched so far
     for group in groups:
-        passed = 0 if counting & group else reached
-        reached = passed | (reached & columns.get(group.bit_length() - 1, 0)) << 1
+        if group & (group - 1):
+            reached = union([_reached_with(rows, at, group, counting & group) for at in bits(reached)])
+        else:
+            skipped = 0 if counting & group else reached
+            reached = skipped | (reached & columns.get(group.bit_length() - 1, 0)) << 1
         if not reached:
             return False
     return bool(reached >> len(rows) & 1)
 
 
-def _block_lengths(rows: Sequence[int], at: int, group: int, counting: int) -> tuple[int, int]:
-    """Return the range of numbers of rows from `at` on that one message's calls may match.
+def _reached_with(rows: Sequence[int], at: int, group: int, counting: int) -> int:
+    """Return the numbers of rows, as bits, that may be matched after one message if `at` were before it.
 
     Each of these rows needs a call of the message, and each call that counts needs one of the rows. If both
     can be satisfied separately, they can be satisfied together (Mendelsohn and Dulmage).
     """
     most = rows_of_block(rows, at, group)
     least = least_rows(rows[at : at + most], counting)
-    return (0, 0) if least is None else (least, most + 1)
+    return 0 if least is None else (1 << at + most + 1) - (1 << at + least)
 
 
 def rows_of_block(rows: Sequence[int], at: int, group: int) -> int:
@@ -375,24 +272,13 @@ def _first_unplaced(rows: Sequence[int], wanted: int) -> int:
     raise AssertionError("each column can have a row of its own")
 
 
-def best_in_order(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
+@lru_cache(maxsize=8)  # verdict, alignment and score need the same pairs
+def best_in_order(rows: tuple[int, ...], groups: tuple[int, ...], counting: int) -> Partners:
     """Pair as many rows as possible with columns in order."""
     size = sum(group.bit_count() for group in groups)
-    if len(groups) == size:
-        return longest_in_order(rows, size, counting)
-    if len(rows) * size <= _MOST_GROUPED_CELLS:
+    if len(groups) < size and len(rows) * size <= _MOST_GROUPED_CELLS:
         return _best_in_blocks(rows, groups, counting)
-    early = _earliest_blocks(rows, groups, counting)
-    return longest_in_order(rows, size, counting) if None in early else early
-
-
-def _earliest_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
-    """Pair each row with a column in the earliest group, until one has none."""
-    partners: Partners = []
-    for group in groups:
-        length = rows_of_block(rows, len(partners), group)
-        partners += _block_partners(rows[len(partners) : len(partners) + length], group, counting)
-    return [*partners, *[None] * (len(rows) - len(partners))]
+    return longest_in_order(rows, size, counting)
 
 
 def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
@@ -410,7 +296,7 @@ def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -
         best = following
         steps.append(came)
     end = max(best, key=lambda each: (best[each], -each))
-    partners: Partners = [None] * len(rows)
+    partners: list[int | None] = [None] * len(rows)
     for group, came in zip(reversed(groups), reversed(steps), strict=True):
         begin = came[end]
         for row, column in enumerate(_block_partners(rows[begin:end], group, counting), begin):
@@ -426,7 +312,7 @@ def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> l
     """
     matching = Matching([row & group for row in rows[at:]])
     of_those_that_count = Matching([row & group & counting for row in rows[at:]])
-    pair = weight_of_pair(len(rows))
+    pair = len(rows) + 1
     found, weight = [], 0
     for row in range(len(rows) - at):
         if matching.taken == group:
@@ -439,8 +325,4 @@ def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> l
 
 
 def _block_partners(rows: Sequence[int], group: int, counting: int) -> Partners:
-    matching = Matching([row & group for row in rows])
-    for row in range(len(rows)):
-        matching.add(row)
-    matching.prefer(counting & group)
-    return matching.of_row
+    return maximum_matching([row & group for row in rows], counting)

@@ -62,7 +62,7 @@ def _route(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
         except ChangedOnDisk as error:
             return reply_with_json(await _in_thread(_conflict_json, error), status=409)
         except EditRejected as error:
-            refusal = {"error": str(error), "problems": _problems(error.troubles)}
+            refusal = {"error": str(error), "problems": _problems(error.problems)}
             return reply_with_json(refusal, status=422)
 
     return handled
@@ -159,7 +159,7 @@ def _open_case(editor: EvalSetEditor, name: str, eval_id: str) -> Json:
     try:
         notes, readable = editor.check(name, eval_id, CaseDraft(text=file.shown(place))).notes, True
     except EditRejected as error:
-        notes, readable = error.troubles, False
+        notes, readable = error.problems, False
     return {**_case_json(file, place, notes), "readable": readable}
 
 
@@ -218,14 +218,14 @@ def _conflict_json(error: ChangedOnDisk) -> Json:
     return answer
 
 
-def _problems(troubles: Sequence[EditProblem]) -> list[Json]:
-    return [{"message": each.message, "path": _page_keys(each)} for each in troubles]
+def _problems(problems: Sequence[EditProblem]) -> list[Json]:
+    return [{"message": each.message, "path": _page_keys(each)} for each in problems]
 
 
-def _page_keys(trouble: EditProblem) -> list[str | int] | None:
-    if trouble.keys is None:
+def _page_keys(problem: EditProblem) -> list[str | int] | None:
+    if problem.keys is None:
         return None
-    return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in trouble.keys]
+    return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in problem.keys]
 
 
 def _draft(body: Json) -> CaseDraft:

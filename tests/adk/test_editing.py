@@ -167,8 +167,8 @@ def test_what_cannot_be_read_is_not_written(
     before = on_disk(editor)
     with pytest.raises(EditRejected) as refused:
         editor.save(NAME, version(editor), "one", CaseDraft(case))
-    assert message in refused.value.troubles[0].message
-    assert refused.value.troubles[0].keys == keys
+    assert message in refused.value.problems[0].message
+    assert refused.value.problems[0].keys == keys
     assert on_disk(editor) == before
 
 
@@ -187,8 +187,8 @@ def test_a_broken_neighbour_is_named(editor: EvalSetEditor) -> None:
     write(editor.project.root, on_disk(editor).replace('"eval_id": "two"', '"eval_id": 2'))
     with pytest.raises(EditRejected) as refused:
         editor.save(NAME, version(editor), "one", CaseDraft(changed(ONE, "New.")))
-    assert [each.keys for each in refused.value.troubles] == [None]
-    assert refused.value.troubles[0].message.startswith(f"{NAME}: case 2: `eval_id` is 2")
+    assert [each.keys for each in refused.value.problems] == [None]
+    assert refused.value.problems[0].message.startswith(f"{NAME}: case 2: `eval_id` is 2")
 
 
 @pytest.mark.parametrize(

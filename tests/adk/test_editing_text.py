@@ -10,7 +10,7 @@ from evalset_strategy import json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.adk.set_text import JsonRewriter, read, root, same, style_of
+from agentest.adk.set_text import JsonRewriter, entries, root, same, style_of
 
 INDENTS = st.sampled_from([None, 1, 2, 4, "\t"])
 LAYOUTS = st.tuples(INDENTS, st.booleans(), st.sampled_from([", ", ","]), st.sampled_from(["\n", "\r\n"]))
@@ -18,12 +18,8 @@ SPACE = st.sampled_from(["", " ", "\n", "\n\n  "])
 
 
 def edited(text: str, new: Any) -> str:
-    node = read(text, root(text))
-    return (
-        text[: node.span.start]
-        + JsonRewriter(text, style_of(text)).rewritten(node, new)
-        + text[node.span.end :]
-    )
+    span = root(text)
+    return text[: span.start] + JsonRewriter(text, style_of(text)).rewritten(span, new) + text[span.end :]
 
 
 def written(value: Any, layout: tuple[Any, bool, str, str]) -> str:
@@ -54,10 +50,8 @@ def test_one_changed_entry_leaves_the_others(values: list[Any], data: Any, layou
     new = [*values[:place], "something else\n", *values[place + 1 :]]
     changed = edited(text, {"list": new, "after": 1})
     assert json.loads(changed)["list"] == new
-    node = read(text, root(text)).entries
-    assert node
-    assert node[0].node.entries
-    span = node[0].node.entries[place].node.span
+    listed = next(entries(text, root(text)))
+    span = list(entries(text, listed.span))[place].span
     assert changed.startswith(text[: span.start])
     assert changed.endswith(text[span.end :])
 

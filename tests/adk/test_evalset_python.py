@@ -19,16 +19,21 @@ from project import Project
 from agentest.adk import (
     AgentEvaluator,
     EvalCaseResult,
+    EvalMetric,
     EvalSet,
+    EvalSetResult,
     EvalStatus,
+    EvaluateConfig,
     EvaluateRequest,
     EvaluationFailed,
     EvaluationResult,
     Evaluator,
     InferenceRequest,
     InferenceResult,
+    JudgeModelOptions,
     LocalEvalService,
     PerInvocationResult,
+    find_config_for_test_file,
 )
 from agentest.adk.formats.eval_set import EVAL_SET, text_of
 from agentest.agents.port import TurnContext
@@ -770,9 +775,61 @@ def test_the_names_of_the_package_are_all_there() -> None:
     import agentest.adk as package
 
     for name in package.__all__:
-        assert getattr(package, name).__name__ == name
+        assert getattr(package, name).__name__ == {"EvalResult": "EvalSetResult"}.get(name, name)
     with pytest.raises(AttributeError, match="Nothing"):
         _ = package.Nothing
+
+
+@pytest.mark.parametrize("name", ["agent_evaluator", "local_eval_service"])
+def test_modules_of_adk_are_attributes_of_the_package(name: str) -> None:
+    """Tests that import google-adk's modules find them under the same names."""
+    import agentest.adk as package
+
+    assert getattr(package, name).__name__ == f"agentest.adk.{name}"
+
+
+async def test_conversations_are_evaluated_with_a_configuration_object() -> None:
+    """`EvaluateConfig` names the metrics, as objects or mappings; case results make the result of a set."""
+    service = LocalEvalService(echo)
+    held = await all_of(service.perform_inference({"eval_set": ECHO}))
+    metrics = [EvalMetric("response_match_score", 1.0), {"metricName": "tool_trajectory_avg_score"}]
+    metrics[1]["threshold"] = 1.0  # type: ignore[index]
+    request = EvaluateRequest(held, evaluate_config=EvaluateConfig(metrics, parallelism=2))
+    results = EvalSetResult("first", "echoes", await all_of(service.evaluate(request)))
+    assert [each.final_eval_status for each in results.eval_case_results] == [EvalStatus.PASSED] * 2
+    assert {each.metric_name for each in results.eval_case_results[0].overall_eval_metric_results} == {
+        "response_match_score",
+        "tool_trajectory_avg_score",
+    }
+    with pytest.raises(UsageError, match="criteria or evaluate_config"):
+        await all_of(service.evaluate(EvaluateRequest(held)))
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+async def test_judge_options_are_a_value(as_object: bool) -> None:
+    """`JudgeModelOptions` may stand in a criterion; its values are checked when it is created."""
+    options: Any = {"judge_model": "judge-x", "num_samples": 1}
+    criterion = {
+        "threshold": 1,
+        "judge_model_options": JudgeModelOptions(**options) if as_object else options,
+    }
+    with pytest.warns(UserWarning, match="names the judge judge-x"), pytest.raises(EvaluationFailed):
+        await AgentEvaluator.evaluate_eval_set(echo, ECHO, {"final_response_match_v2": criterion}, num_runs=1)
+    with pytest.raises(ValueError, match="num_samples"):
+        JudgeModelOptions(num_samples=0)
+
+
+async def test_the_criteria_next_to_a_file(project: Project) -> None:
+    """`find_config_for_test_file` returns the content of test_config.json, or the default criteria."""
+    project.write("a/test_config.json", '{"criteria": {"response_match_score": 0.25}}')
+    found = AgentEvaluator.find_config_for_test_file("a/x.test.json")
+    assert found == find_config_for_test_file("a/x.test.json") == {"criteria": {"response_match_score": 0.25}}
+    await AgentEvaluator.evaluate_eval_set(echo, ECHO, eval_config=found, num_runs=1)
+    default = find_config_for_test_file("b/x.test.json")
+    assert default == {"criteria": {"tool_trajectory_avg_score": 1.0, "response_match_score": 0.8}}
+    project.write("a/test_config.json", '{"criteria": {"no_such": 1}}')
+    with pytest.raises(UsageError, match="no_such"):
+        find_config_for_test_file("a/x.test.json")
 
 
 class Length(Evaluator):

@@ -19,7 +19,8 @@ from agentest.domain.transcript import WAITS_FOR_APPROVAL, ToolCall, waiting
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.store.codec import CODECS, Codecs
 from agentest.testing import arun_scenarios
-from agentest.trajectory.trajectory import match_trajectory
+from agentest.trajectory.call_facts import CallView
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 Chunk = dict[str, Any]
 
@@ -179,7 +180,7 @@ DENIED = ToolCall("pay", {}, "ok", False, 0, seen_by=SeenBy.AGENT, approval=Appr
 )
 def test_trajectories(spec: Any, call: ToolCall, of_turn: bool, said: str | None) -> None:
     """A call that waits breaks bans and limits and meets no expectation; a denied one has no result."""
-    found = match_trajectory(parse_trajectory(spec), [call], 1, of_turn=of_turn)
+    found = TrajectoryMatcher(parse_trajectory(spec)).match([call], 1, CallView(of_turn=of_turn))
     assert found is not None
     assert (found.matched, found.error) == (said is None, None)
     assert said is None or said in found.summary

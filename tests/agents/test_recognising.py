@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import anyio
@@ -11,11 +12,14 @@ import hurrying
 import pytest
 from aiohttp import web
 from http_agents import Handler, Routes, served
+from project import Project
 
 from agentest.agents.advice import Advisor
-from agentest.agents.response_features import EndpointProbe, ProbeResponse, detect_type
+from agentest.agents.error_hints import ProbeResponse
+from agentest.agents.response_features import EndpointProbe, detect_type
 from agentest.config.agent_types import AGENT_TYPES
 from agentest.support.http.client import DirectResponse, Headers, open_client
+from agentest.testing import Raw, ScriptedAgent
 
 
 def seen(body: Any = b"", status: int = 200, **headers: str) -> ProbeResponse:
@@ -307,3 +311,25 @@ def test_the_first_error_is_never_hidden() -> None:
     assert anyio.run(say, "It failed.", run) == f"It failed. {fits}"
     assert anyio.run(say, "x" * 490, run) == f"{fits}. {'x' * 490}"
     assert anyio.run(say, "It failed.", seen({"error": "No."}, 500)) == "It failed."
+
+
+PROBES = ("advice", "protocol_probes", "response_features", "endpoint_detection", "doctor", "checks")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("Hello.", set()), (Raw(b'{"answer": "Hello."}'), {"advice", "response_features"})],
+    ids=["usable", "unusable"],
+)
+def test_endpoints_are_examined_only_after_an_error(
+    project: Project, answer: str | Raw, expected: set[str]
+) -> None:
+    """A plain run imports nothing that guesses protocols; the first unusable answer does."""
+    with ScriptedAgent([answer]) as agent:
+        project.config(agent.endpoint, conversations_per_scenario=1)
+        project.scenario("scenario('greets', turns=['Hi'])\n")
+        shown = project.run("--offline", env={"PYTHONPROFILEIMPORTTIME": "1"}).stderr
+    imported = set(re.findall(r"agentest\.(?:\w+\.)+(\w+)$", shown, re.MULTILINE))
+    assert {"http_sender", "chat_completions", "executor"} <= imported
+    assert expected <= imported
+    assert expected or not imported & {*PROBES}

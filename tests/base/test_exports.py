@@ -27,6 +27,9 @@ WRITTEN_BY_AGENTEST = {"MetricModel.__init__", "BoundFunction.__init__"}
 USED_DIRECTLY = {
     "MockResolver": {"resolve", "resolve_json", "calls", "calls_of", "state"},
     "SimulatedUser": {"next_message"},
+    "TrajectoryMatcher": {"of"},
+    "ConsoleReporter": {"on_event"},
+    "GitHubActionsReporter": {"on_event"},
 }
 """Parts of a run that have more methods for Agentest than for users: those that docs/python-api.md shows."""
 

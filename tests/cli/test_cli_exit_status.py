@@ -130,7 +130,7 @@ def test_what_nobody_foresaw(project: Project, error: str) -> None:
     [
         (("--no-such-option",), "No such option"),
         (("no-such-command",), "No such command"),
-        (("web", "my_agent"), "the page is `agentest ui`"),
+        (("web", "my_agent"), "use `agentest ui`"),
         (("run", "--cwd", "no-such-folder"), "--cwd: the folder no-such-folder does not exist"),
         (("show-prompts", "--metric", "helpfulnes"), "did you mean `helpfulness`?"),
         (("run", "--conversations", "0"), "0 is not in the range"),

@@ -201,7 +201,7 @@ def test_what_cannot_be_gone_on_with(project: Project) -> None:
         refused = project.run("--resume", journals(project)[-1].parent.name)
         end(running, signal.SIGKILL)
         assert refused.returncode == 2
-        assert "still under way" in refused.stderr
+        assert "still in progress" in refused.stderr
         journal = journals(project)[-1]
         journal.write_bytes(b'{"type":"run","schemaVersion":1')
         other = project.run("--resume", journal.parent.name)

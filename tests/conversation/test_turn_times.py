@@ -21,7 +21,7 @@ from agentest.store.conversations import result_of, stored_conversation
 from agentest.store.run_results import scenario_of, stored_scenario
 from agentest.store.shapes import StoredConversation, StoredEntry
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.trajectory.trajectory import match_trajectory
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 
 def held(agent: Any, *, model: ScriptedModel | None = None, **given: Any) -> ScenarioResult:
@@ -166,6 +166,6 @@ def test_workers_bring_what_was_measured_and_no_secret(tmp_path: Path) -> None:
 def test_kept_trajectories_are_small() -> None:
     """The text of an expected call is bounded, however long its arguments are."""
     wanted = {"name": "look", "args": {"q": "x" * 100_000}}
-    result = match_trajectory(parse_trajectory({"expected": [wanted]}), [], 1)
+    result = TrajectoryMatcher(parse_trajectory({"expected": [wanted]})).match([])
     assert result
     assert len(result.alignment[0].expected or "") <= 300

@@ -17,7 +17,8 @@ from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.trajectory.alignment import MOST_ROWS
-from agentest.trajectory.trajectory import match_trajectory
+from agentest.trajectory.call_facts import CallView
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 MODES = ("strict", "unordered", "contains", "in_order", "within")
 
@@ -59,7 +60,7 @@ def made(tool: str, /, **given: Any) -> ToolCall:
 
 
 def result_of(spec: dict[str, Any], *calls: ToolCall, **more: Any) -> TrajectoryResult:
-    result = match_trajectory(parse_trajectory(spec), calls, 1, **more)
+    result = TrajectoryMatcher(parse_trajectory(spec)).match(calls, 1, CallView(**more))
     assert result
     return result
 
@@ -75,7 +76,7 @@ def test_the_alignment_says_what_the_verdict_says(
 ) -> None:
     """Nothing is wrong in the rows if and only if the trajectory matched, and they name what it names; each
     call and each expected call is in one row."""
-    result = match_trajectory(spec, calls, 1, blind=blind)
+    result = TrajectoryMatcher(spec).match(calls, 1, CallView(blind=blind))
     assert result
     rows = result.alignment
     if not spec.about_calls or (blind and not calls):

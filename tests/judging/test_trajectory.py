@@ -21,7 +21,8 @@ from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.trajectory.trajectory import match_trajectory, match_trajectory_in_time
+from agentest.trajectory.call_facts import CallView
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 names = st.sampled_from("ab")
 args = st.dictionaries(st.sampled_from("xy"), st.sampled_from([1, 2, True, [1], [2]]), max_size=2)
@@ -40,7 +41,20 @@ def made(name: str, *, raw: Any = None, **given: Any) -> ToolCall:
 
 
 def match(spec: dict[str, Any], *calls: ToolCall, turns: int = 1, complete: bool = True) -> Any:
-    return match_trajectory(parse_trajectory(spec), calls, turns, complete=complete)
+    return TrajectoryMatcher(parse_trajectory(spec)).match(calls, turns, CallView(complete=complete))
+
+
+def test_a_matcher_takes_what_a_scenario_takes() -> None:
+    """`TrajectoryMatcher.of` reads a trajectory as scenarios have it, and matches any list of calls."""
+    matcher = TrajectoryMatcher.of({"match_mode": "unordered", "expected": ["b", call("a", x=1)]})
+    found = matcher.match([made("a", x=1), made("b")])
+    assert (found.matched, found.summary) == (True, "2 tool calls, as expected (unordered)")
+    missed = matcher.match([made("a", x=2), made("b")])
+    assert not missed.matched
+    assert missed.missing_calls == ("a",)
+    assert [row.difference for row in missed.alignment] == ["x: expected 1, got 2", ""]
+    with pytest.raises(ValueError, match="expectd"):
+        TrajectoryMatcher.of({"expectd": ["b"]})
 
 
 def same(left: Any, right: Any) -> bool:
@@ -95,7 +109,7 @@ def test_every_mode_holds_exactly_when_some_arrangement_does(mode: Any) -> None:
     @settings(max_examples=120, deadline=None)
     @given(expectations, made_calls)
     def check(expected: list[ExpectedCall], calls: list[ToolCall]) -> None:
-        result = match_trajectory(Trajectory(mode, tuple(expected)), calls, 1)
+        result = TrajectoryMatcher(Trajectory(mode, tuple(expected))).match(calls)
         assert result
         assert result.matched is holds(mode, expected, calls)
         assert result.matched is not bool(
@@ -123,7 +137,9 @@ def test_some_calls_fail_a_mode_exactly_when_no_others_could_mend_it(mode: Any) 
     @settings(max_examples=80, deadline=None)
     @given(expectations, made_calls)
     def check(expected: list[ExpectedCall], calls: list[ToolCall]) -> None:
-        result = match_trajectory(Trajectory(mode, tuple(expected)), calls, 1, blind="unseen")
+        result = TrajectoryMatcher(Trajectory(mode, tuple(expected))).match(
+            calls, 1, CallView(blind="unseen")
+        )
         assert result
         assert not result.matched
         assert bool(result.error) is may_hold(mode, expected, calls)
@@ -143,7 +159,7 @@ def test_missing_and_extra_calls_are_as_few_as_possible(
     """What is reported missing or extra is what the best assignment leaves over, and no more."""
     pairs = most_pairs(expected, calls)
     for mode in ("unordered", "strict", "contains"):
-        result = match_trajectory(Trajectory(mode, tuple(expected)), calls, 1)  # type: ignore[arg-type]
+        result = TrajectoryMatcher(Trajectory(mode, tuple(expected))).match(calls)  # type: ignore[arg-type]
         assert result
         assert len(result.missing_calls) == len(expected) - pairs
         assert len(result.extra_calls) == (0 if mode == "contains" else len(calls) - pairs)
@@ -153,7 +169,7 @@ def test_missing_and_extra_calls_are_as_few_as_possible(
 @given(expectations, made_calls)
 def test_forbidden_calls_are_all_those_that_fit(banned: list[ExpectedCall], calls: list[ToolCall]) -> None:
     """Every call that fits any forbidden one is reported, in order, and any fails the trajectory."""
-    result = match_trajectory(Trajectory(forbidden=tuple(banned)), calls, 1)
+    result = TrajectoryMatcher(Trajectory(forbidden=tuple(banned))).match(calls)
     assert result
     assert list(result.forbidden_calls) == [c.name for c in calls if any(fits(b, c) for b in banned)]
     assert result.matched is not bool(result.forbidden_calls)
@@ -325,7 +341,7 @@ def test_functions_that_hang() -> None:
     released = threading.Event()
     spec = parse_trajectory({"expected": [call("a", q=lambda _: released.wait(600))]})
     try:
-        result = anyio.run(partial(match_trajectory_in_time, timeout_s=0.05), spec, [made("a", q=1)], 1)
+        result = anyio.run(partial(TrajectoryMatcher(spec).match_in_time, timeout_s=0.05), [made("a", q=1)])
     finally:
         released.set()
     assert result is not None
@@ -350,7 +366,7 @@ def test_functions_have_a_thread() -> None:
         return True
 
     spec = parse_trajectory({"expected": [call("a", p=[predicate], q={"m": Matcher()})]})
-    result = anyio.run(match_trajectory_in_time, spec, [made("a", p=[1], q={"m": 2})], 1)
+    result = anyio.run(TrajectoryMatcher(spec).match_in_time, [made("a", p=[1], q={"m": 2})])
     assert result is not None
     assert result.matched
     assert len(seen) == 2

@@ -17,7 +17,8 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
 from agentest.scenarios.trajectory import Trajectory, paths_of
-from agentest.trajectory.trajectory import match_trajectory
+from agentest.trajectory.call_facts import CallView
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 TOOLS = ("a", "b", "r_c")
 PATTERNS: tuple[ToolName, ...] = ("*", "[ab]", "r_*", re.compile("a|b"))
@@ -258,7 +259,7 @@ def test_verdicts_are_those_of_every_assignment(seed: int, unsure: bool) -> None
             continue
         grouped = list(groupings(spec, calls))
         truth = {Oracle(spec, calls, world, groups).holds() for world in every for groups in grouped}
-        result = match_trajectory(spec, calls, 1)
+        result = TrajectoryMatcher(spec).match(calls)
         assert result
         held = None if result.error else result.matched
         if len(truth) == 1 and held is None:
@@ -279,14 +280,14 @@ def test_what_holds_with_all_calls_never_fails_without_some(seed: int) -> None:
     vocabulary = Vocabulary(seed + 50, False)
     for _ in range(1000):
         spec, calls = vocabulary.trajectory(), vocabulary.calls()
-        result = match_trajectory(spec, calls, 1)
+        result = TrajectoryMatcher(spec).match(calls)
         if not spec.about_calls or not (result and result.matched):
             continue
         seen = [each for each in calls if vocabulary.chance(0.6)]
-        hidden = match_trajectory(spec, seen, 1, blind="hidden")
+        hidden = TrajectoryMatcher(spec).match(seen, 1, CallView(blind="hidden"))
         assert hidden
         assert hidden.error, (spec, calls, seen, hidden.reason)
-        begun = match_trajectory(replace(spec), calls[: len(seen)], 1, complete=False)
+        begun = TrajectoryMatcher(replace(spec)).match(calls[: len(seen)], 1, CallView(complete=False))
         assert begun is None, (spec, calls, begun)
 
 
@@ -301,8 +302,8 @@ def test_partial_visibility_never_contradicts_all_calls(seed: int, listed: froze
         if not spec.about_calls:
             continue
         seen = [each for each in calls if each.name in listed or vocabulary.chance(0.5)]
-        every = match_trajectory(spec, calls, 1)
-        some = match_trajectory(spec, seen, 1, blind="hidden", listed=listed)
+        every = TrajectoryMatcher(spec).match(calls)
+        some = TrajectoryMatcher(spec).match(seen, 1, CallView(blind="hidden", listed=listed))
         assert every
         assert some
         if not some.error and not every.error:

@@ -10,7 +10,7 @@ from agentest import call
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall, call_text
 from agentest.scenarios.trajectory_parser import parse_trajectory
-from agentest.trajectory.trajectory import match_trajectory
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 PAID = ToolCall("pay", None, {"ok": True}, False, 0, ARGUMENTS_UNTOLD, seen_by=SeenBy.AGENT)
 
@@ -29,7 +29,7 @@ PAID = ToolCall("pay", None, {"ok": True}, False, 0, ARGUMENTS_UNTOLD, seen_by=S
 )
 def test_trajectories(spec: dict[str, Any], matched: bool | None) -> None:
     """Names are compared; where arguments decide, nothing passes and nothing fails. None: errored."""
-    result = match_trajectory(parse_trajectory(spec), [PAID], 1)
+    result = TrajectoryMatcher(parse_trajectory(spec)).match([PAID])
     assert result is not None
     if matched is None:
         assert result.error == "pay: the agent does not tell its arguments"

@@ -12,7 +12,8 @@ from agentest.domain.results import TrajectoryResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.trajectory_parser import parse_trajectory
-from agentest.trajectory.trajectory import match_trajectory
+from agentest.trajectory.call_facts import CallView
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 
 def made(text: str, at: int = 0) -> ToolCall:
@@ -34,7 +35,7 @@ def made(text: str, at: int = 0) -> ToolCall:
 def result_of(spec: Any, calls: str, **more: Any) -> TrajectoryResult:
     """Calls with a comma between are of one message, those with a blank between of two."""
     told = [made(one, at) for at, message in enumerate(calls.split()) for one in message.split(",")]
-    result = match_trajectory(parse_trajectory(spec), told, 1, **more)
+    result = TrajectoryMatcher(parse_trajectory(spec)).match(told, 1, CallView(**more))
     assert result
     return result
 
@@ -267,7 +268,7 @@ def test_rounds_that_nobody_tells() -> None:
 
     def held(names: str, turns: str) -> bool | None:
         calls = [ToolCall(n, {}, 1, True, int(t)) for n, t in zip(names, turns, strict=True)]
-        result = match_trajectory(spec, calls, 1)
+        result = TrajectoryMatcher(spec).match(calls)
         assert result
         return None if result.error else result.matched
 
@@ -284,6 +285,6 @@ def test_many_long_alternatives_are_quick() -> None:
     way = any_of([call("t", n=1), call("t", n=2)], [call("t", n=3), call("t", n=4)])
     spec = {"match_mode": "in_order", "expected": [*[way] * 8, *[call("t", n=n) for n in range(80)]]}
     calls = [ToolCall("t", {"n": n % 90}, 1, True, 0) for n in range(200)]
-    result = match_trajectory(parse_trajectory(spec), calls, 1)
+    result = TrajectoryMatcher(parse_trajectory(spec)).match(calls)
     assert result
     assert "the nearest of 256 ways" in result.summary

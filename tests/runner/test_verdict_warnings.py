@@ -34,7 +34,7 @@ from agentest.domain.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.runner.warnings import questioned
+from agentest.runner.warnings import RUN_WARNINGS, UNIT_WARNINGS, questioned
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 SCHEMA = json.loads(
@@ -71,6 +71,13 @@ def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioR
 
 def codes(found: ScenarioResult) -> list[str]:
     return [str(each.code) for each in found.verdict_warnings]
+
+
+def test_every_code_is_found_by_a_function_and_documented() -> None:
+    """No warning is declared without what finds it, and docs/reports.md explains each."""
+    page = (Path(__file__).parent.parent.parent / "docs" / "reports.md").read_text(encoding="utf-8")
+    assert {*UNIT_WARNINGS, *RUN_WARNINGS} == {*WarningCode}
+    assert [code for code in WarningCode if f"`{code}`" not in page] == []
 
 
 # Only replies

@@ -33,7 +33,7 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import AttachedFile, Blame, Conversation, Remark, ServerOutput, ToolCall, Turn
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.store.adk_results import turn_invocation
-from agentest.trajectory.trajectory import match_trajectory
+from agentest.trajectory.matcher import TrajectoryMatcher
 
 FILE = "scenarios/booking.sim.py"
 HOSTILE_NAME = "<script>window.stolen = 1</script> \u202egnp.exe"
@@ -328,7 +328,7 @@ def _mail() -> ToolCall:
 
 def _trajectory(spec: dict[str, Any], turns: Sequence[Turn]) -> TrajectoryResult | None:
     calls = [call for turn in turns for call in turn.tool_calls]
-    return match_trajectory(parse_trajectory(spec), calls, len(turns))
+    return TrajectoryMatcher(parse_trajectory(spec)).match(calls, len(turns))
 
 
 def _result(

@@ -26,7 +26,7 @@ from pydantic import (
 
 from agentest.adk.formats.eval_set import Rubric
 from agentest.adk.formats.judge_options import CriteriaObject as _CriteriaObject
-from agentest.adk.formats.judge_options import JudgeOptions, JudgeSelection, ModelConfig, ModelName
+from agentest.adk.formats.judge_options import JudgeModelOptions, JudgeSelection, ModelConfig, ModelName
 from agentest.adk.formats.metric_info import Interval
 from agentest.config.models import NO_SAMPLING, RequestedModel, Sampling
 from agentest.domain.metrics import ADK_METRICS, MetricDefinition
@@ -231,6 +231,11 @@ DEFAULT = Criteria(
 )
 
 
+def default_criteria() -> dict[str, Any]:
+    """Return the default criteria as the content of a file."""
+    return {"criteria": {each.metric: each.threshold for each in DEFAULT.criteria}}
+
+
 def read_criteria(path: Path) -> Criteria:
     """Read a `test_config.json`. Raises UsageError with file and key."""
     try:
@@ -292,7 +297,7 @@ class _BuiltinCriterion(JudgeSelection):
     policy_file: Annotated[str, AfterValidator(not_blank)] | None = None
     match_type: Annotated[MatchType, BeforeValidator(as_match_type)] = MatchType.EXACT
     ignore_args: bool = False
-    judge_model_options: JudgeOptions = JudgeOptions()
+    judge_model_options: JudgeModelOptions = JudgeModelOptions()
     rubrics: Annotated[tuple[Rubric, ...], Strict(False), AfterValidator(_ids_differ)] = ()
     evaluate_intermediate_nl_responses: bool = False
     include_intermediate_responses_in_final: bool = False

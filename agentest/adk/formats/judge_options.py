@@ -160,7 +160,7 @@ class JudgeSelection(CriteriaObject):
         return JudgeSelection.model_construct(**{n: theirs[n] if v is None else v for n, v in own.items()})
 
 
-class JudgeOptions(JudgeSelection):
-    """`judge_model_options`: the options, and no other keys."""
+class JudgeModelOptions(JudgeSelection):
+    """The judge of a metric, as a criterion's `judge_model_options`. Other keys are refused."""
 
     model_config = ConfigDict(extra="forbid")

@@ -21,13 +21,12 @@ from typing import Any
 
 import anyio
 
-from agentest.agents.advice import Advisor
 from agentest.agents.http.exchange import CookieJar, CookieSender, Unauthorized, send_with_status_errors
 from agentest.agents.http.extraction import SESSION, AnswerPaths, ResponseExtraction, paths_of
 from agentest.agents.http.reader import AnswerReader
 from agentest.agents.http.requests import RequestTemplate, auxiliary_request, turn_request
 from agentest.agents.http.session import Login, LoginResult, SetUpStep, secrets_of
-from agentest.agents.http_sender import HttpAnswer, HttpSender, advisor_of
+from agentest.agents.http_sender import ErrorAdvisor, HttpAnswer, HttpSender
 from agentest.agents.message_mapping import (
     ReportedCall,
     as_tool_calls,
@@ -378,7 +377,7 @@ class HttpAgentPlan:
     turn: RequestTemplate
     job: PolledJob | None
     steps: SetUpSteps
-    advisor: Advisor
+    advisor: ErrorAdvisor
     notes: AgentNotes
 
     def open_sender(self, jar: CookieJar, *, for_setup: bool = False) -> HttpSender:
@@ -419,7 +418,7 @@ def compile_plan(config: HttpTemplateAgent, resources: Resources) -> HttpAgentPl
         turn=turn_request(config),
         job=_job(config),
         steps=_steps(config, resources),
-        advisor=advisor_of(config, resources.client),
+        advisor=ErrorAdvisor(config, resources.client),
         notes=AgentNotes(config.name, resources.on_note),
     )
 
@@ -454,7 +453,7 @@ def _steps(config: HttpTemplateAgent, resources: Resources) -> SetUpSteps:
 
 
 def _open_sender(
-    config: HttpTemplateAgent, resources: Resources, jar: CookieJar, advisor: Advisor | None
+    config: HttpTemplateAgent, resources: Resources, jar: CookieJar, advisor: ErrorAdvisor | None
 ) -> HttpSender:
     browser = CookieSender(resources.client, jar, resources.on_secret, follows_all=advisor is None)
     bare = config.model_copy(update={"headers": {}})  # each request brings all of its headers

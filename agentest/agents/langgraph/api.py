@@ -15,6 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import anyio
 
 from agentest.agents.chat_completions import content_of
+from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.http_sender import (
     HttpAnswer,
     HttpSender,
@@ -25,7 +26,6 @@ from agentest.agents.http_sender import (
 from agentest.agents.json_reader import read_json, shown
 from agentest.agents.langgraph.messages import PLACE, GraphRun, SentMessage, StreamReader, read_answer
 from agentest.agents.port import IgnoredCounter, NoReply, Resources
-from agentest.agents.response_features import ProbeResponse
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import UserText
 from agentest.support.errors import CannotSend, ProgramDelayed

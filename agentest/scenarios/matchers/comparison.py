@@ -88,30 +88,30 @@ class Matcher:
         return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(left: Any, right: Any) -> bool:
     """Return True if two expected values are equivalent: `1` and `1.0` are, `1` and `True` are not.
 
     No matcher compares a value here, not even a custom one: `one_of(5)` is not 5.
     """
-    if isinstance(one, Matcher) or isinstance(other, Matcher):
-        return (isinstance(one, Matcher) and one.says_same(other)) or (
-            isinstance(other, Matcher) and other.says_same(one)
+    if isinstance(left, Matcher) or isinstance(right, Matcher):
+        return (isinstance(left, Matcher) and left.says_same(right)) or (
+            isinstance(right, Matcher) and right.says_same(left)
         )
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(is_same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return type(one) is type(other) and len(one) == len(other) and all(map(is_same, one, other))
-    alike = type(one) is type(other) or (_is_number(one) and _is_number(other))
-    return alike and _same_values(one, other)
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(is_same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return type(left) is type(right) and len(left) == len(right) and all(map(is_same, left, right))
+    alike = type(left) is type(right) or (_is_number(left) and _is_number(right))
+    return alike and _same_values(left, right)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Number) and not isinstance(value, bool)
 
 
-def _same_values(one: Any, other: Any) -> bool:
+def _same_values(value: Any, other: Any) -> bool:
     try:
-        return bool(one == other)
+        return bool(value == other)
     except BaseException as error:  # an exception in a custom matcher does not affect equivalence
         if ends_the_run(error):
             raise

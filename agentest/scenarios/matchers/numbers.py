@@ -108,8 +108,8 @@ class Approx(Matcher):
         return f"approx({shown(self.value)}{given})"
 
 
-def _distance(one: Fraction, other: Fraction) -> Fraction:
-    return one - other if one > other else other - one
+def _distance(number: Fraction, other: Fraction) -> Fraction:
+    return number - other if number > other else other - number
 
 
 def _is_number(value: Any) -> bool:

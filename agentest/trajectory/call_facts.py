@@ -1,0 +1,458 @@
+"""What is known about the actual calls: which match which expected call, and which are free.
+
+Every fact has three values: `KnownCalls` contains the calls for which something is true and those for which
+it is unknown.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import (
+    ARGUMENTS_UNTOLD,
+    WAITS_FOR_APPROVAL,
+    ToolCall,
+    arguments_untold,
+    failed,
+)
+from agentest.scenarios.calls import ANYTHING, ExpectedCall, ToolName, is_one_tool, name_matches, name_text
+from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, arguments_hold, equal
+from agentest.scenarios.matchers.display import FUNCTIONS
+from agentest.scenarios.trajectory import Trajectory
+from agentest.support.patterns import PatternTimeout
+from agentest.trajectory.expected_text import expected_arguments, place_text
+from agentest.trajectory.matching import bits, union
+
+RESULT_NOT_REPORTED = "the agent does not tell what the tool answered"
+ROUNDS_NOT_REPORTED = "rounds: the agent does not tell which of its calls came in one message"
+_REPORTED_BY_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallView:
+    """What is known about a list of calls as a whole.
+
+    Attributes:
+        complete: False if something other than the agent cut the conversation short. Then only violations
+            that no later call could correct count.
+        blind: why there may be hidden calls; None if all calls are visible.
+        listed: the tools whose calls are all visible even so; None: any call may be hidden.
+        of_turn: True if the calls are those of one turn; a call that waits for approval belongs to a later
+            turn.
+    """
+
+    complete: bool = True
+    blind: str | None = None
+    listed: frozenset[str] | None = None
+    of_turn: bool = False
+
+    def lists(self, names: Iterable[ToolName]) -> bool:
+        """Return True if all these tools are listed. A glob or pattern may match other tools."""
+        listed = self.listed or ()
+        return all(isinstance(name, str) and is_one_tool(name) and name in listed for name in names)
+
+    def may_hide(self, names: Iterable[ToolName]) -> bool:
+        """Return True if there may be hidden calls of one of these tools."""
+        return bool(self.blind) and not self.lists(names)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCalls:
+    """Calls for which something is true and calls for which it is unknown, as bits."""
+
+    yes: int = 0
+    maybe: int = 0
+
+    @property
+    def at_most(self) -> int:
+        return self.yes | self.maybe
+
+    def surely(self, sure: bool) -> int:
+        """Return the calls for which it is true, or with `sure=False` also those for which it is unknown."""
+        return self.yes if sure else self.at_most
+
+    def without(self, other: KnownCalls) -> KnownCalls:
+        """Return the calls for which this is true and the other is not."""
+        yes = self.yes & ~other.at_most
+        return KnownCalls(yes, self.at_most & ~other.yes & ~yes)
+
+    def both(self, other: KnownCalls) -> KnownCalls:
+        """Return the calls for which both are true."""
+        yes = self.yes & other.yes
+        return KnownCalls(yes, self.at_most & other.at_most & ~yes)
+
+
+_NONE = KnownCalls()
+
+
+def _collected(answers: Iterable[tuple[int, bool | None]]) -> KnownCalls:
+    """Collect the answers for calls; None: unknown."""
+    yes = maybe = 0
+    for call, answer in answers:
+        if answer:
+            yes |= 1 << call
+        elif answer is None:
+            maybe |= 1 << call
+    return KnownCalls(yes, maybe)
+
+
+def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
+    """Return True if a call matches an expected call, apart from its place among the others.
+
+    A condition that is not met decides, even if others are unknown. Raises PredicateFailed, CannotTell.
+    """
+    doubts: list[PredicateFailed] = []
+    for holds in _conditions(expected, made):
+        try:
+            if not holds():
+                return False
+        except PredicateFailed as error:
+            doubts.append(error)
+    if doubts:
+        raise doubts[0]
+    return True
+
+
+def _conditions(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[], bool]]:
+    """Yield the conditions for a call; those without users' code come first."""
+    yield functools.partial(is_named, expected, made.name)
+    if expected.result is not ANYTHING:
+        yield functools.partial(result_holds, expected, made)
+    yield functools.partial(_arguments_hold, expected, made)
+    if expected.where is not None:
+        yield functools.partial(where_holds, expected.where, made)
+
+
+def is_named(expected: ExpectedCall, name: str) -> bool:
+    """Return True if the expected call applies to a tool of this name. Raises CannotTell."""
+    try:
+        return name_matches(expected.name, name)
+    except PatternTimeout as error:
+        raise ComparisonUnknown(str(error)) from None
+
+
+def _arguments_hold(expected: ExpectedCall, made: ToolCall) -> bool:
+    wanted = expected_arguments(expected)
+    if wanted is None:
+        return True
+    if arguments_untold(made):
+        raise ComparisonUnknown(ARGUMENTS_UNTOLD)
+    is_exact = expected.arg_match_mode == "exact"
+    return isinstance(made.args, Mapping) and arguments_hold(wanted, made.args, is_exact)
+
+
+def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
+    """Return the answer of a function about all arguments. Raises PredicateFailed, CannotTell."""
+    if arguments_untold(made):
+        raise ComparisonUnknown(ARGUMENTS_UNTOLD)
+    function = where if isinstance(where, FUNCTIONS) else functools.partial(where)
+    return isinstance(made.args, Mapping) and equal(function, dict(made.args))
+
+
+def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
+    """Return True if the tool's result is as expected. Raises PredicateFailed, CannotTell."""
+    if not made.ran:
+        return False
+    if is_result_unknown(made):
+        raise ComparisonUnknown(RESULT_NOT_REPORTED)
+    wanted, actual = expected.result, made.result
+    if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
+        return arguments_hold(wanted, actual, expected.arg_match_mode == "exact")
+    return equal(wanted, actual)
+
+
+def is_result_unknown(made: ToolCall) -> bool:
+    """Return True if a call's result, and therefore its success, is unknown.
+
+    An agent that reports no result cannot be distinguished from one that reports the result null.
+    """
+    no_result = made.result is None and made.error is None and not made.mocked
+    return no_result and made.seen_by in _REPORTED_BY_AGENT and not failed(made)
+
+
+def _why_failure_unknown(call: ToolCall) -> str:
+    return f"ignore_failed: {call.name}: {RESULT_NOT_REPORTED}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeCalls:
+    """The calls that do not count."""
+
+    known: KnownCalls = _NONE
+    failed: KnownCalls = _NONE
+    """Calls that failed, if the trajectory ignores these, and calls that wait for approval."""
+    whys: Mapping[int, str] = field(default_factory=dict)
+    """Call → why it is free, or may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateCalls:
+    """The calls that match each expected or forbidden call, apart from their place and their failure."""
+
+    anywhere: Mapping[int, KnownCalls]
+    named: Mapping[int, KnownCalls]
+    """Call with an expected place → the calls of its tool."""
+    whys: Mapping[tuple[int, int], str]
+    """Expected call and call → why it is unknown whether they match."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CallFacts:
+    """Everything known about the calls that decides a trajectory. Expected calls are known by their `id`."""
+
+    calls: Sequence[ToolCall]
+    view: CallView
+    expected: Mapping[int, ExpectedCall]
+    forbidden: Mapping[int, ExpectedCall]
+    candidates: CandidateCalls
+    free: FreeCalls
+    fine: tuple[int, ...]
+    """Groups of calls in any order, as bits, each as small as possible (`rounds`)."""
+    coarse: tuple[int, ...]
+    """The same groups, each as large as possible."""
+    cells: dict[int, KnownCalls] = field(init=False)
+    """Expected call → the calls that meet it."""
+    banned: dict[int, KnownCalls] = field(init=False)
+    """Forbidden call → the calls that match it, including failed ones."""
+    misplaced: dict[int, int] = field(init=False)
+    """Expected call with a place → the calls that would match in another place, as bits."""
+
+    def __post_init__(self) -> None:
+        anywhere = self.candidates.anywhere
+        worked = {key: anywhere[key].without(self._failed_for(each)) for key, each in self.expected.items()}
+        self.cells = {key: self._at_its_place(key, each, worked[key]) for key, each in self.expected.items()}
+        self.banned = {
+            key: self._at_its_place(key, each, anywhere[key]) for key, each in self.forbidden.items()
+        }
+        self.misplaced = {
+            key: worked[key].yes & ~self.cells[key].at_most
+            for key in self.cells
+            if key in self.candidates.named
+        }
+
+    @classmethod
+    def of(
+        cls, spec: Trajectory, expected: Iterable[ExpectedCall], calls: Sequence[ToolCall], view: CallView
+    ) -> CallFacts:
+        """Compare calls with a trajectory, each expected call once even if it occurs several times.
+
+        Args:
+            expected: the calls that the trajectory expects and puts in order.
+        """
+        wanted = {id(each): each for each in expected}
+        forbidden = {id(each): each for each in spec.forbidden}
+        by_tool: dict[str, list[int]] = {}
+        for at, call in enumerate(calls):
+            by_tool.setdefault(call.name, []).append(at)
+        anywhere, named, whys = {}, {}, dict[tuple[int, int], str]()
+        for key, each in (wanted | forbidden).items():
+            of_tool = _calls_of_tool(each, by_tool)
+            anywhere[key] = _collected(_answers(each, of_tool, calls, whys))
+            if each.nth is not None:
+                named[key] = of_tool
+        single = tuple(1 << at for at in range(len(calls)))
+        return cls(
+            calls=calls,
+            view=view,
+            expected=wanted,
+            forbidden=forbidden,
+            candidates=CandidateCalls(anywhere=anywhere, named=named, whys=whys),
+            free=_free_calls(spec, calls, view),
+            fine=_fine_groups(calls) if spec.rounds else single,
+            coarse=_coarse_groups(calls) if spec.rounds else single,
+        )
+
+    def decided(self, answers: Mapping[object, bool]) -> CallFacts:
+        """Return a copy with an answer for each of the `open_cells` and each call that may be free.
+
+        Raises KeyError if an answer is missing.
+        """
+        free, failures = (
+            KnownCalls(known.yes | sum(answers[call] << call for call in bits(known.maybe)))
+            for known in (self.free.known, self.free.failed)
+        )
+        anywhere = {key: known.yes for key, known in self.candidates.anywhere.items()}
+        for key, call in self.open_cells:
+            anywhere[key] |= answers[key, call] << call
+        known = {key: KnownCalls(calls) for key, calls in anywhere.items()}
+        return replace(
+            self,
+            free=replace(self.free, known=free, failed=failures),
+            candidates=replace(self.candidates, anywhere=known),
+        )
+
+    def _failed_for(self, expected: ExpectedCall) -> KnownCalls:
+        return self.free.failed if expected.result is ANYTHING else _NONE
+
+    def _at_its_place(self, key: int, expected: ExpectedCall, known: KnownCalls) -> KnownCalls:
+        """Return those of the given calls that have the expected place among the calls of their tool."""
+        return known if expected.nth is None else known.both(self._place(expected.nth, key, expected))
+
+    def _place(self, nth: int, key: int, expected: ExpectedCall) -> KnownCalls:
+        """Return the n-th of the calls of a tool that count, from the end if negative."""
+        of_tool = self.candidates.named[key].without(self.free.known)
+        if self.view.may_hide([expected.name]) or (nth < 0 and not self.view.complete):
+            return KnownCalls(0, of_tool.at_most)
+        order = list(bits(of_tool.at_most))
+        yes = maybe = least = most = 0
+        for call in order if nth > 0 else reversed(order):
+            bit = 1 << call
+            sure = bool(of_tool.yes & bit)
+            if least < abs(nth) <= most + 1:
+                if sure and least == most:
+                    yes |= bit
+                else:
+                    maybe |= bit
+            least, most = least + sure, most + 1
+        return KnownCalls(yes, maybe)
+
+    @property
+    def certain(self) -> bool:
+        """True if nothing is unknown, so that best and worst case are the same."""
+        known = (self.free.known, self.free.failed, *self.cells.values(), *self.banned.values())
+        return self.fine == self.coarse and not any(each.maybe for each in known)
+
+    def counting(self, best: bool) -> int:
+        """Return the calls that count: with `best` as few as possible, else as many as possible."""
+        return (1 << len(self.calls)) - 1 & ~(self.free.known.at_most if best else self.free.known.yes)
+
+    def cell(self, slot: Sequence[ExpectedCall]) -> KnownCalls:
+        """Return the calls that meet any of these alternatives."""
+        if len(slot) == 1:
+            return self.cells[id(slot[0])]
+        cells = [self.cells[id(each)] for each in slot]
+        yes = union([each.yes for each in cells])
+        return KnownCalls(yes, union([each.maybe for each in cells]) & ~yes)
+
+    def only_failed(self, expected: ExpectedCall) -> int:
+        """Return the calls that would match if they had succeeded, as bits."""
+        return self.candidates.anywhere[id(expected)].yes & self._failed_for(expected).yes
+
+    @property
+    def open_cells(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of an expected or forbidden call and a call for which a match is unknown."""
+        return tuple(
+            (key, call)
+            for key, known in self.candidates.anywhere.items()
+            for call in bits(
+                known.maybe & (self.cells.get(key, _NONE).at_most | self.banned.get(key, _NONE).at_most)
+            )
+        )
+
+    def why(self, slot: Sequence[ExpectedCall], call: int) -> str:
+        """Explain why it is unknown whether a call meets any of these alternatives; "" if it is known."""
+        if not self.cell(slot).maybe >> call & 1:
+            return ""
+        return next(self._why(each, call) for each in slot if self.cells[id(each)].maybe >> call & 1)
+
+    def why_banned(self, forbidden: ExpectedCall, call: int) -> str:
+        """Explain why it is unknown whether a call is forbidden; "" if it is known."""
+        return self._why(forbidden, call) if self.banned[id(forbidden)].maybe >> call & 1 else ""
+
+    def _why(self, expected: ExpectedCall, call: int) -> str:
+        if why := self.candidates.whys.get((id(expected), call)):
+            return why
+        if self._failed_for(expected).maybe >> call & 1:
+            return _why_failure_unknown(self.calls[call])
+        assert expected.nth is not None
+        return f"{name_text(expected.name)}: {place_text(expected.nth)}: which calls count is not known"
+
+    def doubts(self) -> Iterator[tuple[int, str]]:
+        """Yield calls about which something is unknown, with the reason."""
+        for asked, found in ((self.expected, self.cells), (self.forbidden, self.banned)):
+            for key, known in found.items():
+                for call in bits(known.maybe):
+                    yield call, self._why(asked[key], call)
+        for call in bits(self.free.known.maybe):
+            yield call, self.free.whys[call]
+
+
+def _calls_of_tool(expected: ExpectedCall, by_tool: Mapping[str, Sequence[int]]) -> KnownCalls:
+    """Return the calls of the tools that an expected call names."""
+
+    def answer(name: str) -> bool | None:
+        try:
+            return is_named(expected, name)
+        except PredicateFailed:
+            return None
+
+    named = ((calls, answer(name)) for name, calls in by_tool.items())
+    return _collected((call, is_named) for calls, is_named in named for call in calls)
+
+
+def _answers(
+    expected: ExpectedCall, of_tool: KnownCalls, calls: Sequence[ToolCall], whys: dict[tuple[int, int], str]
+) -> Iterator[tuple[int, bool | None]]:
+    """Yield whether each call of the tool matches, and note the reasons for unknowns."""
+    only_arguments = expected.where is None and expected.result is ANYTHING
+    for call in bits(of_tool.at_most):
+        matches = _arguments_hold if only_arguments and of_tool.yes >> call & 1 else call_matches
+        try:
+            yield call, matches(expected, calls[call])
+        except PredicateFailed as error:
+            whys[id(expected), call] = f"{name_text(expected.name)}: {error}"
+            yield call, None
+
+
+def _free_calls(spec: Trajectory, calls: Sequence[ToolCall], view: CallView) -> FreeCalls:
+    whys: dict[int, str] = {}
+    if not (spec.reads or spec.ignore_failed or any(call.approval for call in calls)):
+        return FreeCalls()
+    waiting = {at for at, call in enumerate(calls) if call.approval is Approval.PENDING}
+    others = [(at, call) for at, call in enumerate(calls) if at not in waiting]
+    reads = _collected((at, _is_read(spec, at, call, whys)) for at, call in others)
+    failures = _collected((at, _is_failure(at, call, whys)) for at, call in others if spec.ignore_failed)
+    waits = _collected((at, True) for at in waiting)
+    if view.of_turn:
+        whys |= dict.fromkeys(waiting, f"free: {WAITS_FOR_APPROVAL}")
+    yes = reads.yes | failures.yes | (waits.yes if view.of_turn else 0)
+    free = KnownCalls(yes, (reads.maybe | failures.maybe) & ~yes)
+    return FreeCalls(known=free, failed=KnownCalls(failures.yes | waits.yes, failures.maybe), whys=whys)
+
+
+def _is_read(spec: Trajectory, at: int, call: ToolCall, whys: dict[int, str]) -> bool | None:
+    for name in spec.reads:
+        try:
+            if name_matches(name, call.name):
+                whys[at] = f"free: a read ({name_text(name)})"
+                return True
+        except PatternTimeout as error:
+            whys[at] = f"reads: {error}"
+            return None
+    return False
+
+
+def _is_failure(at: int, call: ToolCall, whys: dict[int, str]) -> bool | None:
+    if failed(call):
+        whys[at] = "free: answered with an error"
+        return True
+    if is_result_unknown(call):
+        whys.setdefault(at, _why_failure_unknown(call))
+        return None
+    return False
+
+
+def _fine_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
+    """Return one group per message; a call in an unknown message is its own group."""
+    keys = [(call.turn_index, at if call.round is None else -1, call.round) for at, call in enumerate(calls)]
+    return _grouped(keys)
+
+
+def _coarse_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
+    """Return one group per message; a turn with a call in an unknown message is one group."""
+    unknown = {call.turn_index for call in calls if call.round is None}
+    return _grouped([(call.turn_index, None if call.turn_index in unknown else call.round) for call in calls])
+
+
+def _grouped(keys: Sequence[object]) -> tuple[int, ...]:
+    groups: list[int] = []
+    for at, key in enumerate(keys):
+        if at and key == keys[at - 1]:
+            groups[-1] |= 1 << at
+        else:
+            groups.append(1 << at)
+    return tuple(groups)

@@ -1,0 +1,394 @@
+"""Match actual tool calls against a trajectory, and return the result with score and alignment.
+
+No model is called. `TrajectoryMatcher.match` decides one trajectory in three steps: `CallFacts` has what is
+known about the calls, `assess` compares them with the path that fits best, and `align_calls` shows the result
+call by call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, product
+from typing import Any, overload
+
+from agentest.domain.results import TrajectoryResult, TrajectoryScore
+from agentest.domain.transcript import ToolCall, call_text
+from agentest.scenarios.calls import ANYTHING, ExpectedCall
+from agentest.scenarios.matchers.comparison import is_plain
+from agentest.scenarios.trajectory import Path, Trajectory, calls_in, paths_of
+from agentest.support.calling import result_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.replacing import replace
+from agentest.trajectory.alignment import align_calls
+from agentest.trajectory.assignment import (
+    NO_DIFFERENCES,
+    Assignment,
+    CallDifferences,
+    compare_calls,
+    failed_options,
+    may_hold,
+    min_differences,
+)
+from agentest.trajectory.call_facts import ROUNDS_NOT_REPORTED, CallFacts, CallView
+from agentest.trajectory.expected_text import expected_text, listed, slot_text, step_text
+from agentest.trajectory.limits import (
+    Assessment,
+    breakable_by_hidden_calls,
+    broken_order,
+    check_limits,
+    meetable_by_hidden_calls,
+)
+from agentest.trajectory.matching import best_in_order, bits
+
+ALL_CALLS = CallView()
+_TIMEOUT_S = 60.0
+_MOST_NEAR = 20
+"""Number of paths among which the nearest is searched; fewer if they are long."""
+_MOST_COMBINATIONS = 64
+_MOST_CELLS = 400_000
+"""Pairs of expected and actual calls to compare in a search for the nearest path, or in all combinations of
+answers together."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryMatcher:
+    """Matches tool calls against one trajectory.
+
+        matcher = TrajectoryMatcher.of({"match_mode": "unordered", "expected": ["get_order", "refund"]})
+        result = matcher.match(conversation.tool_calls)
+        assert result.matched, result.summary
+
+    What is unknown about a call (its arguments, its result, the answer of a function that raises) is decided
+    for the trajectory, and against it. The result is certain only if both agree; else it has an `error`.
+    """
+
+    trajectory: Trajectory
+
+    @classmethod
+    def of(cls, trajectory: Any) -> TrajectoryMatcher:
+        """Return a matcher for a trajectory as a scenario has it. Raises ValueError."""
+        from agentest.scenarios.trajectory_parser import parse_trajectory
+
+        return cls(parse_trajectory(trajectory))
+
+    @overload
+    def match(self, calls: Sequence[ToolCall], turns: int = 1) -> TrajectoryResult: ...
+
+    @overload
+    def match(self, calls: Sequence[ToolCall], turns: int, view: CallView) -> TrajectoryResult | None: ...
+
+    def match(
+        self, calls: Sequence[ToolCall], turns: int = 1, view: CallView = ALL_CALLS
+    ) -> TrajectoryResult | None:
+        """Compare calls, in the order in which they were made, with the trajectory.
+
+        Args:
+            turns: number of turns, for `max_turns`.
+            view: what is known about the calls as a whole. If the conversation was cut short and nothing is
+                violated yet, the result is None. If calls may be hidden, visible calls fail the trajectory
+                only by violations that no further call could correct; else the result has an `error`.
+        """
+        spec = self.trajectory if view.complete else replace(self.trajectory, expected=None)
+        paths = None if spec.expected is None else paths_of(spec.expected)
+        expected = (*chain.from_iterable(chain.from_iterable(paths or ())), *_calls_in_orders(spec))
+        facts = CallFacts.of(spec, expected, calls, view)
+        return _Decision(spec, paths, turns, view, facts).result()
+
+    async def match_in_time(
+        self,
+        calls: Sequence[ToolCall],
+        turns: int = 1,
+        view: CallView = ALL_CALLS,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> TrajectoryResult | None:
+        """Run `match`, in a thread if users' functions or matchers decide, because these may hang."""
+        if self._is_plain():
+            return self.match(calls, turns, view)
+        limit = TimeLimit(timeout_s)
+        try:
+            result: TrajectoryResult | None = await result_of(
+                partial(self.match, calls, turns, view), limit=limit
+            )
+        except TimeoutError:
+            error = f"its functions gave no answer within {timeout_s:g} s"
+            return _undecided(error, self.trajectory, calls)
+        return result
+
+    def _is_plain(self) -> bool:
+        """Return True if no part of the trajectory can take long."""
+        spec = self.trajectory
+        expected = chain(calls_in(spec.expected or ()), spec.forbidden, _calls_in_orders(spec))
+        return all(isinstance(name, str) for name in spec.reads) and all(
+            isinstance(each.name, str)
+            and each.where is None
+            and is_plain(each.args)
+            and (each.result is ANYTHING or is_plain(each.result))
+            for each in expected
+        )
+
+
+async def match_all_trajectories(
+    specs: Sequence[Trajectory], calls: Sequence[ToolCall], turns: int, view: CallView
+) -> TrajectoryResult | None:
+    """Return the combined result of several trajectories; None if nothing can be decided or there is none."""
+    results = [
+        replace(result, name=spec.name)
+        for spec in specs
+        if (result := await TrajectoryMatcher(spec).match_in_time(calls, turns, view))
+    ]
+    if len(results) <= 1:
+        return results[0] if results else None
+    return _combined(tuple(results))
+
+
+def _combined(parts: tuple[TrajectoryResult, ...]) -> TrajectoryResult:
+    wrong = [part for part in parts if not part.matched] or parts
+    failed = any(not part.matched and not part.error for part in parts)
+    return TrajectoryResult(
+        matched=all(part.matched for part in parts),
+        summary="; ".join(f"{part.name}: {part.summary}" if part.name else part.summary for part in wrong),
+        missing_calls=_joined(part.missing_calls for part in parts),
+        extra_calls=_joined(part.extra_calls for part in parts),
+        ordering_issues=_joined(part.ordering_issues for part in parts),
+        forbidden_calls=_joined(part.forbidden_calls for part in parts),
+        broken=_joined(part.broken for part in parts),
+        error=None if failed else "; ".join(part.error for part in parts if part.error) or None,
+        without_calls=any(part.without_calls for part in parts),
+        parts=parts,
+    )
+
+
+def _joined(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(chain.from_iterable(texts))
+
+
+def _calls_in_orders(spec: Trajectory) -> Iterator[ExpectedCall]:
+    return calls_in([step for order in spec.orders for step in (order.first, order.then)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    spec: Trajectory
+    paths: tuple[Path, ...] | None
+    """The alternative sequences of expected calls; None: no calls are expected."""
+    turns: int
+    view: CallView
+    facts: CallFacts
+
+    def result(self) -> TrajectoryResult | None:
+        best = self._assess(best=True)
+        if not best.holds:
+            return self._certain_result(best)
+        if not self.view.complete:
+            return None
+        if self.view.blind and self.spec.about_calls:
+            return self._result_with_hidden_calls(best)
+        worst = best if self.facts.certain else self._assess(best=False)
+        if worst.holds:
+            return self._certain_result(worst)
+        decided = self._assess_all_cases()
+        return self._certain_result(self._with_reasons(decided)) if decided else self._unknown_result()
+
+    def _assess(self, *, best: bool, groups: tuple[int, ...] = ()) -> Assessment:
+        """Assess each requirement separately.
+
+        With `best`, unknowns are decided in favor of the requirement, so that a failure is certain; without
+        it, they are decided against it, so that a pass is certain.
+        """
+        assignment, calls = self._nearest_path(best=best, groups=groups)
+        limits = check_limits(self.spec, self.facts, self.turns, self.view, best=best)
+        hints = failed_options(assignment, self.facts) if assignment and calls.problems else ()
+        return Assessment(assignment=assignment, calls=calls, limits=limits, hints=hints)
+
+    def _nearest_path(
+        self, *, best: bool, groups: tuple[int, ...]
+    ) -> tuple[Assignment | None, CallDifferences]:
+        """Return the first path that holds, else the one with the fewest differences."""
+        if self.paths is None:
+            return None, NO_DIFFERENCES
+        spec, blind = self.spec, self.view.blind
+        wrong: list[tuple[int, int, Assignment]] = []
+        for at, path in enumerate(self.paths):
+            assignment = Assignment.of(path, self.facts, best=best, groups=groups)
+            least = 0 if blind else min_differences(spec, assignment)
+            able = blind or (not least and may_hold(spec, assignment))
+            if able and not (found := compare_calls(spec, assignment, self.view)).problems:
+                return assignment, found
+            wrong.append((least, at, assignment))
+        cells = 1 + len(self.facts.calls) * max(map(len, self.paths), default=0)
+        near = sorted(wrong, key=lambda each: each[:2])[: max(1, min(_MOST_NEAR, _MOST_CELLS // cells))]
+        pairs = [(assignment, compare_calls(spec, assignment, self.view)) for _, _, assignment in near]
+        return min(pairs, key=lambda pair: pair[1].size)
+
+    def _assess_all_cases(self) -> Assessment | None:
+        """Return the assessment if all combinations of unknowns agree, else None.
+
+        Requirements may need opposite answers, and one path may hold where another does not, so no single
+        combination is the best. If few things are unknown, all combinations are tried.
+        """
+        found: Assessment | None = None
+        for case in self._combinations():
+            best = case._assess(best=True)
+            if found and best.holds is not found.holds:
+                return None
+            if best.holds and not case._assess(best=False).holds:
+                return None
+            found = best if found is None or len(best.problems) < len(found.problems) else found
+        return found
+
+    def _combinations(self) -> Iterator[_Decision]:
+        """Yield all combinations of answers to the unknowns, if there are few."""
+        facts = self.facts
+        unknown = [*facts.open_cells, *bits(facts.free.known.maybe | facts.free.failed.maybe)]
+        count = 1 << min(len(unknown), 30)
+        cells = count * sum(map(len, self.paths or ())) * len(facts.calls)
+        # Calls that are counted by tool need a tool.
+        named = not any(known.maybe for known in facts.candidates.named.values())
+        if count <= _MOST_COMBINATIONS and cells <= _MOST_CELLS and named:
+            for answers in product((True, False), repeat=len(unknown)):
+                yield replace(self, facts=facts.decided(dict(zip(unknown, answers, strict=True))))
+
+    def _with_reasons(self, found: Assessment) -> Assessment:
+        """Add the reasons for unknowns to the rows of a failed trajectory."""
+        if found.holds or not found.assignment:
+            return found
+        whys = Assignment.of(found.assignment.slots, self.facts, best=True).whys
+        return replace(found, assignment=replace(found.assignment, whys=whys))
+
+    def _certain_result(self, found: Assessment) -> TrajectoryResult:
+        return TrajectoryResult(
+            matched=found.holds,
+            summary=self._summary(found),
+            **self._comparison_fields(found),
+            missing_calls=found.calls.missing,
+            extra_calls=found.calls.extra,
+            ordering_issues=found.calls.ordering,
+            forbidden_calls=found.limits.forbidden,
+            broken=found.limits.broken,
+            without_calls=found.holds and not self.facts.calls and self.spec.about_calls,
+            score=self._score(found),
+        )
+
+    def _summary(self, found: Assessment) -> str:
+        if found.holds:
+            return _passed_summary(self.spec, len(self.facts.calls), self.turns)
+        nearest = []
+        if len(self.paths or ()) > 1 and found.calls.problems and found.assignment:
+            path = listed(map(slot_text, found.assignment.slots))
+            nearest = [f"the nearest of {len(self.paths or ())} ways: {path}"]
+        return "; ".join((*found.problems, *nearest))
+
+    def _score(self, found: Assessment) -> TrajectoryScore | None:
+        """Return the score, unless it depends on unknowns."""
+        if not self.view.complete or self.view.blind or not self.spec.about_calls:
+            return None
+        score = score_of(self.spec, found)
+        if not self.facts.certain:
+            sides = (score_of(self.spec, self._assess(best=best)) for best in (True, False))
+            if any(side != score for side in sides):
+                return None
+        return score
+
+    def _result_with_hidden_calls(self, best: Assessment) -> TrajectoryResult | None:
+        """Return the result if no hidden call can change it; else an undecided result."""
+        if self.view.listed is None:
+            return self._hidden_result(best)
+        if broken := tuple(breakable_by_hidden_calls(self.spec, self.view)):
+            return self._hidden_result(best, broken)
+        sighted = replace(self, view=replace(self.view, blind=None))
+        met = tuple(meetable_by_hidden_calls(self.spec, self.view))
+        if not met or sighted._assess(best=False).holds:
+            return sighted.result()
+        return self._hidden_result(best, met)
+
+    def _hidden_result(self, best: Assessment, what: Sequence[str] = ()) -> TrajectoryResult:
+        """Return an undecided result: visible calls do not fail it, but hidden calls may.
+
+        Args:
+            what: the requirements that hidden calls could affect.
+        """
+        more = " (those that were seen all the same may not be all)" if self.facts.calls else ""
+        why = f"{self.view.blind}{more}" + (f". Not known: {'; '.join(what)}" if what else "")
+        return TrajectoryResult(matched=False, summary=why, error=why, **self._comparison_fields(best))
+
+    def _unknown_result(self) -> TrajectoryResult:
+        """Return an undecided result that depends on unknowns."""
+        facts = self.facts
+        fine = self._assess(best=True, groups=facts.fine)
+        reasons = list(dict.fromkeys(why for _, why in facts.doubts()))
+        if not reasons or (facts.fine != facts.coarse and not self._order_holds(fine)):
+            reasons.append(ROUNDS_NOT_REPORTED)
+        result = _undecided("; ".join(reasons), self.spec, facts.calls)
+        return replace(result, **self._comparison_fields(fine, undecided=True))
+
+    def _order_holds(self, fine: Assessment) -> bool:
+        """Return True if the order of calls is correct in every case, apart from other unknowns."""
+        return not fine.calls.problems and not any(
+            broken_order(order, self.facts, best=True, groups=groups)
+            for order in self.spec.orders
+            for groups in (self.facts.fine, self.facts.coarse)
+        )
+
+    def _comparison_fields(self, found: Assessment, *, undecided: bool = False) -> dict[str, Any]:
+        """Return expected and actual calls with the alignment, as fields of a `TrajectoryResult`."""
+        calls = self.facts.calls
+        if not self.spec.about_calls or (self.view.blind and not calls):  # hidden calls may exist
+            return {}
+        rows, more = align_calls(self.spec, found, self.facts, self.view, undecided=undecided)
+        return {**_call_fields(self.spec, calls), "alignment": rows, "alignment_more": more}
+
+
+def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
+    summary = f"could not be told: {error}"
+    return TrajectoryResult(matched=False, summary=summary, error=error, **_call_fields(spec, calls))
+
+
+def _passed_summary(spec: Trajectory, calls: int, turns: int) -> str:
+    if not spec.about_calls:
+        return f"{turns} turn{'' if turns == 1 else 's'}, as expected"
+    mode = "" if spec.expected is None else f" ({spec.match_mode})"
+    return f"{calls} tool call{'' if calls == 1 else 's'}, as expected{mode}"
+
+
+def _call_fields(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
+    """Return expected, forbidden and actual calls as text, as fields of a `TrajectoryResult`."""
+    return {
+        "mode": None if spec.expected is None else spec.match_mode,
+        "expected": None if spec.expected is None else listed(map(step_text, spec.expected)),
+        "forbidden": listed(map(expected_text, spec.forbidden)) if spec.forbidden else None,
+        "actual": listed(map(call_text, calls)),
+    }
+
+
+def score_of(spec: Trajectory, found: Assessment) -> TrajectoryScore:
+    """Return the score of an assessment.
+
+    Requirements are each expected call (in its place if the mode has an order), each forbidden entry, each
+    limit and each order. If the trajectory holds, all are met. Extra calls only lower the precision. With
+    `within`, each call that counts must be allowed, and none is required.
+    """
+    assignment, others = found.assignment, found.limits.requirements
+    met = others - found.limits.unmet
+    if assignment is None:
+        return TrajectoryScore(met=_fraction(met, others), precision=1.0, recall=1.0)
+    partners = assignment.partners()
+    if spec.is_ordered and found.calls.problems:  # only calls in order meet a requirement
+        partners = best_in_order(assignment.rows, assignment.groups, assignment.counting)
+    taken = {call for call in partners if call is not None}
+    expected, counting = len(assignment.rows), assignment.counting
+    recall = _fraction(len(taken), expected)
+    if spec.match_mode == "within":
+        again = len(assignment.repeated()) if spec.at_most_once else 0
+        good = (counting & assignment.found).bit_count() - again
+        required = made = counting.bit_count()
+    else:
+        good, required, made = len(taken), expected, len({*taken, *bits(counting)})
+    return TrajectoryScore(
+        met=_fraction(good + met, required + others), precision=_fraction(good, made), recall=recall
+    )
+
+
+def _fraction(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0
