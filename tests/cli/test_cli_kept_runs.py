@@ -141,7 +141,7 @@ def test_a_project_without_runs(project: Project) -> None:
     assert "no run is stored in" in project.agentest("runs").stdout
     done = project.agentest("show")
     assert done.returncode == 2
-    assert "no run is stored in" in done.stderr
+    assert "no run is kept in" in done.stderr
 
 
 def test_the_latest_of_their_kind_stay(held: Project) -> None:

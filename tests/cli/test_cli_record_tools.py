@@ -200,8 +200,8 @@ def test_nothing_to_record(in_process: Project) -> None:
 
 BAD = {
     "--say ''": "--say is empty",
-    "--serve --say x": "--serve talks to nobody",
-    "--serve --scenario a.sim.py": "--serve has no conversation",
+    "--serve --say x": "remove --say or --serve",
+    "--serve --scenario a.sim.py": "remove --scenario or --serve",
     "--say x --scenario a.py": "its name must end in .sim.py",
     "--say x --scenario no/a.sim.py": "the folder no does not exist",
     "--say x --output my-tools.py": "cannot be imported",
