@@ -14,8 +14,6 @@ from agentest.cli.location import Location
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
-from agentest.report.registry import ReporterContext, make_reporters
-from agentest.runner.environment import check_can_be_written
 from agentest.store.reader import events_of, read_results
 from agentest.store.run_results import run_of
 from agentest.store.runs.folder import (
@@ -55,6 +53,8 @@ class ShowOptions:
 
 def report_stored_run(options: ShowOptions, environ: Mapping[str, str] = os.environ) -> ExitCode:
     """Report a stored run again. Raises UsageError."""
+    from agentest.report.registry import ReporterContext, make_reporters
+
     project = options.location.enter()
     path = project.run_file(options.run)
     record = read_record(path.parent)
@@ -121,6 +121,8 @@ def _between_agents(result: RunResult) -> RunComparison | None:
 
 def _reports(given: tuple[str, ...], here: Path) -> tuple[ReportRequest, ...]:
     """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
+    from agentest.runner.environment import check_can_be_written
+
     try:
         reports = parse_reports(given or ("console",), here)
     except ValueError as error:
