@@ -18,13 +18,18 @@ if TYPE_CHECKING:
     from agentest.agents.port import TurnContext as TurnContext
     from agentest.config.agents.tools import AgentTool as AgentTool
     from agentest.config.config import Config as Config
+    from agentest.config.definition import ConfigSettings as ConfigSettings
+    from agentest.config.definition import RunSettings as RunSettings
+    from agentest.config.definition import define_config as define_config
+    from agentest.conversation.simulated_user import NextMessage as NextMessage
+    from agentest.conversation.simulated_user import SimulatedUser as SimulatedUser
     from agentest.domain.end_reason import Ending as Ending
+    from agentest.domain.events import Reporter as Reporter
     from agentest.domain.messages import Session as Session
     from agentest.domain.results import CheckResult as CheckResult
     from agentest.domain.results import ConversationResult as ConversationResult
     from agentest.domain.results import CriterionOutcome as CriterionOutcome
     from agentest.domain.results import CriterionResult as CriterionResult
-    from agentest.domain.results import ErrorGroup as ErrorGroup
     from agentest.domain.results import Evidence as Evidence
     from agentest.domain.results import GoalOutcome as GoalOutcome
     from agentest.domain.results import LabelledFailure as LabelledFailure
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
     from agentest.domain.results import TrajectoryResult as TrajectoryResult
     from agentest.domain.results import TrajectoryScore as TrajectoryScore
     from agentest.domain.results import TurnEvaluation as TurnEvaluation
+    from agentest.domain.results import UniqueError as UniqueError
     from agentest.domain.results import Unscored as Unscored
     from agentest.domain.results import Verdict as Verdict
     from agentest.domain.results import VerdictWarning as VerdictWarning
@@ -59,10 +65,14 @@ if TYPE_CHECKING:
     from agentest.judging.custom_metrics import MetricModel as MetricModel
     from agentest.judging.custom_metrics import QualitativeMetric as QualitativeMetric
     from agentest.judging.custom_metrics import QuantitativeMetric as QuantitativeMetric
-    from agentest.judging.custom_metrics import TurnInput as TurnInput
+    from agentest.judging.custom_metrics import ScoreInput as ScoreInput
     from agentest.mocks.answering import MockContext as MockContext
     from agentest.mocks.binding import MockSequence as MockSequence
     from agentest.mocks.calls import HttpResponse as HttpResponse
+    from agentest.mocks.resolver import MockResolver as MockResolver
+    from agentest.report.console.reporter import ConsoleReporter as ConsoleReporter
+    from agentest.report.github import GitHubActionsReporter as GitHubActionsReporter
+    from agentest.report.json import JsonReporter as JsonReporter
     from agentest.scenarios.calls import AnyOf as AnyOf
     from agentest.scenarios.calls import CallOrder as CallOrder
     from agentest.scenarios.calls import ExpectedCall as ExpectedCall
@@ -93,6 +103,8 @@ if TYPE_CHECKING:
     from agentest.support.errors import ScenarioError as ScenarioError
     from agentest.support.errors import ToolError as ToolError
     from agentest.support.errors import UsageError as UsageError
+    from agentest.testing.run import Runner as Runner
+    from agentest.trajectory.matcher import TrajectoryMatcher as TrajectoryMatcher
 
 _HOME = {
     "AgentTool": "agentest.config.agents.tools",
@@ -102,6 +114,8 @@ _HOME = {
     "CheckResult": "agentest.domain.results",
     "Config": "agentest.config.config",
     "ConfigError": "agentest.support.errors",
+    "ConfigSettings": "agentest.config.definition",
+    "ConsoleReporter": "agentest.report.console.reporter",
     "Conversation": "agentest.domain.transcript",
     "ConversationInput": "agentest.judging.custom_metrics",
     "ConversationMetric": "agentest.judging.custom_metrics",
@@ -110,34 +124,42 @@ _HOME = {
     "CriterionOutcome": "agentest.domain.results",
     "CriterionResult": "agentest.domain.results",
     "Ending": "agentest.domain.end_reason",
-    "ErrorGroup": "agentest.domain.results",
     "Evidence": "agentest.domain.results",
     "ExpectedCall": "agentest.scenarios.calls",
     "Failure": "agentest.domain.transcript",
+    "GitHubActionsReporter": "agentest.report.github",
     "GoalOutcome": "agentest.domain.results",
     "HttpResponse": "agentest.mocks.calls",
+    "JsonReporter": "agentest.report.json",
     "LabelledFailure": "agentest.domain.results",
     "Matcher": "agentest.scenarios.matchers.comparison",
     "Metric": "agentest.judging.custom_metrics",
     "MetricModel": "agentest.judging.custom_metrics",
     "MockContext": "agentest.mocks.answering",
-    "MockSequence": "agentest.mocks.binding",
     "MockError": "agentest.support.errors",
+    "MockResolver": "agentest.mocks.resolver",
+    "MockSequence": "agentest.mocks.binding",
     "ModelError": "agentest.support.errors",
     "ModelUsage": "agentest.domain.results",
+    "NextMessage": "agentest.conversation.simulated_user",
     "QualitativeMetric": "agentest.judging.custom_metrics",
     "QuantitativeMetric": "agentest.judging.custom_metrics",
     "Reason": "agentest.domain.results",
     "ReasonKind": "agentest.domain.results",
+    "Reporter": "agentest.domain.events",
     "RunResult": "agentest.domain.results",
+    "RunSettings": "agentest.config.definition",
     "RunWarning": "agentest.domain.results",
+    "Runner": "agentest.testing.run",
     "Scenario": "agentest.scenarios.model",
     "ScenarioError": "agentest.support.errors",
     "ScenarioResult": "agentest.domain.results",
     "Score": "agentest.domain.results",
+    "ScoreInput": "agentest.judging.custom_metrics",
     "ScriptedTurn": "agentest.scenarios.model",
     "Session": "agentest.domain.messages",
     "Severity": "agentest.domain.results",
+    "SimulatedUser": "agentest.conversation.simulated_user",
     "Skipped": "agentest.domain.results",
     "SlowTurn": "agentest.domain.results",
     "Status": "agentest.domain.results",
@@ -146,12 +168,13 @@ _HOME = {
     "ToolError": "agentest.support.errors",
     "Totals": "agentest.domain.results",
     "Trajectory": "agentest.scenarios.trajectory",
+    "TrajectoryMatcher": "agentest.trajectory.matcher",
     "TrajectoryResult": "agentest.domain.results",
     "TrajectoryScore": "agentest.domain.results",
     "Turn": "agentest.domain.transcript",
     "TurnContext": "agentest.agents.port",
     "TurnEvaluation": "agentest.domain.results",
-    "TurnInput": "agentest.judging.custom_metrics",
+    "UniqueError": "agentest.domain.results",
     "Unscored": "agentest.domain.results",
     "Usage": "agentest.domain.transcript",
     "UsageError": "agentest.support.errors",
@@ -163,6 +186,7 @@ _HOME = {
     "approx": "agentest.scenarios.matchers.numbers",
     "before": "agentest.scenarios.trajectory_parser",
     "call": "agentest.scenarios.trajectory_parser",
+    "define_config": "agentest.config.definition",
     "each": "agentest.scenarios.matchers.values",
     "exactly": "agentest.scenarios.trajectory_parser",
     "instance": "agentest.scenarios.matchers.values",
@@ -174,6 +198,8 @@ _HOME = {
     "sequence": "agentest.scenarios.definition",
     "text": "agentest.scenarios.matchers.values",
 }
+_RENAMED = {"ErrorGroup": "UniqueError", "TurnInput": "ScoreInput"}
+"""Maps a former name to the current one; it works with a warning until the next version."""
 __all__ = [*sorted(_HOME), "__version__"]
 
 
@@ -182,6 +208,11 @@ def __getattr__(name: str) -> Any:
 
     if name == "mocks":  # one line for tools of frameworks: agentest.mocks.langchain(tools)
         return import_module("agentest.mocks")
+    if name in _RENAMED:
+        from warnings import warn
+
+        warn(f"agentest.{name} is now agentest.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(import_module("agentest"), _RENAMED[name])
     if name not in _HOME:
         raise AttributeError(f"module 'agentest' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

@@ -33,7 +33,7 @@ from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
 from agentest.runner.environment import check_can_be_written, output_dir
-from agentest.runner.prepare import Prepared, RunRequest, prepared_for
+from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, prepared_for
 from agentest.support.errors import AgentestError, UsageError
 from agentest.support.json_text import safe_repr
 from agentest.support.terminal import clean, clean_for_log
@@ -100,7 +100,7 @@ class AgentEvaluator:
         agent = agent_to_evaluate(agent, agent_module, name)
         root = Path.cwd()
         eval_request = EvalRequest(
-            RunRequest(root, detailed=print_detailed_results),
+            RunRequest(root, reports=ReportOptions(detailed=print_detailed_results)),
             (str(eval_dataset_file_path_or_dir),),
             _path(config_file_path),
             num_runs,
@@ -149,7 +149,7 @@ class AgentEvaluator:
         parsed, codes = parse_given_criteria(_given_criteria(criteria, eval_config), evaluators, root)
         chosen = CaseSet(read_set(as_eval_set(eval_set)), parsed, mocks(tools), codes)
         plan = eval_plan([chosen], loaded.config, name, num_runs, root, loaded.redact)
-        request = RunRequest(root, detailed=print_detailed_results)
+        request = RunRequest(root, reports=ReportOptions(detailed=print_detailed_results))
         notes = [*unchecked_notes(chosen), *experimental_notes(codes)]
         await _run_and_check(prepared_for(request, loaded, plan, notes), timeout_s)
 
@@ -262,7 +262,7 @@ def _path(path: str | Path | None) -> Path | None:
 
 
 async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
-    detailed = prepared.request.detailed
+    detailed = prepared.request.reports.detailed
     reports = [report for report in prepared.reports if report.name != "console" or report.path or detailed]
     check_can_be_written(reports)
     folder = output_dir(prepared)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from agentest.calibration.labelling_session import LabellingSession, open_questi
 from agentest.calibration.labels import LabelQuestion, LabelSet, metrics_named
 from agentest.calibration.terminal_labelling import Dialogue
 from agentest.cli.chat import stdin_reader
+from agentest.cli.location import Location
+from agentest.cli.requests import RequestOptions
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
 from agentest.runner.judge_models import (
@@ -46,20 +48,23 @@ from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import count, did_you_mean
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrateOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateOptions(RequestOptions):
     """Options of `agentest calibrate`."""
 
     labels: Path
     judge: str | None = None
-    metrics: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
     write: bool = False
     as_json: bool = False
 
 
-def calibrate(options: CalibrateOptions, request: RunRequest) -> ExitCode:
+def calibrate(options: CalibrateOptions) -> ExitCode:
     """Ask the judge the labelled questions and print the agreement. Raises UsageError."""
-    wanted = chosen_metrics(options.metrics)
+    project = options.location.enter()
+    options = replace(options, labels=project.path(options.labels))
+    request = options.request(project)
+    wanted = chosen_metrics(options.metric_names)
     labels = read_labels(options.labels)
     metrics = labelled_metrics(labels, wanted)
     if not metrics:
@@ -95,12 +100,10 @@ def _not_written_note(options: CalibrateOptions) -> str:
 
 def _no_labels_message(options: CalibrateOptions, labels: LabelSet) -> str:
     if not labels.labels:
-        return (
-            f"{options.labels} holds no label; give some: agentest label RESULTS --to {options.labels.name}"
-        )
+        return f"{options.labels} has no labels; add some: agentest label RESULTS --to {options.labels.name}"
     known = ", ".join(sorted({label.question.metric for label in labels.labels}))
-    missing = ", ".join(options.metrics)
-    return f"--metric: {options.labels} holds no label for {missing}; it has labels for {known}"
+    missing = ", ".join(options.metric_names)
+    return f"--metric: {options.labels} has no label for {missing}; it has labels for {known}"
 
 
 def _result(
@@ -154,9 +157,9 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) 
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     shown = path_from(request.here or request.root, path)
-    tell(f"agentest: {shown}: {count(len(lines), 'metric')} of {model}; commit it, and runs show it")
+    tell(f"agentest: {shown}: {count(len(lines), 'metric')} of {model}; commit it, so that runs show it")
     if notes:
-        tell("agentest: what had been kept was measured with other prompts; it is replaced")
+        tell("agentest: the stored result was measured with other prompts, so it is replaced")
 
 
 def _calibration(figures: Figures, model: str) -> JudgeCalibration:
@@ -172,33 +175,39 @@ def _calibration(figures: Figures, model: str) -> JudgeCalibration:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOptions:
     """Options of `agentest label`."""
 
-    results: Path
+    location: Location = field(default_factory=Location)
+    results: str
     to: Path
-    metrics: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
     scenarios: tuple[str, ...] = ()
     by: str = ""
 
 
-def label(options: LabelOptions, request: RunRequest) -> ExitCode:
+def label(options: LabelOptions) -> ExitCode:
     """Ask the open questions in the terminal and store each label. Raises UsageError."""
+    project = options.location.enter()
+    results, labels = project.run_file(options.results), project.path(options.to)
+    request = RequestOptions(location=options.location).request(project, offline=True)
     if sys.stdin is None:
         raise UsageError("label reads what you type from the standard input, which is closed")
-    metrics = chosen_metrics(options.metrics)
-    gathered = gather_conversations(options.results, scenarios_of(request))
+    metrics = chosen_metrics(options.metric_names)
+    gathered = gather_conversations(results, scenarios_of(request))
     for note in gathered.notes:
         tell(f"agentest: {note}")
-    session = LabellingSession(gathered=gathered, file=LabelsFile(options.to), by=options.by)
+    session = LabellingSession(gathered=gathered, file=LabelsFile(labels), by=options.by)
     chosen = session.conversations(options.scenarios)
     if not chosen:
         raise UsageError(
-            _no_conversations_message(options, [each.scenario for each in session.conversations()])
+            _no_conversations_message(
+                results, options.scenarios, [each.scenario for each in session.conversations()]
+            )
         )
     questions = open_questions(chosen, metrics, session.answered(session.labels()))
-    shown = path_from(request.here or request.root, options.to)
+    shown = project.shown(labels)
     if not questions:
         say(f"nothing is left to label: {shown} has an answer to every question")
         return ExitCode.PASSED
@@ -206,7 +215,7 @@ def label(options: LabelOptions, request: RunRequest) -> ExitCode:
     try:
         outcome = dialogue.run(questions)
     except KeyboardInterrupt:
-        say(f"\n{shown}: every answer is kept; started again, label goes on from here")
+        say(f"\n{shown}: every answer is stored; run label again to continue")
         raise
     say(f"{shown}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
     return ExitCode.PASSED
@@ -220,8 +229,8 @@ def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"--metric: {error}") from None
 
 
-def _no_conversations_message(options: LabelOptions, names: Sequence[str]) -> str:
+def _no_conversations_message(results: Path, scenarios: Sequence[str], names: Sequence[str]) -> str:
     if not names:
-        return f"{options.results} holds no conversation that could be labelled"
-    hint = did_you_mean(options.scenarios[0], set(names))
-    return f"--scenario: {options.results} holds no conversation of {', '.join(options.scenarios)}; {hint}"
+        return f"{results} has no conversation to label"
+    hint = did_you_mean(scenarios[0], set(names))
+    return f"--scenario: {results} has no conversation of {', '.join(scenarios)}; {hint}"

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 from agentest.authoring.talk import MessageSent, PersonConversation, Ready, Replied, TalkEvent, TalkNote
+from agentest.cli.requests import RequestOptions
 from agentest.conversation.simulated_user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.report.content import server_rows
 from agentest.runner.plan import Unit
-from agentest.runner.prepare import Prepared
+from agentest.runner.prepare import Prepared, prepare
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.function_threads import in_thread
 from agentest.support.interrupts import run_event_loop
@@ -43,13 +44,14 @@ class TerminalUser:
                 return NextMessage(line.strip())
 
 
-def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | None = None) -> ExitCode:
+def chat(options: RequestOptions) -> ExitCode:
     """Run one conversation. Raises UsageError unless exactly one scenario is selected."""
+    prepared = prepare(options.request(options.location.enter(), offline=True))
     units = prepared.plan.units
     if len(units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
         raise UsageError(f"chat needs one scenario; choose with --scenario TEXT among\n{names}")
-    return run_event_loop(_chat, prepared, units[0], read_line or stdin_reader(), write or _to_stdout)
+    return run_event_loop(_chat, prepared, units[0], stdin_reader(), _to_stdout)
 
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:

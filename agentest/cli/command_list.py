@@ -5,51 +5,53 @@ The module imports only click.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import click
 
 _REPLACEMENTS = {
-    "web": ("the page is `agentest ui`: it shows runs, talks to the agent and makes eval cases"),
+    "web": ("use `agentest ui`, which shows runs, talks to the agent and writes cases"),
 }
 
 SECTIONS = {
-    "Run, see, compare": {
-        "run": "Run scenarios, and say what passed.",
-        "runs": "List the kept runs.",
-        "show": "Print a past run again.",
-        "ui": "Look at runs, talk to the agent and make cases on a page.",
+    "Run and compare": {
+        "run": "Run scenarios and report which passed.",
+        "runs": "List the stored runs.",
+        "show": "Print a stored run again.",
+        "ui": "Show runs, talk to the agent and write cases on a page.",
         "compare": "Compare two runs: what regressed, what improved.",
-        "merge": "Make one run of the shards of several machines.",
+        "merge": "Merge the shards of several machines into one run.",
     },
-    "Begin": {
+    "Start": {
         "init": "Write a configuration and a first scenario.",
-        "doctor": "Look whether all is there that a run needs.",
-        "chat": "Talk to the agent yourself, through a scenario's mocks.",
+        "doctor": "Check that everything a run needs is in place.",
+        "chat": "Talk to the agent yourself, with a scenario's mocks.",
     },
-    "Tests from what is there": {
-        "record-tools": "Write mocks from what the real tools answer.",
-        "mcp-tools": "Keep the tools of a real MCP server in a file.",
+    "Write tests": {
+        "record-tools": "Record the results of real tools as mocks.",
+        "mcp-tools": "Store the tool list of a real MCP server in a file.",
         "export": "Turn conversations of a run into test cases.",
         "coverage": "Show what has tests, and which tools were called.",
     },
     "Judges": {
         "judge": "Judge the conversations of a run again.",
         "label": "Label conversations yourself.",
-        "calibrate": "Measure how far judge and people agree.",
-        "show-prompts": "Show what judges are asked.",
+        "calibrate": "Measure how well judge and people agree.",
+        "show-prompts": "Show the prompts of the judges.",
     },
-    "Evaluation sets of ADK": {
+    "ADK evaluation sets": {
         "eval": "Run evaluation sets against the agent.",
-        "eval-set": "Make evaluation sets, and add cases.",
+        "eval-set": "Create evaluation sets, and add cases.",
         "migrate": "Convert an old evaluation set.",
     },
-    "For agents that start programs": {
-        "mcp-stdio": "Be an MCP server on standard input and output.",
+    "For agents that start their MCP servers": {
+        "mcp-stdio": "Serve MCP on standard input and output.",
     },
 }
 """Maps a section to its commands and their help. Each row fits into 80 columns."""
 _MORE = "More"
 _RUN_OPTIONS = {
-    "Choose what runs": (
+    "Select scenarios": (
         "--scenario --file --tag --agent --last-failed --failed-first --resume --shard "
         "--shard-by --list --dry-run"
     ),
@@ -60,12 +62,22 @@ _RUN_OPTIONS = {
     "Models": (
         "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes"
     ),
-    "What it tells": "--reporter --verbose --baseline --fail-on-regression",
+    "Reports": "--reporter --verbose --baseline --fail-on-regression",
 }
 """Maps a section to the options of a command that runs something, in the order of the help."""
+
+
+def _can_name_run(word: str) -> bool:
+    """Return False if a word names a file of scenarios or cases, or a place in one."""
+    return not word.partition(":")[0].endswith((".py", ".test.json", ".evalset.json"))
+
+
+_CAN_BE_VALUE = {"--shuffle": str.isdecimal, "--resume": _can_name_run}
+"""Maps an option whose value is optional to the words that can be its value."""
 FIRST_STEPS = (
-    "Without an agent, a key or a network: `agentest init demo --demo`, then `agentest run --cwd demo`. "
-    "With an agent that runs: `agentest init --endpoint URL`."
+    "To try it without an agent, a key or a network: `agentest init demo --demo`, then "
+    "`agentest run --cwd demo`. "
+    "For an agent that is running: `agentest init --endpoint URL`."
 )
 
 
@@ -100,6 +112,18 @@ class SectionedGroup(click.Group):
 
 class RunCommand(click.Command):
     """A command that runs something, with its options in sections and its own options first."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments. Raises click.UsageError.
+
+        The values of --shuffle and --resume are optional, but click takes any next word as their value. A
+        word that cannot be the value is an argument.
+        """
+        end = args.index("--") if "--" in args else len(args)
+        for at, (option, word) in enumerate(pairwise(args[:end])):
+            if option in _CAN_BE_VALUE and not _CAN_BE_VALUE[option](word):
+                args[at] = f"{option}="
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections."""

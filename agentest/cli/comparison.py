@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from agentest.cli.run_lookup import run_at, runs_folder
-from agentest.config.file import find_config, load
-from agentest.domain.events import Event, RunFinished, ScenarioAmended, ScenarioFinished
+from agentest.cli.location import Location, Project
+from agentest.cli.run_output import RunOutput
+from agentest.domain.events import Event, Reporter, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import ScenarioResult, Status
 from agentest.history.compared_runs import (
     MeasuredRun,
@@ -33,12 +33,12 @@ from agentest.history.comparison_report import (
 )
 from agentest.report.console.reporter import open_console
 from agentest.report.content import Regression
-from agentest.runner.environment import RunFolders, output_dir
+from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
-from agentest.support.errors import ConfigError, ExitCode, UsageError
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import write_atomically
 from agentest.support.json_text import Json
 from agentest.support.terminal import Output, clean_rows, source, tell
@@ -52,24 +52,25 @@ _THIS_RUN = "this run"
 class CompareOptions:
     """Options of `agentest compare`."""
 
+    location: Location = field(default_factory=Location)
     base: str | None = None
     new: str | None = None
-    config: Path | None = None
     agents: bool = False
     form: Form = "console"
     output: Path | None = None
     fail_on_regression: bool = False
 
 
-def compare_runs(options: CompareOptions, place: RunFolders) -> ExitCode:
+def compare_runs(options: CompareOptions) -> ExitCode:
     """Compare runs, write the comparison, and return FAILED if a regression counts as a failure.
 
     Raises UsageError.
     """
-    comparisons = _of_agents(options, place) if options.agents else [_of_runs(options, place)]
-    _output(comparisons, options, place)
+    project = options.location.enter()
+    comparisons = _of_agents(options, project) if options.agents else [_of_runs(options, project)]
+    _output(comparisons, options, project)
     regressed = any(comparison.regressed for comparison in comparisons)
-    if regressed and (options.fail_on_regression or _fails_on_regression(options, place)):
+    if regressed and (options.fail_on_regression or _fails_on_regression(project)):
         tell("agentest: something regressed")
         return ExitCode.FAILED
     return ExitCode.PASSED
@@ -83,10 +84,10 @@ def read_run(path: Path, label: str) -> MeasuredRun:
     return measure_run(result, label, map(measure_scenario, result.scenarios), partial=partial)
 
 
-def run_label(path: Path, place: RunFolders) -> str:
+def run_label(path: Path, project: Project) -> str:
     """Return the name of a results file for the user: the id of a stored run, or the path."""
     kept = path.parent.parent.name == "runs" and StoredRunFolder(path.parent).record is not None
-    return path.parent.name if kept else place.shown(path)
+    return path.parent.name if kept else project.shown(path)
 
 
 def compare_agents(run: MeasuredRun) -> list[Comparison]:
@@ -116,19 +117,19 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
     Raises UsageError if it cannot be read or shares no scenario with this run.
     """
     request, config = prepared.request, prepared.loaded.config
-    wanted, here = request.baseline, request.here or request.root
+    wanted, here = request.reports.baseline, request.here or request.root
     if wanted is None:
         wanted, here = config.baseline, request.root
-    fails = request.fail_on_regression or config.fail_on_regression
+    fails = request.reports.fail_on_regression or config.fail_on_regression
     if wanted is None:
-        if request.fail_on_regression:
+        if request.reports.fail_on_regression:
             raise UsageError(
                 "--fail-on-regression: there is nothing to compare with; name a run: --baseline RUN"
             )
         return None
     try:
         path = run_file(wanted, output_dir(prepared), here)
-        run = read_run(path, run_label(path, RunFolders(request.root, here)))
+        run = read_run(path, run_label(path, Project(request.root, here)))
         planned = _planned_run(prepared)
         check_common_scenarios(run, planned)
     except UsageError as error:
@@ -182,6 +183,36 @@ class RunComparison:
         else:
             self.comparisons = [compare_measured_runs(self.baseline.run, run)]
 
+    def around(
+        self, reporters: Sequence[Reporter], prepared: Prepared, environ: Mapping[str, str]
+    ) -> list[Reporter]:
+        """Return the reporters of a run with those of its comparison."""
+        return [self, *reporters, ComparisonReporter(self, prepared, environ)]
+
+    def in_a_line(self) -> str:
+        """Return the comparisons in one line, for runs without a console reporter."""
+        parts = [(headline(each), regressions_overall(each)) for each in self.comparisons]
+        return "; ".join(text for part in parts for text in part if text)
+
+    def store(self, output: RunOutput) -> Iterator[str]:
+        """Write comparison.json. Yields a message if it could not be written."""
+        if self.baseline is None or not self.comparisons:
+            return
+        path = output.folder.path / COMPARISON
+        try:
+            write_atomically(path, as_json(self.comparisons[0]).encode())
+            output.folder.publish(COMPARISON, COMPARISON)
+        except OSError as error:
+            yield f"{path} could not be written ({error.strerror or error})"
+
+    def exit_code(self, code: ExitCode) -> ExitCode:
+        """Return the exit status, counting a regression as a failure if the user configured that."""
+        if self.baseline is None or code is ExitCode.INTERRUPTED:
+            return code
+        if not self.comparisons:  # the comparison was requested, but its result is unknown
+            return code or ExitCode.ERRORED
+        return ExitCode.FAILED if self.regressed and self.baseline.fail_on_regression else code
+
     def markdown(self) -> list[str]:
         """Return the comparisons as Markdown, for a job summary."""
         return [as_markdown(each, "###") for each in self.comparisons]
@@ -212,33 +243,22 @@ class ComparisonReporter:
             print_comparisons(self._against.comparisons, self._environ)
 
 
-def in_a_line(against: RunComparison) -> str:
-    """Return the comparison in one line, for runs without a console reporter."""
-    parts = [(headline(each), regressions_overall(each)) for each in against.comparisons]
-    return "; ".join(text for part in parts for text in part if text)
-
-
-def write_comparison(against: RunComparison, folder: Path) -> None:
-    """Write comparison.json. Raises OSError."""
-    write_atomically(folder / COMPARISON, as_json(against.comparisons[0]).encode())
-
-
-def _of_runs(options: CompareOptions, place: RunFolders) -> Comparison:
-    base, new = _run_files(options, place)
-    before = read_run(base, run_label(base, place))
+def _of_runs(options: CompareOptions, project: Project) -> Comparison:
+    base, new = _run_files(options, project)
+    before = read_run(base, run_label(base, project))
     if base.resolve() == new.resolve():
         raise UsageError(
-            f"both are the same run: {run_label(base, place)}; name two, or none for the latest two "
+            f"both are the same run: {run_label(base, project)}; name two, or none for the latest two "
             "(`agentest runs` lists them)"
         )
-    return compare_measured_runs(before, read_run(new, run_label(new, place)))
+    return compare_measured_runs(before, read_run(new, run_label(new, project)))
 
 
-def _of_agents(options: CompareOptions, place: RunFolders) -> list[Comparison]:
+def _of_agents(options: CompareOptions, project: Project) -> list[Comparison]:
     if options.new:
-        raise UsageError("--agents compares the agents of one run: leave NEW out")
-    path = run_at(options.base or "latest", place, options.config)
-    run = read_run(path, run_label(path, place))
+        raise UsageError("--agents compares the agents of one run: remove NEW")
+    path = project.run_file(options.base or "latest")
+    run = read_run(path, run_label(path, project))
     if len(run.agents) < 2:
         raise UsageError(
             f"--agents: {run.label} has one agent, {run.agents[0] if run.agents else 'none'}; a run of "
@@ -247,16 +267,16 @@ def _of_agents(options: CompareOptions, place: RunFolders) -> list[Comparison]:
     return compare_agents(run)
 
 
-def _run_files(options: CompareOptions, place: RunFolders) -> tuple[Path, Path]:
+def _run_files(options: CompareOptions, project: Project) -> tuple[Path, Path]:
     if options.base:
-        new = run_at(options.new or "latest", place, options.config)
-        return run_at(options.base, place, options.config), new
-    folder = runs_folder(place, options.config)
+        new = project.run_file(options.new or "latest")
+        return project.run_file(options.base), new
+    folder = project.output_dir
     runs = list(_comparable_runs(folder))
     if len(runs) < 2:
         count_text = "one run is" if runs else "no run is"
         raise UsageError(
-            f"{count_text} kept in {place.shown(folder)}, and two are compared: run again, or name files"
+            f"{count_text} kept in {project.shown(folder)}, and two are compared: run again, or name files"
         )
     latest, *earlier = runs
     # A partial run shares few scenarios with other runs, so it is the last choice.
@@ -286,20 +306,15 @@ def _comparable_runs(folder: Path) -> Iterator[StoredRunFolder]:
             yield run
 
 
-def _fails_on_regression(options: CompareOptions, place: RunFolders) -> bool:
+def _fails_on_regression(project: Project) -> bool:
     """Return `fail_on_regression` of the configuration; False if the configuration cannot be loaded."""
-    try:
-        path = place.path(options.config) if options.config else find_config(place.root)
-        return load(path, dict(os.environ)).config.fail_on_regression
-    except ConfigError as error:
-        if place.config or options.config:
-            tell(f"agentest: {error}; so `fail_on_regression` is not known (--fail-on-regression sets it)")
-        return False
+    settings = project.settings("so `fail_on_regression` is not known (--fail-on-regression sets it)")
+    return settings is not None and settings.fail_on_regression
 
 
-def _output(comparisons: Sequence[Comparison], options: CompareOptions, place: RunFolders) -> None:
+def _output(comparisons: Sequence[Comparison], options: CompareOptions, project: Project) -> None:
     if options.output:
-        path = place.path(options.output)
+        path = project.path(options.output)
         try:
             write_atomically(path, _formatted(comparisons, options).encode())
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from agentest.adk.formats.criteria import Criteria
 from agentest.adk.plan import EvalRequest, read_sets
 from agentest.authoring.coverage import Coverage, measure
 from agentest.authoring.coverage_report import as_json, as_markdown, print_text
-from agentest.cli.listing import broken
+from agentest.cli.listing import broken, report_load_errors
+from agentest.cli.requests import RequestOptions
 from agentest.domain.results import ScenarioResult, Status
 from agentest.report.console.reporter import open_console
 from agentest.runner.environment import output_dir
@@ -31,6 +33,28 @@ _KINDS = ((RunKind.RUN, RunKind.MERGE), (RunKind.EVAL,))
 """Runs and evaluations have different scenarios, so the latest of each is read."""
 _NO_AGENT = ""
 """Coverage uses no agent: a case counts once, whichever agent runs it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageOptions(RequestOptions):
+    """Options of `agentest coverage`."""
+
+    runs: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    """More runs."""
+    eval_sets: tuple[str, ...] = ()
+    fail_under: float | None = None
+    form: Form = "text"
+
+
+def coverage(options: CoverageOptions) -> ExitCode:
+    """Measure the coverage, print it and compare it with the required share. Raises UsageError."""
+    project = options.location.enter()
+    paths = [project.run_file(reference) for reference in (*options.runs, *options.results)]
+    eval_sets = [project.from_root(target) for target in options.eval_sets]
+    measured = measure_coverage(options.request(project, offline=True), paths, eval_sets)
+    show(measured.coverage, options.form, sys.stdout)
+    return report_load_errors(measured.broken) or coverage_status(measured.coverage, options.fail_under)
 
 
 @dataclass(frozen=True, slots=True)

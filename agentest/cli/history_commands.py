@@ -8,20 +8,10 @@ The module imports only click at the top; each command imports its work when it 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from agentest.cli.exit_status import exit_status_of
-from agentest.cli.options import (
-    build_request,
-    cassette_mode,
-    enter_place,
-    output_options,
-    path_option,
-    recording,
-    where,
-)
+from agentest.cli.options import ParsedOptions, output_options, path_option, recording, typed, where
 
 _FEW = 20
 
@@ -29,124 +19,122 @@ _FEW = 20
 @click.command()
 @where
 @click.option("--all", "every", is_flag=True, help=f"List all of them (default: the latest {_FEW}).")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to tell it.")
-def runs(cwd: Path | None, config: Path | None, every: bool, form: Any) -> int:
-    """List the kept runs, the latest first: when, how they ended, cost, model, commit."""
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Choose the output format.",
+)
+@typed
+def runs(parsed: ParsedOptions) -> int:
+    """List the stored runs, latest first: start, outcome, cost, model, commit."""
+    from agentest.cli.stored_runs import ListOptions, list_runs
 
-    def go() -> int:
-        from agentest.cli.run_lookup import runs_folder
-        from agentest.cli.stored_runs import list_runs
-
-        place = enter_place(cwd, config)
-        return list_runs(runs_folder(place, config), form, None if every else _FEW)
-
-    return exit_status_of(go)
+    return list_runs(parsed.to(ListOptions), _FEW)
 
 
 @click.command()
 @click.argument("run", default="latest")
 @where
 @click.option(
-    "--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT; =NAME: this name."
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    metavar="TEXT",
+    help="Select scenarios by a part of the name; =NAME: the whole name.",
 )
 @click.option("--verbose", is_flag=True, help="Show transcripts.")
-@click.option("--reporter", "reporters", multiple=True, metavar="NAME", help="Default: console; NAME=PATH.")
-def show(run: str, cwd: Path | None, config: Path | None, **chosen: Any) -> int:
-    """Print a past run as it was printed when it ran.
+@click.option(
+    "--reporter",
+    "reporters",
+    multiple=True,
+    metavar="NAME",
+    help="Report as NAME, or as NAME=PATH to a file (default: console).",
+)
+@typed
+def show(parsed: ParsedOptions) -> int:
+    """Print a stored run again.
 
     RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
+    from agentest.cli.stored_runs import ShowOptions, report_stored_run
 
-    def go() -> int:
-        from agentest.cli.run_lookup import run_at
-        from agentest.cli.stored_runs import ShowOptions
-        from agentest.cli.stored_runs import report_stored_run as shown
-
-        place = enter_place(cwd, config)
-        return shown(run_at(run, place, config), ShowOptions(**chosen), place)
-
-    return exit_status_of(go)
+    return report_stored_run(parsed.to(ShowOptions))
 
 
 @click.command()
 @click.argument("run", required=False)
 @where
-@click.option("--port", type=click.IntRange(0, 65535), default=8321, help="Default: 8321; 0: any free one.")
-def ui(run: str | None, cwd: Path | None, config: Path | None, port: int) -> int:
-    """Serve a page to look at runs, to talk to the agent and to make cases.
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8321,
+    help="Listen on this port (default: 8321; 0: any free one).",
+)
+@typed
+def ui(parsed: ParsedOptions) -> int:
+    """Serve a page that shows runs, talks to the agent and writes cases.
 
-    It is served on this machine alone, to whoever has the address that is printed. With RUN it shows that one
-    first: an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    Only this machine can open it, with the address that is printed. With RUN, the page opens that run: an id
+    (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
+    from agentest.cli.ui import UiOptions, ui
 
-    def go() -> int:
-        from agentest.cli.ui import ui as served
-
-        return served(enter_place(cwd, config), config, port, run)
-
-    return exit_status_of(go)
+    return ui(parsed.to(UiOptions))
 
 
 @click.command()
 @click.argument("base", required=False)
 @click.argument("new", required=False)
 @where
-@click.option("--agents", is_flag=True, help="Compare the agents of one run: each with the first.")
+@click.option("--agents", is_flag=True, help="Compare the agents of one run with its first agent.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["console", "json", "markdown"]),
     default="console",
     show_default=True,
-    help="How to tell it.",
+    help="Choose the output format.",
 )
-@path_option("--output", "output", "File to write (default: standard output).")
-@click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when something regressed.")
-def compare(base: str | None, new: str | None, cwd: Path | None, config: Path | None, **chosen: Any) -> int:
+@path_option("--output", "output", "Write to this file (default: standard output).")
+@click.option("--fail-on-regression", is_flag=True, help="Exit with 1 if a scenario regressed.")
+@typed
+def compare(parsed: ParsedOptions) -> int:
     """Compare two runs: what regressed, what improved, and what changed within noise.
 
     BASE and NEW are ids (agentest runs) or their beginnings, `latest`, folders, results.json or
-    journal.jsonl. Without NEW it is the latest run, without BASE, too, the latest two are compared.
+    journal.jsonl. NEW is the latest run by default. Without BASE and NEW, the latest two are compared.
 
-    Exit status: 0; 1 when something regressed and --fail-on-regression or the configuration's
-    `fail_on_regression` says so; 2 when the runs cannot be compared.
+    Exit status: 0; 1 if a scenario regressed and --fail-on-regression or `fail_on_regression` in the
+    configuration is set; 2 if the runs cannot be compared.
     """
+    from agentest.cli.comparison import CompareOptions, compare_runs
 
-    def go() -> int:
-        from agentest.cli.comparison import CompareOptions, compare_runs
-
-        return compare_runs(
-            CompareOptions(base=base, new=new, config=config, **chosen), enter_place(cwd, config)
-        )
-
-    return exit_status_of(go)
+    return compare_runs(parsed.to(CompareOptions))
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
 @where
-@path_option("--output-dir", "output_dir", "Where the merged run is kept (default: `output_dir`).")
-@click.option("--allow-missing", is_flag=True, help="Merge without shards that are missing: an errored run.")
+@path_option("--output-dir", "output_dir", "Store the merged run in this folder (default: `output_dir`).")
+@click.option("--allow-missing", is_flag=True, help="Merge even if shards are missing, as an errored run.")
 @output_options
-def merge(runs: tuple[str, ...], cwd: Path | None, config: Path | None, **chosen: Any) -> int:
-    """Make one run of several: of all shards of a run, or of runs without a scenario in common.
+@typed
+def merge(parsed: ParsedOptions) -> int:
+    """Merge several runs into one: all shards of a run, or runs with no scenario in common.
 
     RUN is an id (agentest runs) or its beginning, the folder of a run, or a folder above several.
 
     Exit status as of run: 0 all passed, 1 a scenario failed, 2 something errored, is missing or does not fit.
     """
+    from agentest.cli.merge import MergeOptions, merge
 
-    def go() -> int:
-        from agentest.cli.merge import MergeOptions
-        from agentest.cli.merge import merge as merged
-
-        return merged(MergeOptions(runs=runs, **chosen), enter_place(cwd, config), config)
-
-    return exit_status_of(go)
+    return merge(parsed.to(MergeOptions))
 
 
 _METRIC = click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, or criteria."
+    "--metric", "metric_names", multiple=True, metavar="NAME", help="Select this metric, or criteria."
 )
 
 
@@ -159,60 +147,49 @@ _METRIC = click.option(
     default="labels.jsonl",
     show_default=True,
     metavar="PATH",
-    help="Labels file to add to.",
+    help="Add to this file of labels.",
 )
 @_METRIC
-@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT.")
-@click.option("--by", default="", metavar="NAME", help="Who labels: several people may label the same.")
-def label(results: str, cwd: Path | None, config: Path | None, to: Path, **chosen: Any) -> int:
-    """Label the conversations of RESULTS yourself, without seeing what the judge said.
+@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Select names with TEXT.")
+@click.option("--by", default="", metavar="NAME", help="Store your name, if several people label.")
+@typed
+def label(parsed: ParsedOptions) -> int:
+    """Label the conversations of RESULTS yourself, without seeing the judge's answers.
 
     RESULTS is a run (an id or its beginning, `latest`, a folder), a results.json, a journal.jsonl, an
-    evaluation set or a labels file. Every answer is kept at once; the next time, questions with an answer are
-    left out. Without a terminal, answers are read line by line.
+    evaluation set or a labels file. Every answer is stored at once, and later calls leave answered questions
+    out. Without a terminal, answers are read line by line.
     """
+    from agentest.cli.calibrate import LabelOptions, label
 
-    def go() -> int:
-        from agentest.cli.calibrate import LabelOptions
-        from agentest.cli.calibrate import label as run
-        from agentest.cli.run_lookup import run_at
-
-        place = enter_place(cwd, config)
-        request = build_request(place, config, offline=True)
-        return run(LabelOptions(results=run_at(results, place, config), to=place.path(to), **chosen), request)
-
-    return exit_status_of(go)
+    return label(parsed.to(LabelOptions))
 
 
 @click.command()
 @click.argument("labels", type=click.Path(path_type=Path))
 @where
-@click.option("--judge", "judge", metavar="MODEL", help="Ask this model (default: the configured judge).")
+@click.option("--judge", metavar="MODEL", help="Measure this model (default: the configured judge).")
 @_METRIC
-@click.option("--write", is_flag=True, help="Keep the result beside the configuration, for runs to show.")
+@click.option("--write", is_flag=True, help="Store the result next to the configuration, for runs to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--dry-run", is_flag=True, help="Show how many model calls there will be, and ask nothing.")
-@click.option("--max-cost", type=click.FloatRange(min=0), metavar="USD", help="Stop before they cost more.")
-@click.option("--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Make no more model calls.")
+@click.option("--dry-run", is_flag=True, help="Show the largest number of model calls, and make none.")
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(min=0),
+    metavar="USD",
+    help="Stop before model calls cost more than this.",
+)
+@click.option("--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Stop after N model calls.")
 @recording
-def calibrate(labels: Path, cwd: Path | None, config: Path | None, **options: Any) -> int:
-    """Measure how far the judge agrees with the people who labelled the conversations of LABELS.
+@typed
+def calibrate(parsed: ParsedOptions) -> int:
+    """Measure how well the judge agrees with the people who labelled the conversations of LABELS.
 
     Shows agreement, false alarms, misses and Cohen's kappa by metric, and where judge and people differ.
 
-    Exit status: 0 measured, 2 when the labels or the configuration cannot be used or the judge answered
-    nothing, 130 interrupted.
+    Exit status: 0 measured, 2 if the labels or the configuration cannot be used or the judge gave no
+    answer, 130 interrupted.
     """
-    options["tape"] = cassette_mode(options)
-    chosen = {key: options.pop(key) for key in ("judge", "metrics", "write", "as_json")}
+    from agentest.cli.calibrate import CalibrateOptions, calibrate
 
-    def go() -> int:
-        from agentest.cli.calibrate import CalibrateOptions
-        from agentest.cli.calibrate import calibrate as run
-
-        place = enter_place(cwd, config)
-        return run(
-            CalibrateOptions(labels=place.path(labels), **chosen), build_request(place, config, **options)
-        )
-
-    return exit_status_of(go)
+    return calibrate(parsed.to(CalibrateOptions))

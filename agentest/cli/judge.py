@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentest.adk.metrics.shown_prompts import JUDGED_NAMES, shown_prompt
+from agentest.cli.requests import RequestOptions
 from agentest.cli.run import run_once
 from agentest.cli.run_output import JudgedRun
 from agentest.domain.metrics import BUILTIN
@@ -16,7 +17,7 @@ from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.questions import SYSTEM, criterion_question, prompts_text
 from agentest.judging.role_check import shown_question
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.prepare import Prepared
+from agentest.runner.prepare import Prepared, prepare
 from agentest.scenarios.model import Criterion
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import tell
@@ -58,8 +59,21 @@ def plan_for_finished(
     return replace(plan, entries=tuple(entries), units=units), by_scope
 
 
-def judge_again(prepared: Prepared, path: Path) -> ExitCode:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeOptions(RequestOptions):
+    """Options of `agentest judge`."""
+
+    run: str
+
+
+def judge_again(options: JudgeOptions) -> ExitCode:
     """Judge the conversations in an earlier run's results again. Raises UsageError."""
+    project = options.location.enter()
+    path = project.run_file(options.run)
+    return _judge_results(prepare(options.request(project)), path)
+
+
+def _judge_results(prepared: Prepared, path: Path) -> ExitCode:
     from agentest.store.reader import conversations_of, read_results
 
     earlier = read_results(path)
@@ -75,18 +89,21 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     plan, finished = plan_for_finished(prepared.plan, conversations, planned)
     if not finished:
         of_sets = any(each.case for each in earlier.scenarios)
-        hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""
-        raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
+        hint = "; it has cases of evaluation sets, which `agentest eval` runs and grades" if of_sets else ""
+        raise UsageError(f"{path} has no conversation of the selected scenarios{hint}")
     if unchecked := _unchecked_thresholds(prepared, plan):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
-    return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.unclaimed))
+    return run_once(
+        replace(prepared, plan=plan),
+        JudgedRun(conversations=finished, unclaimed=earlier.unclaimed),
+    )
 
 
 def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
     """Return ERRORED if the run ended before the scenario started, SKIPPED if it was not part of the run."""
-    status, why = Status.SKIPPED, "the results hold no conversation of it"
+    status, why = Status.SKIPPED, "the results have no conversation of it"
     if planned:
-        status, why = Status.ERRORED, f"of {planned} conversations the earlier run held none"
+        status, why = Status.ERRORED, f"of {planned} planned conversations, the earlier run finished none"
     verdict = Verdict(status, (Reason(status, ReasonKind.FILE, why),))
     return ScenarioResult(
         unit.scenario.name, unit.agent, unit.file, unit.scenario.line, verdict, planned=planned or 0
@@ -94,7 +111,7 @@ def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
 
 
 def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
-    message = f"the results hold conversations of {name!r} with agent {agent!r}, but no scenario defines it"
+    message = f"the results have conversations of {name!r} with agent {agent!r}, but no scenario defines it"
     reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
     return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)))
 
@@ -137,8 +154,8 @@ def prompt_text(metric: str | None, mode: str | None = None) -> str:
     if metric is None:
         names = ", ".join(JUDGED_NAMES)
         return (
-            f"{prompts_text()}\n\n# besides, each by --metric NAME\n{', '.join(_OTHERS)}"
-            f"\n\n# of evaluation sets, each by --metric NAME\n{names}"
+            f"{prompts_text()}\n\n# others, shown with --metric NAME\n{', '.join(_OTHERS)}"
+            f"\n\n# evaluation sets, shown with --metric NAME\n{names}"
             "\n\n# whole calls about an example\n--mode off, --mode turn, --mode conversation"
         )
     if metric in _OTHERS:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from agentest.cli.run_output import ANSWERS, RunOutput, RunVariant
+from agentest.cli.run_output import RunOutput, RunVariant
 from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast, format_forecast
 from agentest.domain.results import ScenarioResult, Status
 from agentest.runner.environment import output_dir
@@ -15,8 +15,25 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.selection import in_order_of_run
 from agentest.runner.session import Spending
 from agentest.store.last_run import find_earlier_run
-from agentest.store.runs.folder import RunKind, complete_runs
-from agentest.support.terminal import clean
+from agentest.store.runs.folder import ANSWERS, RunKind, complete_runs
+from agentest.support.errors import ExitCode
+from agentest.support.terminal import clean, say, tell
+
+
+def show_plan(prepared: Prepared, *, list_only: bool) -> ExitCode:
+    """Print what would run (`--list`), or what it would take (`--dry-run`), and return the exit status."""
+    for note in prepared.notes:
+        tell(f"agentest: {note}")
+    for line in listing(prepared) if list_only else dry_run(prepared):
+        say(line)
+    return report_load_errors(broken(prepared))
+
+
+def report_load_errors(problems: Sequence[ScenarioResult]) -> ExitCode:
+    """Print the files and scenarios that could not be loaded, and return the exit status."""
+    for entry in problems:
+        tell(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}")
+    return ExitCode.ERRORED if problems else ExitCode.PASSED
 
 
 def dry_run(prepared: Prepared) -> Iterator[str]:
@@ -24,7 +41,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
     from agentest.runner.run_budget import estimate_of, shown
 
     if not prepared.user and not prepared.judge:
-        yield "offline: no model is configured, so no model is asked"
+        yield "offline: no model is configured, so none is called"
     left = [replace(unit, conversations=_conversations_left(unit)) for unit in prepared.plan.left]
     estimates = estimate_of(prepared, left)
     yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
@@ -131,29 +148,29 @@ def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
     if found:
         yield f"expected: {format_forecast(found, datetime.now().astimezone())}"
         return
-    yield "expected: how long it takes is not known before a first run has been kept"
+    yield "expected: the duration is unknown, because no run is stored yet"
     if most_calls:
-        yield f"cost: not known either, as nobody knows how many tokens {most_calls:,} calls at most take"
+        yield f"cost: unknown, because the number of tokens of at most {most_calls:,} calls is unknown"
         yield from _prices(prepared)
 
 
 def known_costs(
-    prepared: Prepared, kind: RunVariant, keeping: RunOutput | None, note: Callable[[str], None]
+    prepared: Prepared, variant: RunVariant, output: RunOutput | None, note: Callable[[str], None]
 ) -> Spending:
     """Return the known costs of conversations, and add a note if the forecast exceeds the budget."""
     options = prepared.request.options
-    found = None if options.tape == "replay" else forecast_of(prepared, kind.name)
-    if over := found and budget_warning(found, options.max_llm_calls, options.max_cost, kind.resumed_by):
+    found = None if options.tape == "replay" else forecast_of(prepared, variant.name)
+    if over := found and budget_warning(found, options.max_llm_calls, options.max_cost, variant.resumed_by):
         note(over)
-    earlier = comparable_run(prepared, kind.name)
+    earlier = comparable_run(prepared, variant.name)
     took = earlier.took if earlier else {}
     if earlier and dict(earlier.models) != prepared.model_names:
         took = {place: replace(each, cost=None) for place, each in took.items()}
     return Spending(
         took=took,
-        answers=keeping.folder.path / ANSWERS if keeping and kind.resumed_by else None,
+        answers=output.folder.path / ANSWERS if output and variant.resumed_by else None,
         earlier_answers=prepared.kept.answers if prepared.kept else None,
-        resumed_by=kind.resumed_by,
+        resumed_by=variant.resumed_by,
     )
 
 
@@ -173,7 +190,7 @@ def _prices(prepared: Prepared) -> Iterator[str]:
     for name in dict.fromkeys(filter(None, prepared.model_names.values())):
         price = price_of(name)
         if price is None:
-            yield f"  {name}: its price is not known"
+            yield f"  {name}: its price is unknown"
         else:
             each = (
                 f"{price.prompt * 1e6:g} USD a million prompt tokens, {price.completion * 1e6:g} completion"

@@ -6,35 +6,36 @@ Modules here import only click at the top. Each command imports its work when it
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from agentest.cli.command_list import FIRST_STEPS, SectionedGroup
-from agentest.cli.exit_status import exit_status_of as _ended
 from agentest.cli.exit_status import run_to_exit
 from agentest.cli.history_commands import calibrate, compare, label, merge, runs, show, ui
-from agentest.cli.options import build_request as _request
 from agentest.cli.options import (
+    ParsedOptions,
     camel_case_option,
-    coverage_options,
+    exits,
     model_option,
     offline_option,
     output_options,
     path_option,
     spread,
+    typed,
     where,
     which,
     with_dashes,
 )
-from agentest.cli.options import enter_place as _place
 from agentest.cli.project_commands import doctor, eval_set, init, mcp_stdio, mcp_tools
-from agentest.cli.run_commands import evaluate, report_load_errors, run
+from agentest.cli.run_commands import evaluate, run
 from agentest.support.errors import ExitCode
-from agentest.support.terminal import Output, say, source, tell
+from agentest.support.terminal import say, tell
 from agentest.version import __version__
+
+if TYPE_CHECKING:
+    from agentest.authoring.export import Expecting, Form
 
 _CONTEXT = {
     "help_option_names": ["-h", "--help"],
@@ -46,49 +47,42 @@ _CONTEXT = {
 @click.group(cls=SectionedGroup, context_settings=_CONTEXT, epilog=FIRST_STEPS)
 @click.version_option(__version__, prog_name="agentest")
 def cli() -> None:
-    """Test AI agents: simulated users, mocked tools, judged conversations, black-box over HTTP."""
+    """Test AI agents with simulated users, mocked tools and judged conversations."""
 
 
 @cli.command()
 @where
 @which
-def chat(cwd: Path | None, **options: Any) -> int:
-    """Talk to the agent yourself, through the mocks of one scenario."""
+@typed
+def chat(parsed: ParsedOptions) -> int:
+    """Talk to the agent yourself, with the mocks of one scenario."""
+    from agentest.cli.chat import chat
+    from agentest.cli.requests import RequestOptions
 
-    def go() -> int:
-        from agentest.cli.chat import chat
-        from agentest.runner.prepare import prepare
-
-        return chat(prepare(_request(_place(cwd, options["config"]), offline=True, **options)))
-
-    return _ended(go)
+    return chat(parsed.to(RequestOptions))
 
 
 @cli.command("record-tools")
 @where
 @click.option("--agent", metavar="NAME", help="Talk to this agent of the configuration.")
-@click.option("--say", multiple=True, metavar="TEXT", help="What the user says; several times: turn by turn.")
-@click.option("--serve", is_flag=True, help="Talk to nobody: only put servers before the real tools.")
-@path_option("--output", "output", "Module of mocks to write (default: recorded_tools.py).")
+@click.option("--say", multiple=True, metavar="TEXT", help="Send TEXT as the user; repeat it for more turns.")
+@click.option("--serve", is_flag=True, help="Start only the servers in front of the real tools.")
+@path_option("--output", "output", "Write the mocks to this module (default: recorded_tools.py).")
 @path_option("--scenario", "scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **chosen: Any) -> int:
-    """Talk to the agent while its real tools answer, and write mocks that answer the same.
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@typed
+def record_tools(parsed: ParsedOptions) -> int:
+    """Talk to the agent while its real tools answer, and write mocks that give the same results.
 
-    Without --say you talk to it yourself. `agentest run --record-tools` records what scenarios make it call.
+    Without --say, you type the user's messages. `agentest run --record-tools` records the calls of
+    scenarios.
 
-    Exit status: 0 written, 1 the conversation failed, 2 nothing was recorded, 130 interrupted. What was
-    recorded until then is written.
+    Exit status: 0 written, 1 the conversation failed, 2 nothing was recorded, 130 interrupted. Calls that
+    were recorded before a failure or an interruption are written.
     """
+    from agentest.cli.record_tools import RecordToolsOptions, record_tools
 
-    def go() -> int:
-        from agentest.cli.record_tools import RecordToolsOptions, record_tools
-
-        place = _place(cwd, config)
-        request = _request(place, config=config, agent=agent, offline=True)
-        return record_tools(request, RecordToolsOptions(**chosen), place)
-
-    return _ended(go)
+    return record_tools(parsed.to(RecordToolsOptions))
 
 
 @cli.command()
@@ -100,155 +94,155 @@ def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **cho
 @offline_option
 @spread
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
-def judge(run: str, cwd: Path | None, **options: Any) -> int:
-    """Judge the finished conversations of RUN again. The agent is not talked to.
+@typed
+def judge(parsed: ParsedOptions) -> int:
+    """Judge the finished conversations of RUN again, without calling the agent.
 
     RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
+    from agentest.cli.judge import JudgeOptions, judge_again
 
-    def go() -> int:
-        from agentest.cli.judge import judge_again
-        from agentest.cli.run_lookup import run_at
-        from agentest.runner.prepare import prepare
-
-        place = _place(cwd, options["config"])
-        earlier = run_at(run, place, options["config"])
-        return judge_again(prepare(_request(place, **options)), earlier)
-
-    return _ended(go)
+    return judge_again(parsed.to(JudgeOptions))
 
 
 @cli.command(context_settings={"token_normalize_func": with_dashes})
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@path_option("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
-@path_option("--config-out", "config_out", "Where to write OLD's criteria (default: beside NEW).")
+@path_option("--initial-session-file", "initial_session", "Use this session for cases that have none.")
+@path_option("--config-out", "config_out", "Write OLD's criteria to this file (default: next to NEW).")
 @camel_case_option
-def migrate(old: Path, new: Path, **options: Any) -> int:
-    """Convert OLD, an evaluation set of any form, to the EvalSet form, and write it to NEW.
+@exits
+def migrate(
+    old: Path, new: Path, initial_session: Path | None, config_out: Path | None, camel_case: bool
+) -> int:
+    """Convert the evaluation set OLD, in any format, to an EvalSet, and write it to NEW.
 
-    The criteria that OLD names go into a test_config.json beside NEW.
+    The criteria in OLD are written to a test_config.json next to NEW.
     """
+    from agentest.adk.migration import migrate
 
-    def go() -> int:
-        from agentest.adk.migration import migrate
-
-        for note in migrate(old, new, **options):
-            tell(f"agentest: {note}")
-        return ExitCode.PASSED
-
-    return _ended(go)
+    for note in migrate(old, new, initial_session, camel_case=camel_case, config_out=config_out):
+        tell(f"agentest: {note}")
+    return ExitCode.PASSED
 
 
 @cli.command("show-prompts")
 @click.option(
-    "--metric", metavar="NAME", help="Only this metric, also of evaluation sets; criteria; user.check."
+    "--metric", metavar="NAME", help="Show one metric, also of evaluation sets; criteria; user.check."
 )
 @click.option(
     "--mode",
     type=click.Choice(["off", "false", "turn", "true", "conversation"]),
-    help="All calls about an example, as this `judge.batch` has them made; off is false.",
+    help="Show all calls for an example, as this `judge.batch` makes them.",
 )
+@exits
 def show_prompts(metric: str | None, mode: str | None) -> int:
-    """Show what the judges are asked."""
+    """Show the prompts of the judges."""
+    from agentest.cli.judge import prompt_text
 
-    def go() -> int:
-        from agentest.cli.judge import prompt_text
-
-        say(prompt_text(metric, mode))
-        return ExitCode.PASSED
-
-    return _ended(go)
+    say(prompt_text(metric, mode))
+    return ExitCode.PASSED
 
 
 @cli.command()
 @click.argument("run")
 @click.option(
-    "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="What to write."
+    "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="Choose what to write."
 )
-@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT.")
-@click.option(
-    "--conversation", "ids", multiple=True, metavar="ID", help="Only the conversation with this id."
-)
+@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Select names with TEXT.")
+@click.option("--conversation", "ids", multiple=True, metavar="ID", help="Select a conversation by its id.")
 @click.option(
     "--expect",
     type=click.Choice(["calls", "scenario"]),
     default="calls",
-    help="What must happen again: the same calls (default), or what the scenario's file says.",
+    help="Expect the same calls (default), or what the scenario's file expects.",
 )
-@path_option("--output", "output", "File to write (default: standard output).")
+@path_option("--output", "output", "Write to this file (default: standard output).")
 @camel_case_option
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def export(run: str, output: Path | None, force: bool, **options: Any) -> int:
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@exits
+def export(
+    run: str,
+    form: Form,
+    scenarios: tuple[str, ...],
+    ids: tuple[str, ...],
+    expect: Expecting,
+    output: Path | None,
+    camel_case: bool,
+    force: bool,
+) -> int:
     """Turn the finished conversations of RUN into test cases.
 
-    As an evaluation set of ADK, or as scripted scenarios, whose mocks answer as before. RUN is an id
-    (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    The cases are an evaluation set of ADK, or scripted scenarios whose mocks repeat the recorded results.
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
+    import sys
 
-    def go() -> int:
-        from agentest.authoring.export import export, write
-        from agentest.cli.run_lookup import run_here
-        from agentest.runner.environment import run_folders_of
+    from agentest.authoring.export import export, write
+    from agentest.cli.location import project_of
+    from agentest.support.terminal import Output, source
 
-        root = run_folders_of(Path.cwd()).root
-        exported = export(run_here(run), output=output, root=root, **options)
-        for note in exported.notes:
-            tell(f"agentest: {note}")
-        if output is None:
-            Output(sys.stdout).write_bytes(source(exported.content.decode()))
-        else:
-            write(exported, output, force=force)
-            say(f"{output}: {exported.summary}")
-        return ExitCode.PASSED
-
-    return _ended(go)
+    project = project_of(Path.cwd())
+    file = project.run_file(run)
+    exported = export(
+        file, form, scenarios, ids, output, camel_case=camel_case, expect=expect, root=project.root
+    )
+    for note in exported.notes:
+        tell(f"agentest: {note}")
+    if output is None:
+        Output(sys.stdout).write_bytes(source(exported.content.decode()))
+    else:
+        write(exported, output, force=force)
+        say(f"{output}: {exported.summary}")
+    return ExitCode.PASSED
 
 
 @cli.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]…")
+@click.option("--results", multiple=True, metavar="RUN", help="Read RUN, like the argument.")
+@click.option(
+    "--eval-set",
+    "eval_sets",
+    multiple=True,
+    metavar="FILE_OR_DIR[:CASE,…]",
+    help="Count the cases of these evaluation sets, too.",
+)
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Fail if fewer cells have a scenario, or fewer tools were called.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="Choose the output format.",
+)
 @where
 @which
-@coverage_options
-def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: Any) -> int:
+@typed
+def coverage(parsed: ParsedOptions) -> int:
     """Show which paths of which tasks have tests of which kind, and which tools were called and failed.
 
-    RUN is an id, the beginning of one, `latest`, a folder or a file (default: the latest run and the latest
-    evaluation); of a scenario that several runs have, the latest counts. Scenarios are placed by their tags
-    task:NAME and path:NAME, and unit, integration or scenario; cases of evaluation sets by their tags or by
+    RUN is an id or its beginning, `latest`, a folder or a file (default: the latest run and the latest
+    evaluation). A scenario that several runs have counts as in the latest. Scenarios are placed by the tags
+    task:NAME, path:NAME, and unit, integration or scenario; cases of evaluation sets by their tags or by
     ids like TASK/PATH. Nothing is run.
 
-    Exit status: 0, 1 below --fail-under, 2 when something could not be loaded.
+    Exit status: 0, 1 below --fail-under, 2 if a file could not be loaded.
     """
+    from agentest.cli.coverage import CoverageOptions, coverage
 
-    def go() -> int:
-        from agentest.cli.coverage import coverage_status, measure_coverage, show
-        from agentest.cli.run_lookup import run_at
-
-        place = _place(cwd, options["config"])
-        references = (*options.pop("more_results"), *options.pop("results"))
-        paths = [run_at(reference, place, options["config"]) for reference in references]
-        eval_sets = [place.from_root(target) for target in options.pop("eval_sets")]
-        measured = measure_coverage(_request(place, offline=True, **options), paths, eval_sets)
-        show(measured.coverage, form, sys.stdout)
-        return report_load_errors(measured.broken) or coverage_status(measured.coverage, fail_under)
-
-    return _ended(go)
+    return coverage(parsed.to(CoverageOptions))
 
 
-cli.add_command(run)
-cli.add_command(evaluate)
-cli.add_command(init)
-cli.add_command(doctor)
-cli.add_command(mcp_stdio)
-cli.add_command(mcp_tools)
-cli.add_command(eval_set)
-cli.add_command(runs)
-cli.add_command(show)
-cli.add_command(ui)
-cli.add_command(compare)
-cli.add_command(merge)
-cli.add_command(label)
-cli.add_command(calibrate)
+for command in (run, evaluate, init, doctor, mcp_stdio, mcp_tools, eval_set):
+    cli.add_command(command)
+for command in (runs, show, ui, compare, merge, label, calibrate):
+    cli.add_command(command)
 
 
 def main() -> NoReturn:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from agentest.cli.requests import RequestOptions
 from agentest.runner.mock_servers import RealTools, compare_real_tools
-from agentest.runner.prepare import RunRequest, configure
-from agentest.support.errors import ExitCode
+from agentest.runner.prepare import configure
+from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import run_event_loop
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count
@@ -78,29 +81,41 @@ def trace_sender(url: str, environ: Mapping[str, str]) -> Send:
     return send
 
 
+def serve_stdio(url: str | None) -> ExitCode:
+    """Serve MCP on standard input and output. Raises UsageError if the mock server's URL is not known."""
+    serve(url_of(url), os.environ, sys.stdin.buffer, sys.stdout.buffer)
+    return ExitCode.PASSED
+
+
 def url_of(given: str | None) -> str:
     """Return the mock server's URL, given or from the environment.
 
-    Raises ValueError if it is not set or is not an HTTP URL.
+    Raises UsageError if it is not set or is not an HTTP URL.
     """
     url = given or os.environ.get(VARIABLE)
     if not url:
-        raise ValueError(
-            f"nobody says where the mock server is: {VARIABLE} is not set, as it is for what the agent's "
-            "`server` starts. Pass it on to this program, or name the URL: agentest mcp-stdio URL"
+        raise UsageError(
+            f"the mock server's address is not known, because {VARIABLE} is not set. Agentest sets it for "
+            "the agent's `server`: pass it on to this program, or name the URL: agentest mcp-stdio URL"
         )
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise ValueError(
+        raise UsageError(
             f"{url!r} is not the URL of a mock server: it starts with http://, like {{{{mcp_url}}}}"
         )
     return url
 
 
-def mcp_tools(request: RunRequest, *, check: bool) -> ExitCode:
-    """Update the recorded tools of MCP servers, or with `check` report the differences.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpToolsOptions(RequestOptions):
+    """Options of `agentest mcp-tools`."""
 
-    Raises UsageError.
-    """
+    check: bool = False
+    """True to report differences instead of updating the files."""
+
+
+def mcp_tools(options: McpToolsOptions) -> ExitCode:
+    """Update the recorded tools of MCP servers, or report the differences. Raises UsageError."""
+    request, check = options.request(options.location.enter()), options.check
     loaded = configure(request)
 
     async def look() -> list[RealTools]:
@@ -121,7 +136,7 @@ def _response(send: Send, line: bytes, url: str) -> bytes:
     else:
         if answer.lstrip()[:1] in (b"", b"{", b"["):
             return answer
-        problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
+        problem = f"at {url} is not a mock server: it answered {answer[:_SHOWN_BYTES]!r}"
     tell(f"agentest: {problem}")
     return _error_response(line, problem)
 
@@ -153,5 +168,5 @@ def _lines(tools: RealTools, *, check: bool) -> list[str]:
     differences = [f"  the real server's {change}" for change in changes]
     changed = count(len(changes), "difference")
     if check:
-        return [f"{head}, {changed}:", *differences, "agentest mcp-tools writes the file anew"]
-    return [f"{head}, written anew, {changed}:", *differences]
+        return [f"{head}, {changed}:", *differences, "agentest mcp-tools updates the file"]
+    return [f"{head}, updated, {changed}:", *differences]

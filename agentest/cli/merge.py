@@ -6,20 +6,20 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agentest.cli.run_output import LATEST, RunOutput
+from agentest.cli.location import Location, Project
+from agentest.cli.run_output import LATEST, RESULTS_REPORT, RunOutput, open_reporters
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
-from agentest.config.file import find_config, load
 from agentest.domain.events import ReportRequest, RunFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.history.merge import MergedRun, check_parts, check_whole, find_parts, part_names
-from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
-from agentest.runner.environment import RunFolders, check_can_be_written
+from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
+from agentest.runner.environment import check_can_be_written
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
 from agentest.support.errors import ConfigError, ExitCode, UsageError
@@ -27,13 +27,11 @@ from agentest.support.terminal import tell
 from agentest.support.text import count
 from agentest.version import __version__
 
-_RESULTS = ReportRequest("json")
 _STATUSES = {
     Status.PASSED: ExitCode.PASSED,
     Status.FAILED: ExitCode.FAILED,
     Status.ERRORED: ExitCode.ERRORED,
 }
-_DEFAULT_OUTPUT = ".agentest"
 _DEFAULT_KEEP_RUNS = 20
 
 
@@ -41,57 +39,44 @@ _DEFAULT_KEEP_RUNS = 20
 class MergeOptions:
     """Options of `agentest merge`."""
 
+    location: Location = field(default_factory=Location)
     runs: tuple[str, ...]
-    reporters: tuple[str, ...] = ()
     output_dir: Path | None = None
     allow_missing: bool = False
+    reporters: tuple[str, ...] = ()
     verbose: bool = False
 
 
-def merge(
-    options: MergeOptions, place: RunFolders, config: Path | None, environ: Mapping[str, str] = os.environ
-) -> ExitCode:
+def merge(options: MergeOptions, environ: Mapping[str, str] = os.environ) -> ExitCode:
     """Merge several runs into one and write its reports.
 
     Raises UsageError, before anything is written, if the runs do not fit together.
     """
-    settings = _settings(place, config, environ)
-    default_output = place.root / (settings.output_dir if settings else _DEFAULT_OUTPUT)
-    reports = _reports(options, settings, place)
-    found = find_parts(options.runs, default_output, place.here)
+    project = options.location.enter()
+    settings = project.settings("merged without it")
+    default_output = project.output_dir_of(settings)
+    reports = _reports(options, settings, project)
+    found = find_parts(options.runs, default_output, project.here)
     check_parts(found.parts)
     missing = check_whole(found.parts, allow_missing=options.allow_missing)
     whole = MergedRun(parts=found.parts, missing=missing)
     whole.entries  # noqa: B018 - raises errors before anything is written
     for note in (*found.notes, f"merge: {count(len(found.parts), 'run')}: {part_names(found.parts)}"):
         _note(note)
-    output_dir = place.here / options.output_dir if options.output_dir else default_output
+    output_dir = project.path(options.output_dir) if options.output_dir else default_output
     with _open_run_folder(
         whole, output_dir, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS
-    ) as keeping:
-        return _write_reports(whole, keeping, reports, options, place, environ)
+    ) as output:
+        return _write_reports(whole, output, reports, options, project, environ)
 
 
-def _settings(place: RunFolders, config: Path | None, environ: Mapping[str, str]) -> Config | None:
-    """Return the configuration; None if there is none, because shards can be merged on any machine."""
-    try:
-        path = place.path(config) if config else find_config(place.root)
-        return load(path, dict(environ)).config
-    except ConfigError as error:
-        if config:
-            raise
-        if place.config:
-            _note(f"{error}; merged without it")
-        return None
-
-
-def _reports(options: MergeOptions, settings: Config | None, place: RunFolders) -> tuple[ReportRequest, ...]:
+def _reports(options: MergeOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
     """Return the requested reports, or those of the configuration. Raises UsageError."""
     try:
-        requested = parse_reports(options.reporters, place.here)
+        requested = parse_reports(options.reporters, project.here)
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
-    reports = requested or parse_reports(settings.reporters if settings else ("console",), place.root)
+    reports = requested or parse_reports(settings.reporters if settings else ("console",), project.root)
     check_can_be_written(reports)
     return reports
 
@@ -143,29 +128,22 @@ def _record(whole: MergedRun, id: str) -> RunRecord:
 
 def _write_reports(
     whole: MergedRun,
-    keeping: RunOutput,
+    output: RunOutput,
     reports: Sequence[ReportRequest],
     options: MergeOptions,
-    place: RunFolders,
+    project: Project,
     environ: Mapping[str, str],
 ) -> ExitCode:
-    setting = ReporterContext(
-        root=place.root,
-        folder=keeping.folder.path,
-        run_id=keeping.folder.id,
-        environ=environ,
-        verbose=options.verbose,
-        journal=keeping.journal,
-        record=keeping.record,
+    context = ReporterContext(
+        root=project.root, folder=output.folder.path, environ=environ, verbose=options.verbose
     )
-    results = () if _RESULTS in reports else (_RESULTS,)
-    broadcast = Broadcast([*make_reporters((*reports, *results), setting), NotesReporter()], _note)
+    broadcast = Broadcast([*open_reporters(reports, context, output), NotesReporter()], _note)
     result = _send_events(whole, broadcast)
     broadcast.finish()
-    written = [each for each in {*reports, _RESULTS} if each.name not in broadcast.failed]
-    problems = list(keeping.end(result, written))
-    if not keeping.journal.flush():
-        problems.append(f"{keeping.journal.path} is not complete: there was no room for all of it")
+    written = [each for each in {*reports, RESULTS_REPORT} if each.name not in broadcast.failed]
+    problems = list(output.end(result, written))
+    if not output.journal.flush():
+        problems.append(f"{output.journal.path} is not complete: there was no room for all of it")
     for text in (*problems, *_outcome_line(result, reports, broadcast)):
         _note(text)
     code = _STATUSES[run_status(result)]

@@ -1,23 +1,69 @@
-"""Options that several commands share, and the functions that turn parsed options into a request."""
+"""Options that several commands share, and the one value in which a command gets its options."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from agentest.support.errors import UsageError
-from agentest.support.terminal import tell
+from agentest.cli.exit_status import exit_status_of
 
 if TYPE_CHECKING:
-    from agentest.cli.selection import ScenarioSelection
-    from agentest.runner.environment import RunFolders
-    from agentest.runner.prepare import RunRequest
+    from agentest.domain.repeat import Repeat
+    from agentest.domain.shards import Shard
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
+Value = TypeVar("Value")
+
+
+class ParsedOptions:
+    """The options of one command as click parsed them."""
+
+    def __init__(self, values: dict[str, object]) -> None:
+        self._values = values
+
+    def to(self, kind: type[Value]) -> Value:
+        """Return the command's value: each field takes the option of its name, each part takes its own.
+
+        A part is a field whose default is another dataclass. Raises TypeError if an option has no field.
+        """
+        value = self._part(kind)
+        if self._values:
+            raise TypeError(f"{kind.__name__} has no field for {', '.join(self._values)}")
+        return value
+
+    def _part(self, kind: type[Value]) -> Value:
+        taken: dict[str, object] = {}
+        for each in fields(kind):  # type: ignore[arg-type]
+            if isinstance(each.default_factory, type) and is_dataclass(each.default_factory):
+                taken[each.name] = self._part(each.default_factory)
+            elif each.name in self._values:
+                taken[each.name] = self._values.pop(each.name)
+        return kind(**taken)
+
+
+def exits(command: Callable[..., int]) -> Callable[..., int]:
+    """Turn the outcome of a command into an exit status; print a user's mistake as one message."""
+
+    @wraps(command)
+    def called(**values: object) -> int:
+        return exit_status_of(lambda: command(**values))
+
+    return called
+
+
+def typed(command: Callable[[ParsedOptions], int]) -> Callable[..., int]:
+    """Call a command with its options as one value, and turn the outcome into an exit status."""
+
+    @wraps(command)
+    def called(**values: object) -> int:
+        return exit_status_of(lambda: command(ParsedOptions(values)))
+
+    return called
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -32,8 +78,10 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 where = _options(
-    click.option("--config", type=click.Path(path_type=Path), metavar="PATH", help="Configuration file."),
-    click.option("--cwd", type=click.Path(path_type=Path), metavar="DIR", help="Run as if started in DIR."),
+    click.option(
+        "--config", type=click.Path(path_type=Path), metavar="PATH", help="Use this configuration file."
+    ),
+    click.option("--cwd", type=click.Path(path_type=Path), metavar="DIR", help="Change to DIR first."),
 )
 
 
@@ -43,16 +91,18 @@ which = _options(
         "scenarios",
         multiple=True,
         metavar="TEXT",
-        help="Only names with TEXT; =TEXT: this name.",
+        help="Select scenarios by a part of the name; =NAME: the whole name.",
     ),
-    click.option("--file", "files", multiple=True, metavar="TEXT", help="Only files with TEXT in the path."),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only scenarios with this tag."),
+    click.option(
+        "--file", "files", multiple=True, metavar="TEXT", help="Select files with TEXT in the path."
+    ),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Select scenarios with this tag."),
     click.option("--agent", metavar="NAME", help="Test this agent of the configuration."),
 )
 
 
 model_option = click.option(
-    "--model", metavar="MODEL", help="Model for user and judges, like openai/gpt-5-mini."
+    "--model", metavar="MODEL", help="Set the model of user and judges, like openai/gpt-5-mini."
 )
 
 
@@ -62,13 +112,10 @@ output_options = _options(
         "reporters",
         multiple=True,
         metavar="NAME[=PATH]",
-        help="console, json, junit, html or github-actions; with =PATH into this file.",
+        help="Report as console, json, junit, html or github-actions, to PATH if given.",
     ),
     click.option("--verbose", is_flag=True, help="Show transcripts."),
 )
-
-
-EVAL_FILES = ("criteria", "mocks", "initial_session")
 
 
 def path_option(flag: str, name: str, about: str) -> Callable[[Command], Command]:
@@ -77,39 +124,7 @@ def path_option(flag: str, name: str, about: str) -> Callable[[Command], Command
 
 
 camel_case_option = click.option(
-    "--camel-case", is_flag=True, help="Write keys as ADK-TS does: evalCases for eval_cases."
-)
-
-
-coverage_options = _options(
-    click.argument("more_results", nargs=-1, metavar="[RUN]…"),
-    click.option(
-        "--results",
-        multiple=True,
-        metavar="RUN",
-        help="The same as RUN, one or several times.",
-    ),
-    click.option(
-        "--eval-set",
-        "eval_sets",
-        multiple=True,
-        metavar="FILE_OR_DIR[:CASE,…]",
-        help="Count the cases of these evaluation sets, too.",
-    ),
-    click.option(
-        "--fail-under",
-        type=click.FloatRange(0, 100),
-        metavar="PERCENT",
-        help="Fail when fewer cells have a scenario, or fewer tools were called.",
-    ),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json", "markdown"]),
-        default="text",
-        show_default=True,
-        help="How to tell it.",
-    ),
+    "--camel-case", is_flag=True, help="Write keys like ADK-TS: evalCases instead of eval_cases."
 )
 
 
@@ -127,7 +142,7 @@ def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int
     return value if value == "auto" else int(value)
 
 
-def _repeat(_: click.Context, param: click.Parameter, value: str | None) -> Any:
+def _repeat(_: click.Context, param: click.Parameter, value: str | None) -> Repeat | None:
     """Parse `--repeat` into the minimum and maximum number of conversations."""
     from agentest.domain.repeat import parse_repeat
 
@@ -141,25 +156,25 @@ repeat_option = click.option(
     "--repeat",
     callback=_repeat,
     metavar="MIN..MAX",
-    help="Add conversations until the verdict is decided, like 3..20.",
+    help="Run conversations until the verdict is decided, like 3..20.",
 )
 
 
-offline_option = click.option("--offline", is_flag=True, help="Ask no model, whatever is configured.")
+offline_option = click.option("--offline", is_flag=True, help="Call no model, even if one is configured.")
 
 
 unmocked_option = click.option(
     "--unmocked-tools",
     type=click.Choice(["error", "passthrough"]),
-    help="Calls that no mock answers: an error, or the answer null (default: `unmocked_tools`, else "
-    "error for run, passthrough for eval).",
+    help="End the conversation at a call without a mock, or answer null "
+    "(default: `unmocked_tools`, or else error for run, passthrough for eval).",
 )
 
 
 strict_option = click.option(
     "--strict/--no-strict",
     default=None,
-    help="Make scenarios errored whose verdict a warning questions (default: `strict`).",
+    help="Treat warnings that question a verdict as errors (default: `strict`).",
 )
 
 
@@ -174,18 +189,18 @@ spread = _options(
     click.option(
         "--engine",
         type=click.Choice(["local", "workers", "ray"]),
-        help="What holds the conversations: this process, worker processes (default with --workers), or Ray.",
+        help="Run conversations here, in worker processes (default with --workers) or on Ray.",
     ),
     click.option(
         "--workers",
         callback=_workers,
         metavar="N",
-        help="Spread over N workers; auto: as many as there are cores.",
+        help="Use N worker processes; auto: one per core.",
     ),
     click.option(
         "--ray-address",
         metavar="ADDRESS",
-        help="Join this Ray cluster: auto, HOST:6379, ray://HOST:10001 (default: RAY_ADDRESS, or start one).",
+        help="Join a Ray cluster: auto, HOST:6379, ray://HOST:10001 (default: RAY_ADDRESS, or a new one).",
     ),
 )
 
@@ -193,18 +208,18 @@ spread = _options(
 limits = _options(
     offline_option,
     click.option(
-        "--concurrency", type=click.IntRange(min=1), metavar="N", help="Conversations under way at once."
+        "--concurrency", type=click.IntRange(min=1), metavar="N", help="Run at most N conversations at once."
     ),
-    click.option("--fail-fast", is_flag=True, help="Stop at the first scenario that fails."),
+    click.option("--fail-fast", is_flag=True, help="Stop after the first scenario that fails."),
     click.option(
         "--max-cost",
         type=click.FloatRange(min=0),
         callback=_cost,
         metavar="USD",
-        help="Stop before models cost more.",
+        help="Stop before model calls cost more than this.",
     ),
     click.option(
-        "--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Make no more model calls."
+        "--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Stop after N model calls."
     ),
 )
 
@@ -213,15 +228,17 @@ order = _options(
     click.option(
         "--last-failed",
         is_flag=True,
-        help="Only what failed or errored when it last ran; all where nothing did.",
+        help="Select scenarios that failed or errored last time; all if none did.",
     ),
-    click.option("--failed-first", is_flag=True, help="Run what failed or errored last before the rest."),
+    click.option(
+        "--failed-first", is_flag=True, help="Run scenarios that failed or errored last time first."
+    ),
     click.option(
         "--shuffle",
         is_flag=False,
         flag_value="",
         metavar="[SEED]",
-        help="Run in any order; the seed that is shown gives it again.",
+        help="Run in random order; repeat an order with its printed seed.",
     ),
 )
 
@@ -231,11 +248,11 @@ resume_option = click.option(
     is_flag=False,
     flag_value="",
     metavar="[RUN]",
-    help="Keep what an interrupted or killed run had finished (default: the latest), and run the rest.",
+    help="Finish an interrupted run, reusing its finished conversations (default: the latest).",
 )
 
 
-def _shard(_: click.Context, param: click.Parameter, value: str | None) -> Any:
+def _shard(_: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
     """Parse `--shard`."""
     if value is None:
         return None
@@ -252,138 +269,46 @@ shard_options = _options(
         "--shard",
         callback=_shard,
         metavar="K/N",
-        help="Run part K of N; agentest merge makes one run of all.",
+        help="Run part K of N; agentest merge combines the parts.",
     ),
     click.option(
         "--shard-by",
         metavar="RUN",
-        help="Split by the durations of this run (default: the latest whole one that is kept), or counts.",
+        help="Split by the durations of RUN (default: the latest complete run), or by counts.",
     ),
 )
 
 
 baseline_options = _options(
-    click.option(
-        "--baseline", metavar="RUN", help="Compare with this run when it ends: an id, a folder or a file."
-    ),
-    click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when something regressed."),
+    click.option("--baseline", metavar="RUN", help="Compare the result with RUN: an id, a folder or a file."),
+    click.option("--fail-on-regression", is_flag=True, help="Exit with 1 if a scenario regressed."),
 )
 
 
 not_run = _options(
-    click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing."),
+    click.option("--dry-run", is_flag=True, help="Show the largest number of model calls, and run nothing."),
     click.option("--list", "list_only", is_flag=True, help="List what would run, and run nothing."),
 )
 
 
+def _cassette_mode(context: click.Context, param: click.Parameter, value: bool) -> None:
+    """Store the cassette mode of a flag. Raises click.UsageError if another flag is set, too."""
+    if value:
+        flag = param.opts[0]
+        if mode := context.params.get("tape"):
+            raise click.UsageError(f"--{mode} and {flag} exclude each other")
+        context.params["tape"] = flag.removeprefix("--")
+
+
+def _cassette_flag(flag: str, about: str) -> Callable[[Command], Command]:
+    return click.option(flag, is_flag=True, expose_value=False, callback=_cassette_mode, help=about)
+
+
 recording = _options(
-    click.option("--record", is_flag=True, help="Keep every model's answer in a cassette."),
-    click.option("--replay", is_flag=True, help="Take models' answers from cassettes: no model, no key."),
+    _cassette_flag("--record", "Record model responses to cassettes."),
+    _cassette_flag("--replay", "Replay model responses from cassettes, without a model or a key."),
+    _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
     click.option(
-        "--replay-or-record", is_flag=True, help="Replay what is recorded, ask and record the rest."
-    ),
-    click.option(
-        "--cassettes", metavar="DIR", help="Where cassettes are (default: cassettes in output_dir)."
+        "--cassettes", metavar="DIR", help="Set the folder of cassettes (default: cassettes in output_dir)."
     ),
 )
-
-
-_SELECTION_OPTIONS = ("last_failed", "failed_first", "shuffle", "resume", "shard", "shard_by")
-
-
-def enter_place(cwd: Path | None, config: Path | None) -> RunFolders:
-    """Return the place of a run, and make the configuration's folder the working directory.
-
-    Args:
-        cwd: folder to change to first; None to stay in the current one.
-        config: configuration file; None to search for it.
-
-    Raises UsageError if `cwd` does not exist.
-    """
-    from agentest.runner.environment import RunFolders, run_folders_of
-
-    if cwd is not None:
-        if not cwd.is_dir():
-            raise UsageError(f"--cwd: the folder {cwd} does not exist")
-        os.chdir(cwd)
-    here = Path.cwd()
-    if config:  # the user named the file, so it can be in any folder
-        return RunFolders(here, here)
-    place = run_folders_of(here)
-    if place.config:
-        tell(f"agentest: configuration: {place.shown(place.config)}")
-        os.chdir(place.root)
-    return place
-
-
-def build_request(place: RunFolders, config: Path | None, **options: Any) -> RunRequest:
-    """Build the request of a command from its options.
-
-    Args:
-        place: folder of the configuration and working directory.
-        config: configuration file named by the user; None for the one of `place`.
-        options: fields of `RunRequest` and of `runner.plan.Options`.
-
-    Raises UsageError if the engine options exclude each other, even if nothing runs.
-    """
-    from agentest.cli.engines import engine_name
-    from agentest.runner.plan import Options
-    from agentest.runner.prepare import RunRequest
-    from agentest.scenarios.discovery import parse_path_choice
-
-    beside = ("reporters", "verbose", "detailed", "baseline", "fail_on_regression")
-    reporting = {name: options.pop(name) for name in beside if name in options}
-    if options.get("cassettes"):
-        options["cassettes"] = place.from_root(options["cassettes"])
-    if options.get("paths"):
-        options["paths"] = tuple(parse_path_choice(given, place.here) for given in options["paths"])
-    named = place.path(config) if config else None
-    request = RunRequest(place.root, named, Options(**options), here=place.here, **reporting)
-    engine_name(request.options)
-    return request
-
-
-def split_selection_options(
-    options: dict[str, Any], words: tuple[str, ...]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Split off the options that select and order scenarios, and return them with the positional arguments.
-
-    `--shuffle` and `--resume` can be used without a value, but click takes the next word as their value.
-    A word that cannot be a value is returned to the arguments.
-    """
-    selection = {name: options.pop(name) for name in _SELECTION_OPTIONS}
-    if selection["shuffle"] and not selection["shuffle"].isdecimal():
-        words, selection["shuffle"] = (selection["shuffle"], *words), ""
-    if selection["resume"] and _names_scenarios(selection["resume"]):
-        words, selection["resume"] = (selection["resume"], *words), ""
-    if selection["resume"] is not None and selection["last_failed"]:
-        raise click.UsageError("--resume and --last-failed exclude each other: what had failed is kept")
-    if selection["shard_by"] and selection["shard"] is None and selection["resume"] is None:
-        raise click.UsageError("--shard-by says how --shard K/N splits the run: give that, too")
-    return selection, words
-
-
-def _names_scenarios(word: str) -> bool:
-    """Return True if a word names a file of scenarios or cases, or a place in one, and not a run."""
-    path = word.partition(":")[0]
-    return path.endswith((".py", ".test.json", ".evalset.json"))
-
-
-def scenario_selection(selection: dict[str, Any]) -> ScenarioSelection:
-    """Return the function that selects the scenarios of a prepared run."""
-    from agentest.cli.selection import ScenarioSelection
-
-    return ScenarioSelection(**selection)
-
-
-def cassette_mode(options: dict[str, Any]) -> str | None:
-    """Return the cassette mode, and remove its flags from the options.
-
-    Raises click.UsageError if more than one flag is set.
-    """
-    chosen = [
-        mode for mode in ("record", "replay", "replay-or-record") if options.pop(mode.replace("-", "_"))
-    ]
-    if len(chosen) > 1:
-        raise click.UsageError(" and ".join(f"--{mode}" for mode in chosen) + " exclude each other")
-    return chosen[0] if chosen else None

@@ -13,7 +13,8 @@ from textwrap import wrap
 from agentest.authoring.checks import Check, CheckOutcome
 from agentest.authoring.doctor import run_checks
 from agentest.authoring.new_project import InitRequest, InitResult, NextStep, WrittenFile, begin
-from agentest.runner.prepare import Prepared, RunRequest
+from agentest.cli.requests import RequestOptions
+from agentest.runner.prepare import Prepared
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
@@ -27,13 +28,14 @@ _WIDTH = 80
 _INDENT = "    "
 
 
-def doctor(request: RunRequest) -> ExitCode:
+def doctor(options: RequestOptions) -> ExitCode:
     """Check everything that a run needs; return ERRORED if something would prevent a verdict."""
+    request = options.request(options.location.enter())
     look = partial(run_checks, request, _print_check, say=_print_progress, expected=_forecast_text)
     bad = run_event_loop(look)
     if bad:
         what = "it" if bad == 1 else "them"
-        say(f"\n{count(bad, 'problem')}: see to {what}, and run agentest doctor again")
+        say(f"\n{count(bad, 'problem')}: fix {what}, and run agentest doctor again")
         return ExitCode.ERRORED
     say("\nReady: agentest run")
     return ExitCode.PASSED
@@ -106,6 +108,6 @@ def _next_steps(folder: Path, begun: InitResult) -> Iterator[str]:
     if begun.step is NextStep.RUN:
         yield f"Next: {there}agentest run"
         return
-    yield "Next:" if begun.step is NextStep.LOOK else "Next: see to `agent` in the configuration, then"
+    yield "Next:" if begun.step is NextStep.LOOK else "Next: complete `agent` in the configuration, then"
     yield f"  {there}agentest doctor"
     yield f"  {there}agentest run"

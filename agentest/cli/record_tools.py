@@ -23,15 +23,15 @@ from agentest.authoring.mock_module import (
 from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
 from agentest.authoring.recorded_scenario import scenario_of
 from agentest.cli.chat import TerminalUser, speaker_lines, stdin_reader
-from agentest.cli.engines import LOCAL, engine_name
+from agentest.cli.location import Project
+from agentest.cli.requests import LOCAL, RequestOptions, engine_name
 from agentest.cli.run import run_once
-from agentest.cli.run_output import LiveRun, RunOutput
+from agentest.cli.run_output import RunOutput, RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.simulated_user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
 from agentest.models.port import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports
-from agentest.runner.environment import RunFolders
 from agentest.runner.mock_servers import (
     CallRecorder,
     forwarding_servers,
@@ -41,7 +41,7 @@ from agentest.runner.mock_servers import (
     with_real_tools,
 )
 from agentest.runner.prepare import Prepared, RunRequest, prepare
-from agentest.runner.sources import LiveAgents, LiveConversations, SourceFactory
+from agentest.runner.sources import LiveConversations, SourceFactory
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import handled_signals, run_event_loop
@@ -50,11 +50,11 @@ from agentest.support.terminal import say, tell
 from agentest.support.text import count, shortened
 
 _SHOWN_RESULT_CHARS = 300
-_LAST_WORDS = "agentest: ended at once; nothing was written\n"
+_LAST_WORDS = "agentest: stopped immediately; nothing was written\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordToolsOptions:
+class RecordToolsOptions(RequestOptions):
     """Options of `agentest record-tools`."""
 
     say: tuple[str, ...] = ()
@@ -66,14 +66,16 @@ class RecordToolsOptions:
     force: bool = False
 
 
-def record_tools(request: RunRequest, options: RecordToolsOptions, place: RunFolders) -> ExitCode:
+def record_tools(options: RecordToolsOptions) -> ExitCode:
     """Run one conversation, or serve, and write the mocks. Raises UsageError."""
+    project = options.location.enter()
+    request = options.request(project, offline=True)
     _check(options)
     at = targets(
-        options.output and place.path(options.output),
-        options.scenario and place.path(options.scenario),
-        place.here,
-        place.shown,
+        options.output and project.path(options.output),
+        options.scenario and project.path(options.scenario),
+        project.here,
+        project.shown,
         force=options.force,
     )
     prepared, tool_lists = with_tool_list(prepare_one_conversation(request, options.say), at)
@@ -87,7 +89,7 @@ def record_tools(request: RunRequest, options: RecordToolsOptions, place: RunFol
         recorder=recorder,
         at=at,
         tool_list=tool_lists,
-        shown=place.shown,
+        shown=project.shown,
         turns=outcome.turns,
     )
     written = write_recording(recording, wanted=not outcome.interrupted)
@@ -99,35 +101,32 @@ def record_tools(request: RunRequest, options: RecordToolsOptions, place: RunFol
     return ExitCode.PASSED if written else ExitCode.ERRORED
 
 
-def record_run(request: RunRequest, place: RunFolders, choose: ScenarioSelection) -> ExitCode:
+def record_run(request: RunRequest, project: Project, select: ScenarioSelection) -> ExitCode:
     """Run the scenarios without their mocks and write the results of the real tools. Raises UsageError."""
-    at = targets(None, None, place.here, place.shown, force=None)
+    at = targets(None, None, project.here, project.shown, force=None)
     if engine_name(request.options) != LOCAL:
-        raise UsageError("--record-tools keeps calls in one process: leave --engine and --workers out")
+        raise UsageError("--record-tools records calls in one process: remove --engine and --workers")
     if request.options.unmocked_tools == "error":
-        raise UsageError("--record-tools has the real tools answer; leave --unmocked-tools error out")
-    prepared, tool_lists = with_tool_list(with_real_tools(choose(prepare(request))), at)
+        raise UsageError("--record-tools calls the real tools: remove --unmocked-tools error")
+    prepared, tool_lists = with_tool_list(with_real_tools(select(prepare(request))), at)
     recorder = CallRecorder()
     status = run_once(prepared, RecordedRun(recorder=recorder))
     recording = ToolRecording(
-        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, shown=place.shown
+        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, shown=project.shown
     )
     written = write_recording(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRun(LiveRun):
+class RecordedRun(RunVariant):
     """Run conversations with the agents and record their tool calls."""
 
-    recorder: CallRecorder = field(default_factory=CallRecorder)
     resumed_by: str = ""  # without mocks, another run has different conversations
+    recorder: CallRecorder = field(default_factory=CallRecorder)
 
-    def source(self, keeping: RunOutput | None) -> SourceFactory:
-        on_mocks = self.recorder.on_mocks
-        if keeping is None:
-            return LiveAgents(on_mocks=on_mocks)
-        return LiveAgents(on_mocks, keeping.keep_span, keeping.keep_output)
+    def source(self, output: RunOutput | None) -> SourceFactory:
+        return live_agents(output, self.recorder.on_mocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +196,11 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
 
 def _check(options: RecordToolsOptions) -> None:
     if options.serve and options.say:
-        raise UsageError("--serve talks to nobody: leave --say out, or --serve")
+        raise UsageError("--serve has no conversation: remove --say or --serve")
     if options.serve and options.scenario:
-        raise UsageError("--serve has no conversation of which --scenario could be written: leave one out")
+        raise UsageError("--serve has no conversation to write as a scenario: remove --scenario or --serve")
     if any(not text.strip() for text in options.say):
-        raise UsageError('--say: is empty; write what the user says: --say "Book me a haircut"')
+        raise UsageError('--say is empty; give a message: --say "Book me a haircut"')
 
 
 @dataclass(slots=True)
@@ -337,10 +336,10 @@ def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools)
         return "nothing was recorded, and nothing was written"
     name, agent = next(iter(recording.prepared.plan.agents.items()))
     hidden = (
-        "its tools were not asked through the mock server: give them its address ({{mcp_url}}, {{rest_url}}) "
+        "its tools did not call the mock server: give them its address ({{mcp_url}}, {{rest_url}}) "
         "in place of the real server's"
         if agent.mock_servers
-        else "it does not tell of its calls"
+        else "it does not report its calls"
     )
     return (
         f"nothing was called: agent {name!r} answered without a tool, or {hidden}. Nothing was written; say "
@@ -378,7 +377,7 @@ def _write_scenario(recording: ToolRecording, gathered: RecordedTools) -> Iterat
         recording.turns, gathered.tools, None if ways else at.stem, recording.prepared.loaded.redact
     )
     write_text(at.scenario, source)
-    yield f"{recording.shown(at.scenario)}: the conversation as a scenario; agentest run holds it again"
+    yield f"{recording.shown(at.scenario)}: the conversation as a scenario, for agentest run"
     if ways:
         yield (
             "it has no mocks yet, as none reach the agent's tools: the real ones run again. To have mocks "

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.run_output import ANSWERS
 from agentest.config.config import Config
 from agentest.domain.events import ConversationFinished
 from agentest.domain.forecast import PastRun, ScenarioResources
@@ -24,7 +23,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, cut, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.runs import folder as finding
-from agentest.store.runs.folder import JOURNAL, RunKind, latest_whole_run, run_file
+from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_whole_run, run_file
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, read_user_bytes
 from agentest.support.importing import imported_files
@@ -67,23 +66,21 @@ def resume_run(
     earlier_part = run.record.part if run and run.record else None
     if earlier_part and shard not in (None, earlier_part.shard):
         raise UsageError(
-            f"{_OPTION} {reference}: the run was shard {earlier_part.shard}, and {shard} is asked for; "
-            "leave --shard out, or name the run of that shard"
+            f"{_OPTION} {reference}: the run was shard {earlier_part.shard}, not {shard}; "
+            "remove --shard, or name the run of that shard"
         )
     if earlier_part:
         prepared = mark_as_shard(prepared, earlier_part.shard, earlier_part.scenarios, earlier_part.split_by)
     else:
         prepared = sharded(prepared, kind)
     if run is None:
-        note = (
-            f"{_OPTION}: no run is kept that could be gone on with, so all run ({len(prepared.plan.units)})"
-        )
+        note = f"{_OPTION}: no stored run can be resumed, so all run ({len(prepared.plan.units)})"
         return replace(prepared, notes=(*prepared.notes, note))
     prepared = with_fingerprints(prepared)
     earlier = read_finished(run.path / JOURNAL)
     if run.record and run.record.partial and not prepared.is_partial:
         prepared = _only_planned(prepared, earlier)
-    slim = not prepared.request.verbose
+    slim = not prepared.request.reports.verbose
     plan = with_units(
         prepared.plan, lambda unit: replace(unit, kept=_finished_part(unit, earlier, slim=slim))
     )
@@ -166,7 +163,7 @@ def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.Sto
     run = finding.StoredRunFolder(finding.run_file(reference, output_dir(prepared), here).parent)
     if run.under_way:
         raise UsageError(
-            f"{_OPTION} {reference}: the run is still under way; wait for its end, or interrupt it"
+            f"{_OPTION} {reference}: the run is still in progress; wait for its end, or interrupt it"
         )
     record = run.record
     if record and record.kind != kind:
@@ -175,10 +172,12 @@ def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.Sto
             if record.kind is not RunKind.MERGE
             else "was merged of several"
         )
-        raise UsageError(f"{_OPTION} {reference}: the run {did}, so agentest {kind} cannot go on with it")
+        raise UsageError(f"{_OPTION} {reference}: the run {did}, so agentest {kind} cannot resume it")
     if not (run.path / JOURNAL).is_file():
         folder = path_from(here, run.path)
-        raise UsageError(f"{_OPTION} {reference}: {folder} has no {JOURNAL}, which says what had finished")
+        raise UsageError(
+            f"{_OPTION} {reference}: {folder} has no {JOURNAL}, which lists the finished conversations"
+        )
     return run
 
 
@@ -324,7 +323,7 @@ def _durations(prepared: Prepared, by: str | None, kind: RunKind) -> Durations |
     earlier = read_earlier_run(file)
     if earlier is None:
         raise UsageError(
-            f"--shard-by {by}: {file} tells of no conversation's duration; name another run or results.json, "
+            f"--shard-by {by}: {file} has no duration of a conversation; name another run or results.json, "
             f"or split by numbers of conversations: --shard-by {COUNTS}"
         )
     return Durations(run=earlier.started_at, earlier=earlier)

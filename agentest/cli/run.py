@@ -1,17 +1,18 @@
-"""Run a prepared plan: open the run folder, execute with the reporters, and compute the exit status."""
+"""Run a prepared plan: open its folder and its engine, execute with the reporters, return the exit status."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.engines import limit_concurrency, open_engine, process_count
-from agentest.cli.run_output import LIVE, RunOutput, RunVariant, kept
+from agentest.cli.requests import LOCAL, RAY, WORKERS, RunRecipe, engine_name
+from agentest.cli.run_output import LIVE, RunOutput, RunVariant, open_reporters, open_run_output
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
@@ -26,37 +27,36 @@ from agentest.support.terminal import clean, clean_for_log, tell
 
 if TYPE_CHECKING:
     from agentest.cli.comparison import RunComparison
-    from agentest.domain.events import Reporter
     from agentest.report.registry import Broadcast
+    from agentest.runner.executor import Engine
     from agentest.runner.session import RunOutcome
     from agentest.runner.sources import SourceFactory
     from agentest.store.journal import Journal
-
-_RESULTS = ReportRequest("json")
+    from agentest.workers.ray.worker_process import PreparationRecipe
 
 
 def run_once(
-    prepared: Prepared, kind: RunVariant = LIVE, environ: MutableMapping[str, str] = os.environ
+    prepared: Prepared, variant: RunVariant = LIVE, environ: MutableMapping[str, str] = os.environ
 ) -> ExitCode:
     """Run a prepared plan with its reporters and return the exit status.
 
     Args:
         prepared: the plan, with configuration and models.
-        kind: source of the conversations and names of the output files.
+        variant: source of the conversations and names of the output files.
         environ: environment for reporters.
 
     Raises UsageError if nothing could be run.
     """
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
-    if kind.resumed_by and prepared.kept is None:
+    if variant.resumed_by and prepared.kept is None:
         from agentest.cli.resume import with_fingerprints
 
         prepared = with_fingerprints(prepared)
-    against = open_comparison(prepared, kind)
-    with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
+    comparison = open_comparison(prepared, variant)
+    with open_run_output(prepared, variant, note, environ) as output:
         processes = process_count(prepared)
-        return _StartingRun(limit_concurrency(prepared, processes), kind, environ, keeping, against).run(
+        return _StartingRun(limit_concurrency(prepared, processes), variant, environ, output, comparison).run(
             processes
         )
 
@@ -66,34 +66,34 @@ class _StartingRun:
     """One run that is starting: its plan, its folder and its comparison."""
 
     prepared: Prepared
-    kind: RunVariant
+    variant: RunVariant
     environ: Mapping[str, str]
-    keeping: RunOutput | None
-    against: RunComparison | None
+    output: RunOutput | None
+    comparison: RunComparison | None
 
     def run(self, processes: int) -> ExitCode:
         from agentest.runner.run import RunMode, SignalMessages, execute
         from agentest.runner.session import Spending
 
-        prepared, journal = self.prepared, self.keeping.journal if self.keeping else None
+        prepared, journal = self.prepared, self.output.journal if self.output else None
         broadcast, spending = self._broadcast(), None
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
             from agentest.cli.listing import known_costs
 
-            spending = known_costs(prepared, self.kind, self.keeping, partial(_note, prepared))
+            spending = known_costs(prepared, self.variant, self.output, partial(_note, prepared))
         for text in prepared.notes:
             _note(prepared, text)
         words = SignalMessages(
-            last=partial(interruption_message, prepared, journal, self.kind), show=broadcast.show
+            last=partial(interruption_message, prepared, journal, self.variant), show=broadcast.show
         )
-        source = _source(prepared, self.kind, self.keeping)
+        source = _source(prepared, self.variant, self.output)
         gc.freeze()  # modules and classes live until the process exits
         with (
             shared_ports(prepared) as known,  # opened before the workers fork, which use the ports too
-            open_engine(known, processes, self.kind.recipe, earlier=self.kind.earlier) as engine,
+            open_engine(known, processes, self.variant.recipe, earlier=self.variant.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
-            verbose = prepared.request.verbose
+            verbose = prepared.request.reports.verbose
             mode = RunMode(source, engine, keep_conversations=verbose, spending=spending or Spending())
             outcome = run_event_loop(execute, known, broadcast, mode, words)
         broadcast.finish()
@@ -101,59 +101,111 @@ class _StartingRun:
 
     def _broadcast(self) -> Broadcast:
         from agentest.cli.listing import forecast_of
-        from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
+        from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 
-        prepared, keeping, request = self.prepared, self.keeping, self.prepared.request
-        folder = keeping.folder.path if keeping else output_dir(prepared)
-        setting = ReporterContext(
+        prepared, request = self.prepared, self.prepared.request
+        context = ReporterContext(
             root=request.root,
-            folder=folder,
-            run_id=keeping.folder.id if keeping else "",
+            folder=output_dir(prepared),
             environ=self.environ,
-            verbose=request.verbose,
-            detailed=request.detailed,
-            next_step=prepared.loaded.redact(self.kind.resumed_by),
-            forecast=forecast_of(prepared, self.kind.name),
-            compared=self.against,
-            journal=keeping.journal if keeping else None,
-            record=keeping.record if keeping else None,
+            verbose=request.reports.verbose,
+            detailed=request.reports.detailed,
+            next_step=prepared.loaded.redact(self.variant.resumed_by),
+            forecast=forecast_of(prepared, self.variant.name),
+            compared=self.comparison,
         )
-        # Every run writes results.json, even if no reporter was requested.
-        results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
-        reporters = make_reporters((*prepared.reports, *results), setting)
-        if self.against and keeping:
-            self.against.label = keeping.folder.id
-        reporters_and_comparison = with_comparison(reporters, self.against, prepared, self.environ)
-        return Broadcast([*reporters_and_comparison, NotesReporter()], partial(_note, prepared))
+        reporters = open_reporters(prepared.reports, context, self.output)
+        if self.comparison and self.output:
+            self.comparison.label = self.output.folder.id
+        if self.comparison:
+            reporters = self.comparison.around(reporters, prepared, self.environ)
+        return Broadcast([*reporters, NotesReporter()], partial(_note, prepared))
 
     def _finish(self, outcome: RunOutcome, broadcast: Broadcast) -> ExitCode:
         """Close the run folder, print the closing notes and return the exit status."""
-        prepared, keeping = self.prepared, self.keeping
+        prepared, output = self.prepared, self.output
         written = [report for report in prepared.reports if report.name not in broadcast.failed]
-        missing = list(store_comparison(self.against, keeping))
-        missing += keeping.end(outcome.result, written) if keeping else ()
-        for text in (*outcome.notes, *self._journal_notes(), *missing):
+        missing = list(self.comparison.store(output)) if self.comparison and output else []
+        missing += output.end(outcome.result, written) if output else ()
+        journal_notes = journal_problem(output.journal) if output else ()
+        for text in (*outcome.notes, *journal_notes, *missing):
             _note(prepared, text)
-        files = files_of(written, self.kind, prepared)
-        for text in (
-            *in_a_line(outcome.result, prepared, broadcast, files),
-            *comparison_lines(self.against, prepared),
-        ):
+        files = files_of(written, self.variant, prepared)
+        for text in in_a_line(outcome.result, prepared, broadcast, files):
             _note(prepared, text)
         code = status(outcome, prepared, broadcast, complete=not missing)
-        return apply_regressions(code, self.against)
+        if self.comparison is None:
+            return code
+        if self.comparison.comparisons and not CONSOLE_REPORTERS & prepared.reporters:
+            _note(prepared, f"compared: {self.comparison.in_a_line()}")
+        return self.comparison.exit_code(code)
 
-    def _journal_notes(self) -> Iterator[str]:
-        return journal_problem(self.keeping.journal if self.keeping else None)
+
+def process_count(prepared: Prepared) -> int:
+    """Return the number of processes on this machine that run conversations. Raises UsageError."""
+    options = prepared.request.options
+    if engine_name(options) in (LOCAL, RAY):
+        return 1
+    from agentest.workers.worker_pool import AUTO, worker_count
+
+    return worker_count(prepared, options.workers or AUTO)
 
 
-def _source(prepared: Prepared, kind: RunVariant, keeping: RunOutput | None) -> SourceFactory:
+def limit_concurrency(
+    prepared: Prepared, processes: int, allow: Callable[[int], int] | None = None
+) -> Prepared:
+    """Limit the concurrency to the connections that the processes can open, and add a note if it changes.
+
+    On Ray the workers open the connections, so each of them applies the limit of its node.
+
+    Args:
+        processes: result of `process_count`.
+        allow: takes the file descriptors that a process needs and returns how many it can have.
+    """
+    if engine_name(prepared.request.options) == RAY:
+        return prepared
+    from agentest.runner import environment
+
+    return environment.limited_to_connections(prepared, processes, allow or environment.allow)
+
+
+@contextmanager
+def open_engine(
+    prepared: Prepared, processes: int, recipe: PreparationRecipe | None = None, *, earlier: bool
+) -> Iterator[Engine]:
+    """Open the engine of a run. Call it before the event loop starts, because it forks processes.
+
+    Args:
+        processes: result of `process_count`.
+        recipe: how another process prepares the run; None for a run of scenarios.
+        earlier: True if the conversations come from an earlier run.
+
+    Raises UsageError.
+    """
+    if engine_name(prepared.request.options) == RAY:
+        from agentest.workers.ray.engine import open_ray_engine
+
+        with open_ray_engine(prepared, recipe or RunRecipe(prepared.request), earlier=earlier) as on_ray:
+            yield on_ray
+        return
+    if processes == 1 and prepared.request.options.engine != WORKERS:
+        from agentest.runner.executor import LocalEngine
+
+        yield LocalEngine()
+        return
+    from agentest.workers.processes import open_forked_engine
+
+    with open_forked_engine(prepared, processes, earlier=earlier) as engine:
+        yield engine
+
+
+def _source(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> SourceFactory:
     """Return the source of conversations, or an empty one that needs no agent if none are left to run."""
     if prepared.kept and all(unit.kept.is_all(unit.conversations) for unit in prepared.plan.units):
         from agentest.runner.sources import EarlierRun
 
         return EarlierRun({})
-    return kind.source(keeping)
+    return variant.source(output)
 
 
 def _note(prepared: Prepared, note: str) -> None:
@@ -174,11 +226,11 @@ def status(outcome: RunOutcome, prepared: Prepared, broadcast: Broadcast, *, com
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
-def files_of(reports: Iterable[ReportRequest], kind: RunVariant, prepared: Prepared) -> list[str]:
+def files_of(reports: Iterable[ReportRequest], variant: RunVariant, prepared: Prepared) -> list[str]:
     """Return the paths of the written reports; files in the run folder are shown by their fixed names."""
     folder = output_dir(prepared)
     named = [
-        report.path or folder / kind.fixed.reports[report.name]
+        report.path or folder / variant.fixed.reports[report.name]
         for report in reports
         if report.path or report.name in FILES
     ]
@@ -206,20 +258,20 @@ def in_a_line(
         yield from (warning.message for warning in (*result.unclaimed, *result.unanswered))
 
 
-def journal_problem(journal: Journal | None) -> Iterator[str]:
+def journal_problem(journal: Journal) -> Iterator[str]:
     """Yield a note if the journal is incomplete."""
-    if journal and journal.held and not journal.flush():
+    if journal.held and not journal.flush():
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
-def interruption_message(prepared: Prepared, journal: Journal | None, kind: RunVariant) -> str:
+def interruption_message(prepared: Prepared, journal: Journal | None, variant: RunVariant) -> str:
     """Return the message for a run that ends without reports; "" if no conversation has finished."""
     if journal is None or not journal.held:
         return ""
     path = _shown(journal.path, prepared)
     finished = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
-    goes_on = f"{kind.resumed_by} keeps what is there and runs the rest, " if kind.resumed_by else ""
-    words = f"agentest: {path} holds {finished}; {goes_on}agentest judge {path} judges again what is there"
+    goes_on = f"{variant.resumed_by} reuses them and runs the rest, " if variant.resumed_by else ""
+    words = f"agentest: {path} has {finished}; {goes_on}agentest judge {path} judges them again"
     return clean_for_log(clean(prepared.loaded.redact(words))) + "\n"
 
 
@@ -243,62 +295,17 @@ def exit_code(result: RunResult) -> ExitCode:
     return statuses[run_status(result)]
 
 
-def open_comparison(prepared: Prepared, kind: RunVariant) -> RunComparison | None:
+def open_comparison(prepared: Prepared, variant: RunVariant) -> RunComparison | None:
     """Return the comparison with the baseline, or of the agents with each other; None if neither applies.
 
     Raises UsageError.
     """
     request = prepared.request
-    judged = kind.name is RunKind.JUDGE  # any difference would come from the judge
-    named = request.baseline or prepared.loaded.config.baseline or request.fail_on_regression
+    judged = variant.name is RunKind.JUDGE  # any difference would come from the judge
+    named = request.reports.baseline or prepared.loaded.config.baseline or request.reports.fail_on_regression
     wanted = bool(named) and not judged
     if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
         return None
     from agentest.cli.comparison import RunComparison, read_baseline
 
     return RunComparison(read_baseline(prepared) if wanted else None, partial=prepared.is_partial)
-
-
-def with_comparison(
-    reporters: Sequence[Reporter],
-    against: RunComparison | None,
-    prepared: Prepared,
-    environ: Mapping[str, str],
-) -> Sequence[Reporter]:
-    if against is None:
-        return reporters
-    from agentest.cli.comparison import ComparisonReporter
-
-    return [against, *reporters, ComparisonReporter(against, prepared, environ)]
-
-
-def store_comparison(against: RunComparison | None, keeping: RunOutput | None) -> Iterator[str]:
-    """Store the comparison with the baseline. Yields a message for each file that could not be written."""
-    if against is None or against.baseline is None or not against.comparisons or keeping is None:
-        return
-    from agentest.cli.comparison import COMPARISON, write_comparison
-
-    try:
-        write_comparison(against, keeping.folder.path)
-        keeping.folder.publish(COMPARISON, COMPARISON)
-    except OSError as error:
-        yield f"{keeping.folder.path / COMPARISON} could not be written ({error.strerror or error})"
-
-
-def apply_regressions(code: ExitCode, against: RunComparison | None) -> ExitCode:
-    """Return the exit status, counting a regression as a failure if the user configured that."""
-    if against is None or against.baseline is None or code is ExitCode.INTERRUPTED:
-        return code
-    if not against.comparisons:  # the comparison was requested, but its result is unknown
-        return code or ExitCode.ERRORED
-    failed = against.regressed and against.baseline.fail_on_regression
-    return ExitCode.FAILED if failed else code
-
-
-def comparison_lines(against: RunComparison | None, prepared: Prepared) -> Iterator[str]:
-    """Yield the comparison in one line, unless a reporter has printed it to the console."""
-    if against is None or not against.comparisons or CONSOLE_REPORTERS & prepared.reporters:
-        return
-    from agentest.cli.comparison import in_a_line
-
-    yield f"compared: {in_a_line(against)}"

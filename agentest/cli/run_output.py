@@ -6,20 +6,23 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from agentest.cli.requests import EvalRecipe
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult, RunWarning
 from agentest.domain.transcript import Conversation
+from agentest.report.registry import ReporterContext, make_reporters
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import endpoint
 from agentest.runner.prepare import Prepared, cassette_folder
 from agentest.store.journal import BoundedLog, Journal, RawFile, RetryingLineFile, open_new
 from agentest.store.runs.folder import (
+    ANSWERS,
     FILES,
     JOB_VARIABLE,
     JOURNAL,
@@ -39,14 +42,15 @@ from agentest.support.locking import LOCK, FolderLocked, locked
 from agentest.version import __version__
 
 if TYPE_CHECKING:
-    from agentest.runner.sources import SourceFactory
+    from agentest.adk.plan import EvalRequest
+    from agentest.domain.events import Reporter
+    from agentest.runner.sources import LiveAgents, OnMocks, SourceFactory
     from agentest.workers.ray.worker_process import PreparationRecipe
 
 SERVERS = "servers"
 """Folder for the logs of servers."""
-ANSWERS = "answers"
-"""Folder for model responses in conversations that a budget ended early."""
 Note = Callable[[str], None]
+RESULTS_REPORT = ReportRequest("json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,19 +104,10 @@ class RunOutput:
 
 
 @contextmanager
-def kept(
-    prepared: Prepared,
-    kind: RunKind,
-    fixed: FixedNames,
-    note: Note,
-    environ: Mapping[str, str],
-    *,
-    spans: bool,
+def open_run_output(
+    prepared: Prepared, variant: RunVariant, note: Note, environ: Mapping[str, str]
 ) -> Iterator[RunOutput | None]:
     """Open the folder of a new run; yield None if it cannot be written and no file was requested.
-
-    Args:
-        spans: True if agents can send spans.
 
     Raises ConfigError if a requested file cannot be written.
     """
@@ -121,120 +116,119 @@ def kept(
         try:
             folder = stack.enter_context(new_run_folder(output_dir(prepared), datetime.now(UTC)))
             stack.callback(_remove_if_empty, folder.path)
-            record = _record(prepared, kind, folder, environ)
+            record = _record(prepared, variant.name, folder, environ)
             write_record(folder.path, record)
         except OSError as error:
             _refuse_if_file_requested(prepared, _problem(prepared, error), note)
             yield None
             return
         journal = Journal(
-            folder.path / JOURNAL, note, _open_unnamed, partial(_publish, folder, JOURNAL, fixed.journal)
+            folder.path / JOURNAL,
+            note,
+            _open_unnamed,
+            partial(_publish, folder, JOURNAL, variant.fixed.journal),
         )
         stack.enter_context(closing(journal))
         yield RunOutput(
             folder=folder,
-            fixed=fixed,
+            fixed=variant.fixed,
             record=record,
             journal=journal,
-            keep_span=_open_spans(prepared, folder, note, stack) if spans else None,
+            keep_span=_open_spans(prepared, folder, note, stack) if variant.spans else None,
             keep_output=_server_logs(folder, note, stack),
             keep_runs=prepared.loaded.config.keep_runs,
         )
 
 
-class RunVariant(Protocol):
-    """Kind of a run: the source of its conversations and the names of its files."""
+def live_agents(output: RunOutput | None, on_mocks: OnMocks | None = None) -> LiveAgents:
+    """Return the source of conversations with the agents."""
+    from agentest.runner.sources import LiveAgents
 
-    @property
-    def name(self) -> RunKind:
-        """Kind stored in the run's record."""
-        ...
-
-    @property
-    def fixed(self) -> FixedNames:
-        """Names of the run's files in `output_dir`."""
-        ...
-
-    @property
-    def spans(self) -> bool:
-        """True if agents can send spans."""
-        ...
-
-    @property
-    def resumed_by(self) -> str:
-        """Command that resumes an interrupted run; "" if there is none."""
-        ...
-
-    @property
-    def earlier(self) -> bool:
-        """True if the conversations come from an earlier run."""
-        ...
-
-    @property
-    def recipe(self) -> PreparationRecipe | None:
-        """How another process prepares the run; None for a run of scenarios."""
-        ...
-
-    def source(self, keeping: RunOutput | None) -> SourceFactory:
-        """Return the source of conversations, which stores their output in `keeping`, if given."""
-        ...
+    if output is None:
+        return LiveAgents(on_mocks)
+    return LiveAgents(on_mocks, output.keep_span, output.keep_output)
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRun:
-    """Run conversations with the agents."""
+class RunVariant:
+    """Kind of a run: the source of its conversations and the names of its files.
+
+    By default, the conversations are those of scenarios with the agents.
+    """
 
     name: RunKind = RunKind.RUN
+    """Kind stored in the run's record."""
     fixed: FixedNames = LATEST
+    """Names of the run's files in `output_dir`."""
     spans: bool = True
+    """True if agents can send spans."""
     earlier: bool = False
+    """True if the conversations come from an earlier run."""
     resumed_by: str = "agentest run --resume"
+    """Command that resumes an interrupted run; "" if there is none."""
     recipe: PreparationRecipe | None = None
+    """How another process prepares the run; None for a run of scenarios."""
 
-    def source(self, keeping: RunOutput | None) -> SourceFactory:
-        from agentest.runner.sources import LiveAgents
-
-        if keeping is None:
-            return LiveAgents()
-        return LiveAgents(keep_span=keeping.keep_span, keep_output=keeping.keep_output)
+    def source(self, output: RunOutput | None) -> SourceFactory:
+        """Return the source of conversations, which stores their output in `output`, if given."""
+        return live_agents(output)
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedRun:
+class JudgedRun(RunVariant):
     """Judge conversations of an earlier run again; the results have their own file names."""
 
-    conversations: Mapping[str, Sequence[Conversation]]
-    """Conversations by the scope of their unit."""
-    unclaimed: tuple[RunWarning, ...] = ()
-    """Warnings about calls that belong to no conversation."""
     name: RunKind = RunKind.JUDGE
     fixed: FixedNames = JUDGED
     spans: bool = False
     earlier: bool = True
     resumed_by: str = ""
-    recipe: PreparationRecipe | None = None
+    conversations: Mapping[str, Sequence[Conversation]] = field(default_factory=dict)
+    """Conversations by the scope of their unit."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Warnings about calls that belong to no conversation."""
 
-    def source(self, keeping: RunOutput | None) -> SourceFactory:
+    def source(self, output: RunOutput | None) -> SourceFactory:
         from agentest.runner.sources import EarlierRun
 
-        del keeping  # no agent runs
+        del output  # no agent runs
         return EarlierRun(self.conversations, self.unclaimed)
 
 
-LIVE = LiveRun()
+LIVE = RunVariant()
 
 
-def evaluation_run(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
-    """Return the kind of an evaluation run, with the command that resumes it.
+def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> RunVariant:
+    """Return the kind of a run of evaluation sets, with the command that resumes it.
 
     Args:
-        words: positional arguments, because only they name the evaluation sets.
-        options: names and values of the options that decide what runs.
+        words: positional arguments of the command.
     """
-    given = (
-        f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, 1)
+    agent = evaluation.request.options.agent
+    given = [*words, *([f"--agent={agent}"] if agent is not None else ())]
+    if evaluation.num_runs != 1:
+        given.append(f"--num-runs={evaluation.num_runs}")
+    return RunVariant(
+        RunKind.EVAL,
+        resumed_by=shlex.join(["agentest", "eval", *given, "--resume"]),
+        recipe=EvalRecipe(evaluation),
     )
-    return LiveRun(RunKind.EVAL, resumed_by=shlex.join(["agentest", "eval", *words, *given, "--resume"]))
+
+
+def open_reporters(
+    reports: Sequence[ReportRequest], context: ReporterContext, output: RunOutput | None
+) -> list[Reporter]:
+    """Create the requested reporters. Every stored run also writes results.json."""
+    if output is None:
+        return make_reporters(reports, context)
+    context = replace(
+        context,
+        folder=output.folder.path,
+        run_id=output.folder.id,
+        journal=output.journal,
+        record=output.record,
+    )
+    return make_reporters((*reports, *([] if RESULTS_REPORT in reports else [RESULTS_REPORT])), context)
 
 
 def _in_folder(report: ReportRequest) -> bool:
@@ -278,7 +272,7 @@ def _problem(prepared: Prepared, error: OSError) -> str:
 def _refuse_if_file_requested(prepared: Prepared, problem: str, note: Note) -> None:
     if any(map(_in_folder, prepared.reports)) or _records(prepared):
         raise ConfigError(problem)
-    note(f"{problem}: finished conversations are not kept")
+    note(f"{problem}: finished conversations are not stored")
 
 
 def _records(prepared: Prepared) -> bool:

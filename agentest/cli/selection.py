@@ -13,6 +13,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, cut, first, shuffled
 from agentest.store.runs.folder import RunKind
+from agentest.support.errors import UsageError
 from agentest.support.text import count
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ class ScenarioSelection:
     """The part of the run to execute."""
     shard_by: str | None = None
     """A run whose durations decide the split, or `counts`."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if options exclude each other."""
+        if self.resume is not None and self.last_failed:
+            raise UsageError(
+                "--resume and --last-failed exclude each other, because --resume keeps failed scenarios"
+            )
+        if self.shard_by and self.shard is None and self.resume is None:
+            raise UsageError("--shard-by decides how --shard K/N splits a run: add --shard")
 
     def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
         """Return the run with the selected scenarios in the requested order. Raises UsageError."""
@@ -110,7 +120,7 @@ def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
         return f"{failed} of {count(units, 'scenario')} {'runs' if failed == 1 else 'run'}, {which}"
     selected = " selected" if prepared.request.options.filtered else ""
     why = f"none of the{selected} scenarios failed or errored when it last ran"
-    return f"{why if verdicts.runs else 'no earlier run is kept'}, so all{selected} run ({units})"
+    return f"{why if verdicts.runs else 'no earlier run is stored'}, so all{selected} run ({units})"
 
 
 def _left_out_notes(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> Iterator[str]:
@@ -118,7 +128,7 @@ def _left_out_notes(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -
     tried = set(map(_tried, prepared.plan.entries))
     new = [unit.scenario.name for unit in prepared.plan.units if verdicts.is_new(_tried(unit))]
     if new and failed:
-        yield f"left out: {_named(new)}, which no kept run has tried"
+        yield f"left out: {_named(new)}, which no stored run has"
     options = prepared.request.options
     gone = [each.name for each in verdicts.failed if each not in tried]
     if gone and not options.filtered and options.agent is None:

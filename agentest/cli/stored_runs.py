@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from agentest.cli.location import Location
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
-from agentest.report.registry import ReporterContext, make_reporters
-from agentest.runner.environment import RunFolders, check_can_be_written
 from agentest.store.reader import events_of, read_results
 from agentest.store.runs.folder import (
     FILES,
@@ -44,21 +43,25 @@ _NUMBER_COLUMNS = range(3, 8)
 class ShowOptions:
     """Options of `agentest show`."""
 
+    location: Location = field(default_factory=Location)
+    run: str = "latest"
     scenarios: tuple[str, ...] = ()
     verbose: bool = False
     reporters: tuple[str, ...] = ()
 
 
-def report_stored_run(
-    path: Path, options: ShowOptions, place: RunFolders, environ: Mapping[str, str] = os.environ
-) -> ExitCode:
-    """Report a past run again and return its exit status. Raises UsageError."""
+def report_stored_run(options: ShowOptions, environ: Mapping[str, str] = os.environ) -> ExitCode:
+    """Report a stored run again. Raises UsageError."""
+    from agentest.report.registry import ReporterContext, make_reporters
+
+    project = options.location.enter()
+    path = project.run_file(options.run)
     record = read_record(path.parent)
     result = replace(read_results(path), addresses=record.agents if record else {})
     result = _only(result, options.scenarios, path)
     against = _between_agents(result)
     setting = ReporterContext(
-        root=place.root,
+        root=project.root,
         folder=path.parent,
         run_id=record.id if record else "",
         environ={**environ, "CI": "true"},
@@ -66,7 +69,7 @@ def report_stored_run(
         record=record,
         compared=against,
     )
-    reporters = make_reporters(_reports(options.reporters, place.here), setting)
+    reporters = make_reporters(_reports(options.reporters, project.here), setting)
     if against:
         reporters = [against, *reporters]
     for event in events_of(result):
@@ -75,15 +78,29 @@ def report_stored_run(
     return ExitCode.PASSED
 
 
-def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> ExitCode:
-    """List the stored runs, latest first. Raises UsageError if their folder cannot be read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """Options of `agentest runs`."""
+
+    location: Location = field(default_factory=Location)
+    every: bool = False
+    form: Literal["text", "json"] = "text"
+
+
+def list_runs(options: ListOptions, limit: int) -> ExitCode:
+    """List the stored runs, latest first. Raises UsageError if their folder cannot be read.
+
+    Args:
+        limit: maximum number of runs to list, unless the options ask for all.
+    """
+    folder = options.location.enter().output_dir
     check_readable(folder)
     runs = list(reversed(list_stored_runs(folder)))
-    shown = runs[:most]
-    if form == "json":
+    shown = runs if options.every else runs[:limit]
+    if options.form == "json":
         say(json.dumps([_as_json(run) for run in shown], indent=2))
     elif not runs:
-        say(f"no run is kept in {folder / RUNS}")
+        say(f"no run is stored in {folder / RUNS}")
     else:
         for row in _table([_HEADINGS, *map(_row, shown)]):
             say(row)
@@ -103,13 +120,15 @@ def _between_agents(result: RunResult) -> RunComparison | None:
 
 def _reports(given: tuple[str, ...], here: Path) -> tuple[ReportRequest, ...]:
     """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
+    from agentest.runner.environment import check_can_be_written
+
     try:
         reports = parse_reports(given or ("console",), here)
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
     for report in reports:
         if report.path is None and report.name in FILES:
-            raise UsageError(f"--reporter {report.name}: say where to: {report.name}=PATH")
+            raise UsageError(f"--reporter {report.name}: name a file: {report.name}=PATH")
     check_can_be_written(reports)
     return reports
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import anyio
 
-from agentest.cli.run_lookup import run_at, runs_folder
-from agentest.runner.environment import RunFolders
+from agentest.cli.location import Location
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import end_at_once, handled_signals, run_event_loop
 from agentest.support.terminal import say, tell
@@ -15,20 +14,30 @@ from agentest.web.listener import ListeningSockets
 from agentest.web.project import WebProject
 
 
-def ui(place: RunFolders, config: Path | None, port: int, run: str | None) -> ExitCode:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UiOptions:
+    """Options of `agentest ui`."""
+
+    location: Location = field(default_factory=Location)
+    run: str | None = None
+    port: int = 8321
+
+
+def ui(options: UiOptions) -> ExitCode:
     """Serve the page. Raises UsageError if the port is not available or the run does not exist."""
+    location = options.location.enter()
     project = WebProject(
-        root=place.root,
-        config=place.path(config) if config else None,
-        output_dir=runs_folder(place, config),
-        chosen=run_at(run, place, config) if run else None,
+        root=location.root,
+        config=location.named_config,
+        output_dir=location.output_dir,
+        chosen=location.run_file(options.run) if options.run else None,
     )
     if project.chosen and not project.chosen.is_file():
         raise UsageError(f"{project.chosen} is not there: expected a results.json or a journal.jsonl")
-    door = ListeningSockets.at(port)
+    door = ListeningSockets.at(options.port)
     say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
     say(f"  {door.address(project)}")
-    say("The address is for you alone: whoever has it sees and starts runs. Ctrl-C ends it.")
+    say("Keep the address private: it allows anyone on this machine to see and start runs. Ctrl-C stops it.")
     run_event_loop(_serve, project, door)
     return ExitCode.PASSED
 

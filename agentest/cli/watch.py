@@ -28,7 +28,7 @@ _TOOL_FILES_FILTER = DefaultFilter()
 """Ignores files that tools write: `__pycache__`, `.git`, `node_modules`, editor files."""
 
 
-def run_and_watch(request: RunRequest, choose: ScenarioSelection) -> ExitCode:
+def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
     """Run, wait for a change and run again, until interrupted while waiting or during a run."""
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     known: frozenset[Path] = frozenset()
@@ -38,7 +38,7 @@ def run_and_watch(request: RunRequest, choose: ScenarioSelection) -> ExitCode:
         # Otherwise variables from the last `.env` would hide its current values.
         os.environ.clear()
         os.environ.update(environ)
-        prepared = _prepared(request, choose)
+        prepared = _prepared(request, select)
         known = _files(prepared, known)
         servers = _server_files(prepared) if prepared else servers
         before, sources = _stamps(known), _stamps(servers.files)
@@ -195,10 +195,10 @@ def _stamp(file: Path) -> int:
         return 0
 
 
-def _prepared(request: RunRequest, choose: ScenarioSelection) -> Prepared | None:
+def _prepared(request: RunRequest, select: ScenarioSelection) -> Prepared | None:
     """Prepare the run; print the error and return None if the user has to fix something."""
     try:
-        return choose(prepare(request))
+        return select(prepare(request))
     except UsageError as error:
         print_user_error(error)
         return None

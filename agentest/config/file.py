@@ -196,9 +196,11 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
         module = import_file(path)
     except KeyboardInterrupt:
         raise
-    except ValidationError as error:  # raised by a Config(…) in the module
-        raise ConfigError(describe(error, path, {(): user_traceback(error, path)[1]}, redact)) from None
     except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, even SystemExit
+        cause = error.__cause__ if isinstance(error, ConfigError) else error
+        if isinstance(cause, ValidationError):  # raised by define_config(…) or Config(…) in the module
+            lines: dict[Path_, int] = {(): user_traceback(error, path)[1]}
+            raise ConfigError(describe(cause, path, lines, redact)) from None
         shown, line = user_traceback(error, path)
         raise ConfigError(f"{path}:{line}: importing the configuration failed\n{redact(shown)}") from None
     if not hasattr(module, "config"):

@@ -21,7 +21,6 @@ from agentest.domain.results import (
     CauseKind,
     CausePlace,
     ConversationResult,
-    ErrorGroup,
     Reason,
     ReasonKind,
     RootCause,
@@ -32,6 +31,7 @@ from agentest.domain.results import (
     Severity,
     Status,
     TrajectoryResult,
+    UniqueError,
 )
 from agentest.domain.transcript import NO_MOCK, Conversation
 from agentest.support.text import count, shortened
@@ -357,7 +357,7 @@ class JudgedCause:
     """The normalized labels."""
     severity: Severity
     explanation: str
-    groups: list[tuple[ScenarioResult, ErrorGroup]] = field(default_factory=list)
+    groups: list[tuple[ScenarioResult, UniqueError]] = field(default_factory=list)
 
     @property
     def scenarios(self) -> set[tuple[str, str]]:
@@ -471,8 +471,8 @@ def _of_judged(cause: JudgedCause) -> RootCause:
     )
 
 
-def _judged_places(groups: Iterable[tuple[ScenarioResult, ErrorGroup]]) -> Iterator[CausePlace]:
-    by_scenario: dict[tuple[str, str], list[ErrorGroup]] = {}
+def _judged_places(groups: Iterable[tuple[ScenarioResult, UniqueError]]) -> Iterator[CausePlace]:
+    by_scenario: dict[tuple[str, str], list[UniqueError]] = {}
     for scenario, group in groups:
         by_scenario.setdefault((scenario.name, scenario.agent), []).append(group)
     for (name, agent), of_scenario in by_scenario.items():

@@ -20,7 +20,6 @@ from agentest.domain.results import (
     DECIDED,
     ConversationResult,
     Deduplication,
-    ErrorGroup,
     MetricResult,
     MetricVerdict,
     Reason,
@@ -30,6 +29,7 @@ from agentest.domain.results import (
     Severity,
     Skipped,
     Status,
+    UniqueError,
     Unscored,
     Verdict,
 )
@@ -167,7 +167,7 @@ def with_failing_groups(deduplication: Deduplication, fail_on: Severity) -> Dedu
 
 
 def with_severe_failures(
-    conversations: Sequence[ConversationResult], groups: Iterable[ErrorGroup], *, graded: bool = True
+    conversations: Sequence[ConversationResult], groups: Iterable[UniqueError], *, graded: bool = True
 ) -> tuple[ConversationResult, ...]:
     """Return the conversations with their failures that belong to a failing group.
 
@@ -281,7 +281,7 @@ def _ungrouped_reason(error: str) -> Reason:
     return Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message)
 
 
-def _group_message(group: ErrorGroup) -> str:
+def _group_message(group: UniqueError) -> str:
     times = _times(len(group.occurrences))
     return f"error ({group.severity.label}): {group.label}, {times}: {group.explanation}"
 

@@ -84,7 +84,7 @@ class QuantitativeMetric(Metric):
     """A number for each turn."""
 
     @abstractmethod
-    def score(self, input: TurnInput) -> Any:
+    def score(self, input: ScoreInput) -> Any:
         """Return the turn's value: any form of `MetricValue` with a number, or an awaitable of one."""
 
 
@@ -92,7 +92,7 @@ class QualitativeMetric(Metric):
     """A label for each turn; every label other than `no failure` is a failure."""
 
     @abstractmethod
-    def evaluate(self, input: TurnInput) -> Any:
+    def evaluate(self, input: ScoreInput) -> Any:
         """Return the turn's label: any form of `MetricValue` with a text, or an awaitable of one."""
 
 
@@ -108,7 +108,7 @@ class ConversationMetric(Metric):
 
 async def evaluate_metric(
     metric: Metric,
-    data: TurnInput | ConversationInput,
+    data: ScoreInput | ConversationInput,
     model: Model | None,
     key: CallKey,
     timeout_s: float = _TIMEOUT_S,
@@ -164,7 +164,7 @@ def _value_and_reason(returned: Any) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnInput:
+class ScoreInput:
     """One turn to judge; `history` contains the turns before it."""
 
     goal: str
@@ -176,7 +176,7 @@ class TurnInput:
     history: tuple[Turn, ...]
     turn_index: int
 
-    def copied(self) -> TurnInput:
+    def copied(self) -> ScoreInput:
         """Return a copy for users' code, which may modify its input."""
         calls = tuple(map(copy_call, self.tool_calls))
         return replace(self, tool_calls=calls, history=tuple(map(copy_turn, self.history)))

@@ -20,9 +20,9 @@ from agentest.domain.results import (
     CriterionOutcome,
     Deduplication,
     ErrorExample,
-    ErrorGroup,
     LabelledFailure,
     Severity,
+    UniqueError,
 )
 from agentest.domain.transcript import NO_TEXT, Conversation, ToolCall, Turn, call_text
 from agentest.domain.truncation import shortened as truncated
@@ -154,7 +154,7 @@ async def group_failures(
     return Deduplication(_with_unshown(corrected_groups(answer.groups, shown), shown, unshown))
 
 
-def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[ErrorGroup, ...]:
+def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[UniqueError, ...]:
     """Return the model's groups, corrected so that each failure is in exactly one.
 
     An id in several groups stays in the most severe one. Ids that the model left out form a group of their
@@ -167,15 +167,15 @@ def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure
         members = [left.pop(id) for id in ids]
         if members:
             label = group.label if group.label.strip() else members[0].label
-            settled.append(ErrorGroup(label, Severity.of(group.severity), ids, group.explanation))
+            settled.append(UniqueError(label, Severity.of(group.severity), ids, group.explanation))
     if left:
         settled.append(_ungrouped_group(tuple(left.values())))
     return tuple(settled)
 
 
 def _with_unshown(
-    groups: Sequence[ErrorGroup], shown: Sequence[LabelledFailure], unshown: Sequence[LabelledFailure]
-) -> tuple[ErrorGroup, ...]:
+    groups: Sequence[UniqueError], shown: Sequence[LabelledFailure], unshown: Sequence[LabelledFailure]
+) -> tuple[UniqueError, ...]:
     """Add the failures that were not shown to the model, each to the most severe group that has its label."""
     kinds = {failure.id: (failure.metric, failure.label) for failure in shown}
     worst_last = sorted(enumerate(groups), key=lambda each: each[1].severity)
@@ -186,7 +186,7 @@ def _with_unshown(
     return tuple(_with_added(group, added.get(n, [])) for n, group in enumerate(groups))
 
 
-def _with_added(group: ErrorGroup, ids: Sequence[str]) -> ErrorGroup:
+def _with_added(group: UniqueError, ids: Sequence[str]) -> UniqueError:
     if not ids:
         return group
     note = (
@@ -199,13 +199,13 @@ def _with_added(group: ErrorGroup, ids: Sequence[str]) -> ErrorGroup:
     )
 
 
-def _group_of_one(failure: LabelledFailure, severity: Severity) -> ErrorGroup:
-    return ErrorGroup(failure.label, severity, (failure.id,), f"{failure.metric}: {failure.reason}")
+def _group_of_one(failure: LabelledFailure, severity: Severity) -> UniqueError:
+    return UniqueError(failure.label, severity, (failure.id,), f"{failure.metric}: {failure.reason}")
 
 
-def _ungrouped_group(failures: Sequence[LabelledFailure]) -> ErrorGroup:
+def _ungrouped_group(failures: Sequence[LabelledFailure]) -> UniqueError:
     labels = ", ".join(dict.fromkeys(failure.label for failure in failures))
-    return ErrorGroup(
+    return UniqueError(
         f"ungrouped: {labels}",
         Severity.MEDIUM,
         tuple(failure.id for failure in failures),
@@ -220,7 +220,9 @@ def group_by_label(failures: Sequence[LabelledFailure]) -> Deduplication:
         groups.setdefault((failure.metric, failure.label), []).append(failure)
     return Deduplication(
         tuple(
-            ErrorGroup(label, Severity.MEDIUM, tuple(f.id for f in members), f"{metric}: {members[0].reason}")
+            UniqueError(
+                label, Severity.MEDIUM, tuple(f.id for f in members), f"{metric}: {members[0].reason}"
+            )
             for (metric, label), members in groups.items()
         )
     )
@@ -422,7 +424,9 @@ def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn 
     return next((turn for turn in conversation.turns if turn.turn_index == failure.turn_index), None)
 
 
-def _with_examples(group: ErrorGroup, turns: Mapping[str, tuple[str, Turn]], redact: Redactor) -> ErrorGroup:
+def _with_examples(
+    group: UniqueError, turns: Mapping[str, tuple[str, Turn]], redact: Redactor
+) -> UniqueError:
     places: dict[_ExamplePlace, Turn] = {}
     for id in group.occurrences:
         if id in turns and len(places) < MOST_EXAMPLES:

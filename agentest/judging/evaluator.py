@@ -27,7 +27,7 @@ from agentest.support.redaction import HIDDEN
 from agentest.support.replacing import replace
 
 if TYPE_CHECKING:
-    from agentest.judging.custom_metrics import ConversationInput, Metric, TurnInput
+    from agentest.judging.custom_metrics import ConversationInput, Metric, ScoreInput
     from agentest.judging.grader import Grader, GraderResult
     from agentest.judging.judge import Judge
     from agentest.judging.judgement import ScenarioJudge
@@ -136,7 +136,7 @@ class ScenarioEvaluator:
 
     async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
         """Return the custom metrics of the last of the turns."""
-        from agentest.judging.custom_metrics import ConversationMetric, TurnInput
+        from agentest.judging.custom_metrics import ConversationMetric, ScoreInput
 
         metrics = [metric for metric in self.custom if not isinstance(metric, ConversationMetric)]
         if not metrics:
@@ -145,7 +145,7 @@ class ScenarioEvaluator:
         if why := why_redacted(turns):
             return {metric.name: Unscored(why) for metric in metrics}
         key = CallKey("judge", self.scope, number, turn.turn_index)
-        turn_input = TurnInput(
+        turn_input = ScoreInput(
             goal=self.scenario.goal,
             profile=self.scenario.profile,
             knowledge=self.scenario.knowledge,
@@ -177,7 +177,7 @@ class ScenarioEvaluator:
         return await self._custom_results(metrics, whole, CallKey("judge", self.scope, number))
 
     async def _custom_results(
-        self, metrics: Sequence[Metric], data: TurnInput | ConversationInput, key: CallKey
+        self, metrics: Sequence[Metric], data: ScoreInput | ConversationInput, key: CallKey
     ) -> dict[str, MetricResult]:
         from agentest.judging.custom_metrics import evaluate_metric
 

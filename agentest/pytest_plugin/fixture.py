@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import anyio
 
 from agentest.adk.in_process_evaluation import AgentLike as EvalAgentLike
 from agentest.adk.in_process_evaluation import configuration, run_result
 from agentest.adk.plan import EvalRequest, prepare_eval
+from agentest.config.definition import RunSettings
+from agentest.domain.events import Event
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 from agentest.testing.run import (
+    AgentLike,
     CheckedRun,
-    arun_scenarios,
+    ConfigLike,
+    Runner,
     refuse_in_async_code,
-    run_scenarios,
     to_checked_run,
 )
+
+if TYPE_CHECKING:
+    from agentest.testing import ChatModel
 
 
 class Agentest:
@@ -41,23 +48,78 @@ class Agentest:
         self._offline = offline
         self._strict = strict
 
-    def run(self, *scenarios: Scenario, **given: Any) -> CheckedRun:
-        """Run scenarios and return their results. Takes the arguments of `run_scenarios`.
+    def run(
+        self,
+        *scenarios: Scenario,
+        agent: AgentLike | None = None,
+        config: ConfigLike | None = None,
+        model: ChatModel | str | None = None,
+        options: Options | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> CheckedRun:
+        """Run scenarios and return their results. The arguments are those of `Runner`.
+
+        The default of `config` is the project's configuration.
 
         Raises UsageError if something cannot be run, or if called in async code, which needs
         `run_async`.
         """
         refuse_in_async_code("agentest.run", "await agentest.run_async(…)")
-        return run_scenarios(scenarios, **self._with_config(given))
+        options = self._options(options, has_model=model is not None)
+        runner = Runner(
+            agent=agent,
+            config=config or self._config,
+            model=model,
+            options=options,
+            on_event=on_event,
+            **settings,
+        )
+        return runner.run(*scenarios)
 
-    async def run_async(self, *scenarios: Scenario, **given: Any) -> CheckedRun:
+    async def run_async(
+        self,
+        *scenarios: Scenario,
+        agent: AgentLike | None = None,
+        config: ConfigLike | None = None,
+        model: ChatModel | str | None = None,
+        options: Options | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> CheckedRun:
         """Run scenarios in async code; see `run`."""
-        return await arun_scenarios(scenarios, **self._with_config(given))
+        options = self._options(options, has_model=model is not None)
+        runner = Runner(
+            agent=agent,
+            config=config or self._config,
+            model=model,
+            options=options,
+            on_event=on_event,
+            **settings,
+        )
+        return await runner.run_async(*scenarios)
 
-    def eval(self, *files: str | Path, **given: Any) -> CheckedRun:
+    def eval(
+        self,
+        *files: str | Path,
+        agent: EvalAgentLike | None = None,
+        criteria: str | Path | None = None,
+        mocks: str | Path | None = None,
+        num_runs: int = 1,
+        options: Options | None = None,
+    ) -> CheckedRun:
         """Run evaluation sets and return their results; see `eval_async`, which async code needs."""
         refuse_in_async_code("agentest.eval", "await agentest.eval_async(…)")
-        return anyio.run(partial(self.eval_async, *files, **given))
+        run = partial(
+            self.eval_async,
+            *files,
+            agent=agent,
+            criteria=criteria,
+            mocks=mocks,
+            num_runs=num_runs,
+            options=options,
+        )
+        return anyio.run(run)
 
     async def eval_async(
         self,
@@ -81,7 +143,7 @@ class Agentest:
         if not files:
             raise ConfigError("agentest.eval: no file is named")
         root = self._config.parent if self._config else Path.cwd()
-        request = RunRequest(root, self._config, self._options(options, offline=self._offline))
+        request = RunRequest(root, self._config, self._options(options))
         evaluation = EvalRequest(
             request,
             tuple(_absolute(file) for file in files),
@@ -92,16 +154,12 @@ class Agentest:
         configured = None if agent is None else configuration(agent, root)
         return to_checked_run(await run_result(prepare_eval(evaluation, configured=configured)))
 
-    def _with_config(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Add the project's configuration to the arguments, unless they have one."""
-        options = self._options(given.get("options"), offline=self._offline and "model" not in given)
-        return {"config": self._config, **given, "options": options}
-
-    def _options(self, options: Options | None, *, offline: bool) -> Options:
+    def _options(self, options: Options | None, *, has_model: bool = False) -> Options:
         """Return the options with the defaults of the pytest command line."""
         options = options or Options()
+        offline = options.offline or (self._offline and not has_model)
         strict = self._strict if options.strict is None else options.strict
-        return replace(options, offline=offline or options.offline, strict=strict)
+        return replace(options, offline=offline, strict=strict)
 
 
 def _absolute(file: str | Path) -> str:

@@ -40,8 +40,16 @@ class ScenarioDidNotPass(Exception):
 class ScenarioFile(pytest.File):
     """Collector of a scenario file."""
 
-    def __init__(self, *, project: PytestProject, runs: ResultSource, **others: Any) -> None:
-        super().__init__(**others)
+    def __init__(
+        self,
+        *,
+        parent: pytest.Collector,
+        path: Path,
+        fspath: None = None,
+        project: PytestProject,
+        runs: ResultSource,
+    ) -> None:
+        super().__init__(fspath, parent=parent, path=path)
         self._project, self._runs = project, runs
 
     def collect(self) -> Iterator[ScenarioItem]:
@@ -74,8 +82,10 @@ class ScenarioFile(pytest.File):
 class ScenarioItem(pytest.Item):
     """A scenario with one agent. Its setup waits for the result, so that pytest reports errors as errors."""
 
-    def __init__(self, *, entry: Entry, runs: ResultSource, **others: Any) -> None:
-        super().__init__(**others)
+    def __init__(
+        self, *, parent: ScenarioFile, name: str, nodeid: str, entry: Entry, runs: ResultSource
+    ) -> None:
+        super().__init__(name, parent, nodeid=nodeid)
         self.entry = entry
         self.result: ScenarioResult | None = entry if isinstance(entry, ScenarioResult) else None
         """The result, when it is available."""

@@ -18,12 +18,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--agentest-config", metavar="PATH", help="configuration of Agentest; default: as `agentest run`"
     )
-    group.addoption("--agentest-offline", action="store_true", help="ask no model, whatever is configured")
+    group.addoption(
+        "--agentest-offline", action="store_true", help="call no model, even if one is configured"
+    )
     group.addoption(
         "--agentest-strict",
         action="store_true",
         default=None,
-        help="make scenarios errored whose verdict a warning questions; default: `strict`",
+        help="treat warnings that question a verdict as errors; default: `strict`",
     )
     group.addoption(
         "--agentest-no-strict", dest="agentest_strict", action="store_false", help="undo `strict`"

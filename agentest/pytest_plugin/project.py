@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agentest.cli.location import project_of
 from agentest.config.file import NAMES, find_config
 from agentest.domain.results import ScenarioResult
-from agentest.runner.environment import run_folders_of
 from agentest.runner.plan import Options, Plan, Unit, make_plan
-from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
+from agentest.runner.prepare import Prepared, ReportOptions, RunRequest, configure, prepared_for
 from agentest.scenarios.discovery import DiscoveredScenarios, discover_file, is_scenario_file, search
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError, UsageError
@@ -28,7 +28,7 @@ def project_file(config: pytest.Config) -> Path | None:
     here = config.invocation_params.dir
     if named := config.getoption("agentest_config"):
         return here / str(named)
-    return run_folders_of(here).config or _in(here) or _in(config.rootpath)
+    return project_of(here).config_above or _in(here) or _in(config.rootpath)
 
 
 def open_project(config: pytest.Config) -> PytestProject:
@@ -69,8 +69,8 @@ class PytestProject:
         """Return a message that says why a named file is not a scenario file of the project."""
         config = self.loaded.config
         return (
-            f"{path} is no scenario file of {self.loaded.path}: it is not below {self.root}, does not match "
-            f"`include` ({', '.join(config.include)}), is excluded by `exclude` "
+            f"{path} is not a scenario file of {self.loaded.path}: it is not below {self.root}, does not "
+            f"match `include` ({', '.join(config.include)}), is excluded by `exclude` "
             f"({', '.join(config.exclude)}), or lies in a folder with a configuration of its own; "
             "--agentest-config PATH names another configuration"
         )
@@ -137,8 +137,8 @@ def _request(config: pytest.Config) -> RunRequest:
     options = Options(
         offline=bool(config.getoption("agentest_offline")), strict=config.getoption("agentest_strict")
     )
-    verbose = verbosity(config) > 1
-    return RunRequest(here if named else file.parent, file, options, verbose=verbose, here=here)
+    reports = ReportOptions(verbose=verbosity(config) > 1)
+    return RunRequest(here if named else file.parent, file, options, reports, here)
 
 
 def _only(plan: Plan, wanted: Sequence[Unit | ScenarioResult]) -> Plan:

@@ -18,7 +18,7 @@ from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from agentest.cli.listing import forecast_of
 from agentest.cli.resume import with_fingerprints
-from agentest.cli.run_output import LATEST, RunOutput, kept
+from agentest.cli.run_output import LIVE, RunOutput, open_reporters, open_run_output
 from agentest.domain.events import (
     Event,
     Noted,
@@ -31,13 +31,12 @@ from agentest.domain.events import (
 from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.pytest_plugin.items import Entry, ScenarioItem
 from agentest.pytest_plugin.project import PytestProject
-from agentest.report.registry import Broadcast, ReporterContext, make_reporters
+from agentest.report.registry import Broadcast, ReporterContext
 from agentest.runner.environment import check_can_be_written, limited_to_connections, output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.run import RunMode
 from agentest.runner.session import RunSession, Stop, settings_of
-from agentest.runner.sources import LiveAgents
 from agentest.store.runs.folder import FILES, RunKind
 from agentest.support.errors import UsageError
 from agentest.testing.run import RunNeverStarted, run_session
@@ -204,9 +203,6 @@ def _errored(units: Iterable[Unit], why: str) -> Iterator[ScenarioResult]:
         )
 
 
-_RESULTS = ReportRequest("json")
-
-
 class BackgroundRun:
     """A run in its own thread; `results` yields each scenario's result as soon as it has finished.
 
@@ -282,12 +278,12 @@ class BackgroundRun:
         try:
             with open_output_files(
                 self._prepared, TerminalNotes(at_once=self._say, later=self._note)
-            ) as kept:
-                self._records = kept
+            ) as files:
+                self._records = files
                 try:
-                    anyio.run(self._converse, kept)
+                    anyio.run(self._converse, files)
                 finally:
-                    for text in kept.end(self.result):
+                    for text in files.end(self.result):
                         self._note(text)
         except RunNeverStarted:
             pass
@@ -297,12 +293,12 @@ class BackgroundRun:
             self._loop_started.set()
             self._finished.put(None)
 
-    async def _converse(self, kept: OutputFiles) -> None:
+    async def _converse(self, files: OutputFiles) -> None:
         stop, starting = Stop(), anyio.CancelScope()
         self._stop_handles = asyncio.get_running_loop(), stop, starting
         self._loop_started.set()
-        prepared = kept.prepared
-        options, keep = prepared.request.options, prepared.request.verbose
+        prepared = files.prepared
+        options, keep = prepared.request.options, prepared.request.reports.verbose
         session = RunSession(
             prepared=prepared,
             settings=settings_of(prepared.loaded.config, options, keep_conversations=keep),
@@ -310,7 +306,7 @@ class BackgroundRun:
             stop=stop,
             on_note=self._note,
         )
-        source = LiveAgents(keep_span=kept.keeping.keep_span if kept.keeping else None)
+        source = LIVE.source(files.output)
         self.result = await run_session(session, starting, RunMode(source=source, keep_conversations=keep))
 
     def _on_event(self, event: Event) -> None:
@@ -362,7 +358,7 @@ class OutputFiles:
 
     prepared: Prepared
     broadcast: Broadcast
-    keeping: RunOutput | None
+    output: RunOutput | None
     commands: list[str]
     """GitHub workflow commands, to print after pytest's report."""
     incomplete: bool = False
@@ -373,7 +369,7 @@ class OutputFiles:
         self.broadcast.finish()
         wanted = self.prepared.reports
         written = [report for report in wanted if report.name not in self.broadcast.failed]
-        problems = list(self.keeping.end(result, written)) if self.keeping else []
+        problems = list(self.output.end(result, written)) if self.output else []
         asked_for = self.prepared.reporters & set(FILES)
         self.incomplete = bool(self.broadcast.failed & self.prepared.reporters or (problems and asked_for))
         return problems
@@ -387,36 +383,22 @@ def open_output_files(prepared: Prepared, say: TerminalNotes) -> Iterator[Output
     """
     prepared = with_fingerprints(replace(prepared, reports=tuple(filter(_beside_pytest, prepared.reports))))
     check_can_be_written(prepared.reports)
-    with kept(prepared, RunKind.RUN, LATEST, say.later, os.environ, spans=True) as keeping:
+    with open_run_output(prepared, LIVE, say.later, os.environ) as output:
         commands: list[str] = []
-        results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
-        setting = _setting(prepared, keeping, commands.append, say)
-        reporters = make_reporters((*prepared.reports, *results), setting)
+        context = ReporterContext(
+            root=prepared.request.root,
+            folder=output_dir(prepared),
+            environ=os.environ,
+            next_step=LIVE.resumed_by,
+            forecast=forecast_of(prepared, RunKind.RUN),
+            command=commands.append,
+            tell=say.at_once,
+        )
+        reporters = open_reporters(prepared.reports, context, output)
         yield OutputFiles(
-            prepared=prepared,
-            broadcast=Broadcast(reporters, say.later),
-            keeping=keeping,
-            commands=commands,
+            prepared=prepared, broadcast=Broadcast(reporters, say.later), output=output, commands=commands
         )
 
 
 def _beside_pytest(report: ReportRequest) -> bool:
     return report.name != "console" or report.path is not None
-
-
-def _setting(
-    prepared: Prepared, keeping: RunOutput | None, command: Callable[[str], None], say: TerminalNotes
-) -> ReporterContext:
-    folder = keeping.folder.path if keeping else output_dir(prepared)
-    return ReporterContext(
-        root=prepared.request.root,
-        folder=folder,
-        run_id=keeping.folder.id if keeping else "",
-        environ=os.environ,
-        next_step="agentest run --resume",
-        forecast=forecast_of(prepared, RunKind.RUN),
-        journal=keeping.journal if keeping else None,
-        record=keeping.record if keeping else None,
-        command=command,
-        tell=say.at_once,
-    )

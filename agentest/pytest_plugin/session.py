@@ -214,7 +214,7 @@ class SessionHooks:
         """Return the header line: the configuration and the models."""
         prepared = self.project.models
         models = dict.fromkeys(name for name in prepared.model_names.values() if name)
-        model_text = f"model {', '.join(models)}" if models else "offline: no model is asked"
+        model_text = f"model {', '.join(models)}" if models else "offline: no model is called"
         shown = bestrelpath(self._config.rootpath, self.project.loaded.path)
         return f"agentest: {shown}, {model_text}"
 

@@ -20,7 +20,6 @@ from agentest.domain.results import (
     CriterionOutcome,
     CriterionResult,
     CriterionTotals,
-    ErrorGroup,
     Figure,
     GoalOutcome,
     Reason,
@@ -30,6 +29,7 @@ from agentest.domain.results import (
     ScenarioResult,
     Score,
     Status,
+    UniqueError,
     VerdictWarning,
     WarningCode,
     by_code,
@@ -110,7 +110,7 @@ class RunReport:
         return questioned_verdicts(self.result)
 
     @property
-    def errors(self) -> list[tuple[ScenarioReport, ErrorGroup]]:
+    def errors(self) -> list[tuple[ScenarioReport, UniqueError]]:
         """The deduplicated errors of all scenarios, most severe first."""
         errors = [(each, group) for each in self.scenarios for group in each.result.errors]
         return sorted(errors, key=lambda error: -error[1].severity)

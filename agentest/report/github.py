@@ -13,11 +13,11 @@ from agentest.domain.events import Event, RunFinished, ScenarioFinished
 from agentest.domain.results import (
     CriterionOutcome,
     CriterionTotals,
-    ErrorGroup,
     Reason,
     RootCause,
     RowStatus,
     RunResult,
+    UniqueError,
 )
 from agentest.domain.transcript import NO_TEXT
 from agentest.report.alignments import ShownRow
@@ -106,7 +106,7 @@ class GitHubActionsReporter:
                     self._write(line)
             if self._summary_path:
                 compared = self._compared.markdown() if self._compared else ()
-                summary = Summary(report, self._transcripts, self._files, compared)
+                summary = MarkdownSummary(report, self._transcripts, self._files, compared)
                 write = _append_summary if self._write else _write_summary
                 write(summary, self._summary_path)
 
@@ -114,7 +114,7 @@ class GitHubActionsReporter:
         return repository_path(file, self._root, self._workspace)
 
 
-def _append_summary(summary: Summary, path: Path) -> None:
+def _append_summary(summary: MarkdownSummary, path: Path) -> None:
     """Append the summary to the file within GitHub's size limit."""
     before = path.stat().st_size if path.exists() else 0
     gap = "\n" if before else ""
@@ -123,15 +123,15 @@ def _append_summary(summary: Summary, path: Path) -> None:
             file.write((gap + text).encode())
 
 
-def _write_summary(summary: Summary, path: Path) -> None:
+def _write_summary(summary: MarkdownSummary, path: Path) -> None:
     """Write the summary to a new file. Raises OutputError."""
     with report_writer(path) as file:
         file.write(summary.text().encode())
 
 
 def summary(result: RunResult, transcripts: Transcripts, room: int, files: Sequence[str] = ()) -> str:
-    """Return the Markdown summary of a run: `Summary.text`."""
-    return Summary(RunReport(result), transcripts, files).text(room)
+    """Return the Markdown summary of a run: `MarkdownSummary.text`."""
+    return MarkdownSummary(RunReport(result), transcripts, files).text(room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class _Section:
         return [*([self.head, *texts] if texts else []), note], 0
 
 
-class Summary:
+class MarkdownSummary:
     """The Markdown summary of a run.
 
     Args:
@@ -322,13 +322,13 @@ def _scenario_row(scenario: ScenarioReport) -> str:
     return table_row([*cells, inline(facts) + repeated, _seconds(result.duration_ms)])
 
 
-def _error_row(error: tuple[ScenarioReport, ErrorGroup]) -> str:
+def _error_row(error: tuple[ScenarioReport, UniqueError]) -> str:
     scenario, group = error
     texts = (group.label, scenario.label, str(len(group.occurrences)), group.explanation)
     return table_row([group.severity.label, *map(inline, texts)])
 
 
-def _example(error: tuple[ScenarioReport, ErrorGroup]) -> str:
+def _example(error: tuple[ScenarioReport, UniqueError]) -> str:
     """Show the first turn in which an error occurred, as a list below the error's name."""
     scenario, group = error
     example = group.examples[0]

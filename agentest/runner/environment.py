@@ -2,66 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import example_url
-from agentest.config.file import find_config_above
 from agentest.domain.events import ReportRequest
 from agentest.runner.agents import RAY, is_opened_per_worker
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ConfigError
-from agentest.support.files import check_writable, path_from, readable
+from agentest.support.files import check_writable, readable
 from agentest.support.http.address_guard import is_loopback
 from agentest.support.text import count
 
 if TYPE_CHECKING:
     from agentest.models.providers import ModelSpec
-
-
-@dataclass(frozen=True, slots=True)
-class RunFolders:
-    """The two folders of a run, as absolute paths. Usually they are the same."""
-
-    root: Path
-    """The folder of the configuration. Scenario files, servers and reports are relative to it."""
-    here: Path
-    """The user's folder. Paths on the command line are relative to it."""
-    config: Path | None = None
-    """The configuration file, if it was found above the user's folder."""
-
-    def path(self, given: Path) -> Path:
-        """Return a path of the command line as an absolute path."""
-        return self.here / given
-
-    def from_root(self, given: str) -> str:
-        """Rewrite a path of the command line, with any suffix, relative to the root."""
-        if self.root == self.here or Path(given).is_absolute():
-            return given
-        return f"{os.path.relpath(self.here, self.root)}/{given}"
-
-    def word(self, given: str) -> str:
-        """Rewrite a word of the command line that may be a path or a name, relative to the root."""
-        path = given.rpartition(":")[0] or given
-        is_path = "://" not in given and ("/" in given or ".json" in given)
-        there = any((self.here / each).exists() for each in (given, path))
-        return self.from_root(given) if is_path or there else given
-
-    def shown(self, path: Path) -> str:
-        """Return a path as the user would write it."""
-        return path_from(self.here, path)
-
-
-def run_folders_of(here: Path) -> RunFolders:
-    """Return the folders of a run that starts in `here`, searching upwards for the configuration."""
-    above = find_config_above(here)
-    return RunFolders(above.parent, here, above) if above else RunFolders(here, here)
-
 
 _SOURCES = (".py", ".yaml", ".yml", ".toml")
 """Suffixes of source files, which no report may overwrite."""

@@ -156,22 +156,29 @@ CONFIRM = "judge.confirm"
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """The request from the command line."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """Options for what a run reports."""
 
-    root: Path
-    config: Path | None = None
-    options: Options = field(default_factory=Options)
     reporters: tuple[str, ...] = ()
     verbose: bool = False
-    here: Path | None = None
-    """The user's folder, if it is not `root`."""
     detailed: bool = False
     """True if the console shows every invocation of an evaluation set next to the expected one."""
     baseline: str | None = None
     """The run to compare with at the end; None: as configured."""
     fail_on_regression: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A request for a run: its folders, its configuration file and its options."""
+
+    root: Path
+    config: Path | None = None
+    options: Options = field(default_factory=Options)
+    reports: ReportOptions = field(default_factory=ReportOptions)
+    here: Path | None = None
+    """The user's folder, if it is not `root`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +333,7 @@ def requested_reports(request: RunRequest) -> tuple[ReportRequest, ...]:
     Raises ConfigError.
     """
     try:
-        return parse_reports(request.reporters, request.here or request.root)
+        return parse_reports(request.reports.reporters, request.here or request.root)
     except ValueError as error:
         raise ConfigError(f"--reporter: {error}") from None
 

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from agentest.domain.events import Emit
 from agentest.runner.executor import Engine, LocalEngine, RunUnits
 from agentest.runner.prepare import Prepared
-from agentest.runner.run_summary import RunReport
+from agentest.runner.run_summary import RunResultBuilder
 from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, awaited, settings_of, ticking
 from agentest.runner.sources import LiveAgents, Origin, SourceFactory
 from agentest.runner.units import report_finished, report_never_begun
@@ -104,7 +104,7 @@ async def run_steps(
         starting: a scope whose cancellation prevents the run from beginning.
         tasks: watches the agents' servers until the caller cancels it.
     """
-    report = RunReport(session)
+    report = RunResultBuilder(session)
     async with AsyncExitStack() as closing, AsyncExitStack() as resources:
         opened = await _open(session, mode, resources, starting, tasks)
         if opened:

@@ -1,7 +1,7 @@
 """The summary of a run: reports its start and end, and makes the result of the whole run.
 
-`RunReport` does both. `joined_causes` lets a model join root causes across scenarios, `scenario_result`
-makes the result of one unit, and `known_agent` describes an agent for judges.
+`RunResultBuilder` does both. `joined_causes` lets a model join root causes across scenarios,
+`scenario_result` makes the result of one unit, and `known_agent` describes an agent for judges.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class JoinedCauses:
 NOT_JOINED = JoinedCauses()
 
 
-class RunReport:
+class RunResultBuilder:
     """Reports the start and the end of a run, and makes the run's result."""
 
     def __init__(self, session: RunSession) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from agentest.domain.confidence import run_pass_rate
-from agentest.domain.results import ErrorGroup, ModelUsage, RunResult, ScenarioResult, Status
+from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status, UniqueError
 from agentest.domain.root_causes import joins_of, root_causes
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.verdict import run_status
@@ -145,7 +145,7 @@ def _slowest(result: RunResult) -> tuple[StoredSlowTurn, ...]:
     )
 
 
-def severe_failures(groups: Iterable[ErrorGroup]) -> frozenset[str]:
+def severe_failures(groups: Iterable[UniqueError]) -> frozenset[str]:
     """Return the ids of failures in groups that fail their scenario."""
     return frozenset(id for group in groups if group.fails for id in group.occurrences)
 

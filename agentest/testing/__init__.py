@@ -37,6 +37,7 @@ from agentest.testing.model import STOP as STOP
 from agentest.testing.model import ScriptedModel as ScriptedModel
 from agentest.testing.run import AgentLike as AgentLike
 from agentest.testing.run import CheckedRun as CheckedRun
+from agentest.testing.run import Runner as Runner
 from agentest.testing.run import ScenarioErrored as ScenarioErrored
 from agentest.testing.run import ScenarioFailed as ScenarioFailed
 from agentest.testing.run import arun_scenarios as arun_scenarios

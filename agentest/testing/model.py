@@ -9,7 +9,7 @@ from typing import Any
 
 from agentest.domain.metrics import BUILTIN, GOAL, NO_FAILURE, Kind
 from agentest.domain.transcript import Usage
-from agentest.models.port import ChatReply, ChatRequest
+from agentest.models.port import Answer, CallKey, ChatReply, ChatRequest, Ledger, Message
 
 KEPT_ITS_ROLE = "kept its role"
 """Answer of the judge of `user.check` for a simulated user that followed its role."""
@@ -47,6 +47,13 @@ class ScriptedModel:
         self._scores = dict(scores or {})
         self._groups = groups
         self._answer = answer
+
+    async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
+        """Answer with a given shape, as a model that a SimulatedUser or a metric calls."""
+        from agentest.models.caller import RetryPolicy
+        from agentest.models.factory import scripted
+
+        return await scripted(self, Ledger(), RetryPolicy()).ask(messages, answer, key)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Return the scripted response, with a usage of 100 input and 20 output tokens."""

@@ -1,6 +1,7 @@
 """Run scenarios from Python, with your own agent and model or those of a configuration.
 
-`run_scenarios` returns a `CheckedRun`; its `check` raises if a scenario did not pass.
+`Runner.run` returns a `CheckedRun`; its `check` raises if a scenario did not pass. `run_scenarios` is the
+same in one call.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from unittest import SkipTest
 
 import anyio
@@ -18,6 +19,7 @@ import anyio
 from agentest.config.agents.adk import is_adk_object
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
+from agentest.config.definition import RunSettings
 from agentest.config.file import NAMES, LoadedConfig, find_config, load, load_values, with_changes
 from agentest.config.frameworks import framework_of
 from agentest.domain.events import Event, Noted
@@ -45,12 +47,141 @@ _MAX_SCENARIOS_SHOWN = 20
 """Maximum number of scenarios that an error shows in full."""
 
 
-def _ignore(_: Event) -> None:
-    """Default of `on_event`."""
-
-
 class RunNeverStarted(AgentestError):
     """A run was stopped before its first conversation."""
+
+
+class Runner:
+    """Runs scenarios in this process, with one configuration.
+
+        Runner(config="agentest.config.yaml", max_turns=4).run(first, second).check()
+
+    Args:
+        agent: a ScriptedAgent, an endpoint, a handler function, an agent object of a framework, the `agent`
+            section of a configuration as a mapping or an object, or the name of an agent of `config`.
+            Default: the agent of `config`.
+        config: the path of a configuration file or of its folder, or a configuration as a mapping or object.
+        model: plays the user and judges: a model, or a name such as `openai/gpt-5-mini`. Default: the models
+            of the configuration; without any, the run is offline.
+        options: options of the run, as on the command line.
+        on_event: receives every event of the run.
+        settings: configuration keys that override those of `config`.
+    """
+
+    def __init__(
+        self,
+        *,
+        agent: AgentLike | None = None,
+        config: ConfigLike | None = None,
+        model: ChatModel | str | None = None,
+        options: Options | None = None,
+        on_event: Callable[[Event], object] | None = None,
+        **settings: Unpack[RunSettings],
+    ) -> None:
+        self._agent = agent
+        self._config = config
+        self._model = model
+        self._options = options or Options()
+        self._emit = on_event or (lambda _: None)
+        self._settings: Mapping[str, Any] = settings
+
+    def run(self, *scenarios: Scenario) -> CheckedRun:
+        """Run scenarios and return their results; see `run_async`, which async code must await.
+
+        Raises UsageError if something cannot be run, or if called in async code.
+        """
+        refuse_in_async_code("Runner.run", "await runner.run_async(…)")
+        return anyio.run(self.run_async, *scenarios)
+
+    async def run_async(self, *scenarios: Scenario, stop: Stop | None = None) -> CheckedRun:
+        """Run scenarios and return their results. Servers of agents are started, and stopped after the run.
+
+        Args:
+            scenarios: the scenarios to run.
+            stop: stops the run when called.
+
+        Raises UsageError if something cannot be run. Its subclass ConfigError names the key and the expected
+        value.
+        """
+        prepared = self._prepared(scenarios)
+
+        def note(text: str) -> None:
+            self._emit(Noted(text))
+
+        session = RunSession(
+            prepared=prepared,
+            settings=settings_of(prepared.loaded.config, prepared.request.options),
+            emit=self._emit,
+            stop=stop or Stop(),
+            on_note=note,
+            given=self._opened_model(prepared.loaded.config),
+        )
+        for text in prepared.notes:
+            note(text)
+        return to_checked_run(await run_session(session))
+
+    def _prepared(self, scenarios: tuple[Scenario, ...]) -> Prepared:
+        """Return the validated run."""
+        loaded, root, environ = self._configuration()
+        request = RunRequest(root, options=self._run_options())
+        plan = make_plan(loaded.config, DiscoveredScenarios(scenarios), request.options, root)
+        return prepared_for(request, loaded, plan, environ=environ)
+
+    @property
+    def _named_agent(self) -> str | None:
+        """Name of the agent, if `agent` names one of the configuration."""
+        is_name = isinstance(self._agent, str) and "://" not in self._agent
+        return str(self._agent) if is_name and self._config is not None else None
+
+    @property
+    def _changes(self) -> dict[str, Any]:
+        """Keys that override those of the configuration."""
+        if self._agent is None or self._named_agent:
+            return dict(self._settings)
+        # `compare` lists variants of the configured agent, which is replaced.
+        return {"agent": _agent_section(self._agent), "compare": [], **self._settings}
+
+    def _configuration(self) -> tuple[LoadedConfig, Path, dict[str, str]]:
+        """Return the configuration, the folder its paths are relative to, and the environment for models."""
+        config = self._config
+        if isinstance(config, str | Path):
+            path = _config_file(Path.cwd() / config)
+            return load(path, os.environ, self._changes), path.parent, dict(os.environ)
+        if config is None and self._agent is None and "agent" not in self._settings:
+            raise ConfigError(
+                f"{_ERROR_PLACE}: which agent? Give one with agent=…, or a configuration with config=…"
+            )
+        if config is not None and not isinstance(config, Mapping | Config):
+            raise ConfigError(f"config: {config!r} is neither a path nor a mapping nor a Config")
+        # A test must not silently use the paid model of the environment variable meant for `agentest run`.
+        environ = {name: value for name, value in os.environ.items() if name != MODEL_VARIABLE}
+        values = with_changes(config or {}, self._changes, _ERROR_PLACE)
+        return load_values(values, str(_ERROR_PLACE), Path.cwd(), environ), Path.cwd(), environ
+
+    def _run_options(self) -> Options:
+        """Return the options combined with the other arguments. Raises ConfigError."""
+        options, model = self._options, self._model
+        if options.workers not in (None, 1) or options.engine not in (None, "local"):
+            raise ConfigError("options: run_scenarios runs in this process; leave `engine` and `workers` out")
+        if self._named_agent:
+            options = replace(options, agent=self._named_agent)
+        if isinstance(model, str):
+            return replace(options, model=model)
+        if model is None:
+            return options
+        if not callable(getattr(model, "complete", None)):
+            raise ConfigError(f"model: {model!r} is neither a model's name nor an object with `complete`")
+        if options.tape:
+            raise ConfigError("options: `tape` is for configured models; leave it out, or `model`")
+        return replace(options, offline=True)  # prevents the configuration's models from being opened
+
+    def _opened_model(self, config: Config) -> tuple[Models, Ledger] | None:
+        """Return the given model and the ledger of its calls; None if the model is not an object."""
+        if self._model is None or isinstance(self._model, str):
+            return None
+        ledger = Ledger()
+        opened = scripted(self._model, ledger, RetryPolicy(retries=config.judge.retries))
+        return Models(opened, opened), ledger
 
 
 def run_scenarios(
@@ -60,21 +191,32 @@ def run_scenarios(
     config: ConfigLike | None = None,
     model: ChatModel | str | None = None,
     options: Options | None = None,
-    on_event: Callable[[Event], object] = _ignore,
-    **settings: Any,
+    on_event: Callable[[Event], object] | None = None,
+    **settings: Unpack[RunSettings],
 ) -> CheckedRun:
-    """Run scenarios in this process and return their results; see `arun_scenarios`.
+    """Run scenarios in this process and return their results; see `Runner` for the arguments.
 
     Raises UsageError inside async code, too, which must await `arun_scenarios`.
     """
     refuse_in_async_code("run_scenarios", "await arun_scenarios(…)")
+    runner = Runner(agent=agent, config=config, model=model, options=options, on_event=on_event, **settings)
+    return runner.run(*scenarios)
 
-    async def go() -> CheckedRun:
-        return await arun_scenarios(
-            scenarios, agent=agent, config=config, model=model, options=options, on_event=on_event, **settings
-        )
 
-    return anyio.run(go)
+async def arun_scenarios(
+    scenarios: Iterable[Scenario],
+    *,
+    agent: AgentLike | None = None,
+    config: ConfigLike | None = None,
+    model: ChatModel | str | None = None,
+    options: Options | None = None,
+    on_event: Callable[[Event], object] | None = None,
+    stop: Stop | None = None,
+    **settings: Unpack[RunSettings],
+) -> CheckedRun:
+    """Run scenarios in async code and return their results; see `Runner` for the arguments."""
+    runner = Runner(agent=agent, config=config, model=model, options=options, on_event=on_event, **settings)
+    return await runner.run_async(*scenarios, stop=stop)
 
 
 def refuse_in_async_code(name: str, instead: str) -> None:
@@ -87,56 +229,6 @@ def refuse_in_async_code(name: str, instead: str) -> None:
         f"{name} cannot wait inside async code, such as a test that is an `async def`: "
         f"`{instead}` there, with the same arguments"
     )
-
-
-async def arun_scenarios(
-    scenarios: Iterable[Scenario],
-    *,
-    agent: AgentLike | None = None,
-    config: ConfigLike | None = None,
-    model: ChatModel | str | None = None,
-    options: Options | None = None,
-    on_event: Callable[[Event], object] = _ignore,
-    stop: Stop | None = None,
-    **settings: Any,
-) -> CheckedRun:
-    """Run scenarios and return their results. Servers of agents are started, and stopped after the run.
-
-    Args:
-        scenarios: the scenarios to run.
-        agent: a ScriptedAgent, an endpoint, a handler function, an agent object of a framework, the `agent`
-            section of a configuration as a mapping or an object, or the name of an agent of `config`.
-            Default: the agent of `config`.
-        config: the path of a configuration file or of its folder, or a configuration as a mapping or object.
-        model: plays the user and judges: a model, or a name such as `openai/gpt-5-mini`. Default: the models
-            of the configuration; without any, the run is offline.
-        options: options of the run, as on the command line.
-        on_event: receives every event of the run.
-        stop: stops the run when called.
-        settings: configuration keys that override those of `config`.
-
-    Raises UsageError if something cannot be run. Its subclass ConfigError names the key and the expected
-    value.
-    """
-    arguments = _Arguments(
-        agent=agent, config=config, model=model, options=options or Options(), settings=settings
-    )
-    prepared = _prepared(tuple(scenarios), arguments)
-
-    def note(text: str) -> None:
-        on_event(Noted(text))
-
-    session = RunSession(
-        prepared=prepared,
-        settings=settings_of(prepared.loaded.config, prepared.request.options),
-        emit=on_event,
-        stop=stop or Stop(),
-        on_note=note,
-        given=_opened_model(model, prepared.loaded.config),
-    )
-    for text in prepared.notes:
-        note(text)
-    return to_checked_run(await run_session(session))
 
 
 async def run_session(
@@ -212,87 +304,8 @@ def to_checked_run(result: RunResult) -> CheckedRun:
     return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arguments:
-    """Arguments of `run_scenarios`."""
-
-    agent: AgentLike | None
-    config: ConfigLike | None
-    model: ChatModel | str | None
-    options: Options
-    settings: Mapping[str, Any]
-
-    @property
-    def named_agent(self) -> str | None:
-        """Name of the agent, if `agent` names one of the configuration."""
-        is_name = isinstance(self.agent, str) and "://" not in self.agent
-        return str(self.agent) if is_name and self.config is not None else None
-
-    @property
-    def changes(self) -> dict[str, Any]:
-        """Keys that override those of the configuration."""
-        if self.agent is None or self.named_agent:
-            return dict(self.settings)
-        # `compare` lists variants of the configured agent, which is replaced.
-        return {"agent": _agent_section(self.agent), "compare": [], **self.settings}
-
-
-def _prepared(scenarios: tuple[Scenario, ...], arguments: _Arguments) -> Prepared:
-    """Return the validated run."""
-    loaded, root, environ = _configuration(arguments)
-    request = RunRequest(root, options=_options(arguments))
-    plan = make_plan(loaded.config, DiscoveredScenarios(scenarios), request.options, root)
-    return prepared_for(request, loaded, plan, environ=environ)
-
-
-def _configuration(arguments: _Arguments) -> tuple[LoadedConfig, Path, dict[str, str]]:
-    """Return the configuration, the folder its paths are relative to, and the environment for models."""
-    if isinstance(arguments.config, str | Path):
-        path = _config_file(Path.cwd() / arguments.config)
-        return load(path, os.environ, arguments.changes), path.parent, dict(os.environ)
-    if arguments.config is None and arguments.agent is None and "agent" not in arguments.settings:
-        raise ConfigError(
-            f"{_ERROR_PLACE}: which agent? Give one with agent=…, or a configuration with config=…"
-        )
-    if arguments.config is not None and not isinstance(arguments.config, Mapping | Config):
-        raise ConfigError(f"config: {arguments.config!r} is neither a path nor a mapping nor a Config")
-    # A test must not silently use the paid model of the environment variable meant for `agentest run`.
-    environ = {name: value for name, value in os.environ.items() if name != MODEL_VARIABLE}
-    values = with_changes(arguments.config or {}, arguments.changes, _ERROR_PLACE)
-    return load_values(values, str(_ERROR_PLACE), Path.cwd(), environ), Path.cwd(), environ
-
-
 def _config_file(path: Path) -> Path:
     return find_config(path) if path.is_dir() else path
-
-
-def _options(arguments: _Arguments) -> Options:
-    """Return the options combined with the other arguments. Raises ConfigError."""
-    options = arguments.options
-    if options.workers not in (None, 1) or options.engine not in (None, "local"):
-        raise ConfigError("options: run_scenarios runs in this process; leave `engine` and `workers` out")
-    if arguments.named_agent:
-        options = replace(options, agent=arguments.named_agent)
-    if isinstance(arguments.model, str):
-        return replace(options, model=arguments.model)
-    if arguments.model is None:
-        return options
-    if not callable(getattr(arguments.model, "complete", None)):
-        raise ConfigError(
-            f"model: {arguments.model!r} is neither a model's name nor an object with `complete`"
-        )
-    if options.tape:
-        raise ConfigError("options: `tape` is for configured models; leave it out, or `model`")
-    return replace(options, offline=True)  # prevents the configuration's models from being opened
-
-
-def _opened_model(model: ChatModel | str | None, config: Config) -> tuple[Models, Ledger] | None:
-    """Return the given model and the ledger of its calls; None if the model is not an object."""
-    if model is None or isinstance(model, str):
-        return None
-    ledger = Ledger()
-    opened = scripted(model, ledger, RetryPolicy(retries=config.judge.retries))
-    return Models(opened, opened), ledger
 
 
 def _agent_section(agent: AgentLike) -> Any:

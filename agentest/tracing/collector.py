@@ -35,21 +35,21 @@ CHECK = (
 class ConversationSpans:
     """A conversation and its spans."""
 
-    who: Identity
+    identity: Identity
     spans: dict[str, ParsedSpan] = field(default_factory=dict)
     """Spans by id."""
     claimed: set[str] = field(default_factory=set)
     """Traces that belong to the conversation although their ids do not start with its key."""
     turns: dict[int, SpanRequest] = field(default_factory=dict)
-    arrived: anyio.Event = field(default_factory=anyio.Event)
+    has_new: anyio.Event = field(default_factory=anyio.Event)
     lost: str | None = None
     """Why spans may be missing permanently; None if none are."""
 
     def note(self, lost: str | None = None) -> None:
         """Wake up all code that waits for spans."""
         self.lost = self.lost or lost
-        self.arrived.set()
-        self.arrived = anyio.Event()
+        self.has_new.set()
+        self.has_new = anyio.Event()
 
     def turn_of(self, span: ParsedSpan) -> int:
         """Return the turn in which a span started."""
@@ -84,16 +84,16 @@ class ConversationSpans:
         return request
 
     def _ended(self, request: SpanRequest) -> int:
-        turn = TraceContext(self.who.key, request.turn_index)
+        turn = TraceContext(self.identity.key, request.turn_index)
         return sum(
             span.trace_id == turn.trace_id and span.parent_id == turn.span_id for span in self.spans.values()
         )
 
     def _claimed_in(self, request: SpanRequest) -> int:
         """Count ended traces with agent work in a turn whose ids do not start with the key."""
-        spans = [span for span in self.of_turn(request.turn_index) if span.trace_id in self.claimed]
-        ended = {span.trace_id for span in spans if span.parent_id is None}
-        return len(ended & {span.trace_id for span in spans if span.agentic})
+        mine = [span for span in self.of_turn(request.turn_index) if span.trace_id in self.claimed]
+        ended = {span.trace_id for span in mine if span.parent_id is None}
+        return len(ended & {span.trace_id for span in mine if span.agentic})
 
     def missing(self, request: SpanRequest) -> str | None:
         """Return why spans of a turn may be missing; None if the turn is complete."""
@@ -103,7 +103,7 @@ class ConversationSpans:
             return None
         opened = self._opened(request)
         if not self.spans:
-            return "traces incomplete: no span of this conversation has come"
+            return "traces incomplete: no span of this conversation was received"
         when = f" {PATIENCE_S:g} s after the reply" if request.wait else ", of a connection that stays open"
         return (
             f"traces incomplete: the spans of {self._ended(opened)} of "
@@ -165,17 +165,17 @@ class Collector:
         self._foreign = 0
         self._refused: dict[str, int] = {}
 
-    def begin(self, who: Identity) -> None:
+    def begin(self, identity: Identity) -> None:
         """Register a conversation that begins."""
-        conversation = self._running[who.key] = ConversationSpans(who)
-        if who.session_id:
-            self._by_session[who.session_id] = conversation
+        conversation = self._running[identity.key] = ConversationSpans(identity)
+        if identity.session_id:
+            self._by_session[identity.session_id] = conversation
 
     def end(self, key: str) -> None:
         """Remove a conversation that has ended."""
         conversation = self._running.pop(key)
-        self._by_session.pop(conversation.who.session_id or "", None)
-        self._ended[key] = conversation.who
+        self._by_session.pop(conversation.identity.session_id or "", None)
+        self._ended[key] = conversation.identity
         self._writer.write(key, conversation.turn_of, conversation.spans)
 
     def add(self, spans: Iterable[Span]) -> None:
@@ -184,8 +184,8 @@ class Collector:
         for span in spans:
             conversation = self._conversation_of(span)
             if conversation:
-                self._take(conversation, span)
-                touched[conversation.who.key] = conversation
+                self._store(conversation, span)
+                touched[conversation.identity.key] = conversation
         for conversation in touched.values():
             conversation.note()
 
@@ -198,19 +198,19 @@ class Collector:
             conversation.note(lost=f"traces incomplete: spans were refused, {problem}")
 
     async def spans_of(self, request: SpanRequest) -> TurnTraces:
-        """Return what the spans of a turn show (`mock_servers.port.SpanSource`)."""
+        """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
         conversation = self._running.get(request.key)
         if conversation is None:
             return TurnTraces(missing="traces incomplete: the conversation has ended")
         conversation.turns[request.turn_index] = request
         if request.wait:
             await self._wait(conversation, request)
-        spans = conversation.of_turn(request.turn_index)
+        mine = conversation.of_turn(request.turn_index)
         self._writer.write(request.key, conversation.turn_of, conversation.spans)
-        if len(spans) > _MANY_SPANS:  # other conversations continue meanwhile
-            calls, (usage, model_calls) = await in_thread(_calls_and_usage, spans, request.turn_index)
+        if len(mine) > _MANY_SPANS:  # other conversations continue meanwhile
+            calls, (usage, model_calls) = await in_thread(_read_turn, mine, request.turn_index)
         else:
-            calls, (usage, model_calls) = _calls_and_usage(spans, request.turn_index)
+            calls, (usage, model_calls) = _read_turn(mine, request.turn_index)
         missing = conversation.missing(request)
         if request.wait and missing:
             self._incomplete += 1
@@ -227,7 +227,7 @@ class Collector:
         try:
             with TimeLimit(self.patience_s):
                 while not conversation.lost and not conversation.is_complete(request):
-                    await conversation.arrived.wait()
+                    await conversation.has_new.wait()
         except TimeoutError:
             self._fruitless += 1
 
@@ -244,9 +244,7 @@ class Collector:
 
     def _claiming_conversation(self, span: Span) -> ConversationSpans | None:
         """Return the conversation that a span of an unmatched trace names."""
-        conversation = next(
-            (known for known in self._running.values() if span.trace_id in known.claimed), None
-        )
+        conversation = next((each for each in self._running.values() if span.trace_id in each.claimed), None)
         if conversation:
             return conversation
         conversation = self._named_by(span)
@@ -255,12 +253,12 @@ class Collector:
             return None
         conversation.claimed.add(span.trace_id)
         for stray in self._take_strays(span.trace_id):
-            self._take(conversation, stray)
+            self._store(conversation, stray)
         return conversation
 
     def _named_by(self, span: Span) -> ConversationSpans | None:
-        name = span.attributes.get(_ATTRIBUTE)
-        conversation = self._running.get(name) if isinstance(name, str) else None
+        key = span.attributes.get(_ATTRIBUTE)
+        conversation = self._running.get(key) if isinstance(key, str) else None
         conversation = conversation or self._by_session.get(session_of(span) or "")
         if conversation is None and len(self._running) == 1 and self._one_at_a_time() and is_agentic(span):
             return next(iter(self._running.values()))
@@ -280,7 +278,7 @@ class Collector:
         self._stray_chars -= sum(map(_size_in_chars, spans))
         return spans
 
-    def _take(self, conversation: ConversationSpans, span: Span) -> None:
+    def _store(self, conversation: ConversationSpans, span: Span) -> None:
         self._has_spans = True
         if span.span_id in conversation.spans:
             return  # a batch that was sent again
@@ -300,7 +298,7 @@ class Collector:
             tool=tool_of(span),
             model=model_of(span),
         )
-        self._writer.hold(conversation.who, span)
+        self._writer.add(conversation.identity, span)
 
     def close(self) -> None:
         """Report findings at the end of the run."""
@@ -312,12 +310,14 @@ class Collector:
     def _notes(self, strays: int, *, seen: bool) -> Iterable[str]:
         agent = f"agent {self._agent!r}"
         if not self._has_spans and self._ended:
-            arrived = "spans came, but none was of a conversation" if seen else "no span has come"
-            yield f"traces of {agent}: {arrived}; {_PROPAGATE if seen else CHECK}"
+            problem = (
+                "spans were received, but none belongs to a conversation" if seen else "no span was received"
+            )
+            yield f"traces of {agent}: {problem}; {_PROPAGATE if seen else CHECK}"
         elif self._incomplete:
             yield (
                 f"traces of {agent} were incomplete in {count(self._incomplete, 'turn')}: spans came too "
-                "late, or not at all; where OTEL_BSP_SCHEDULE_DELAY is not 200, they wait longer to be sent"
+                "late, or not at all; set OTEL_BSP_SCHEDULE_DELAY=200 so that they are sent earlier"
             )
         if self._has_spans and strays:
             yield (
@@ -327,20 +327,19 @@ class Collector:
         if self._late:
             yield (
                 f"traces of {agent}: {count(self._late, 'span')} of tools came after their conversation had "
-                "ended; what they tell of was not judged (OTEL_BSP_SCHEDULE_DELAY says how long spans wait "
-                "to be sent)"
+                "ended, and were not judged (OTEL_BSP_SCHEDULE_DELAY is the delay before spans are sent)"
             )
         for problem, number in self._refused.items():
             yield f"traces of {agent}: {count(number, 'request')} refused: {problem}"
 
 
 _PROPAGATE = (
-    "have its web server pass on the `traceparent` of our requests, as instrumented ones do, or name the "
-    "session in its spans (gen_ai.conversation.id or session.id, what {{session_id}} stands for)"
+    "let its web server pass on the `traceparent` of requests, as instrumented servers do, or name the "
+    "session in its spans (gen_ai.conversation.id or session.id, with the value of {{session_id}})"
 )
 
 
-def _calls_and_usage(
+def _read_turn(
     spans: Sequence[ParsedSpan], turn_index: int
 ) -> tuple[tuple[SpanCall, ...], tuple[Usage, int | None]]:
     return calls_of(spans, turn_index), usage_of(spans)
@@ -348,8 +347,8 @@ def _calls_and_usage(
 
 def _size_in_chars(span: Span) -> int:
     """Return the size of a span's texts in characters."""
-    attributes = (span.attributes, *(event.attributes for event in span.events))
-    return sum(len(value) for each in attributes for value in each.values() if isinstance(value, str | list))
+    mappings = (span.attributes, *(event.attributes for event in span.events))
+    return sum(len(value) for each in mappings for value in each.values() if isinstance(value, str | list))
 
 
 def _of_agents(spans: Sequence[Span]) -> int:

@@ -86,15 +86,15 @@ class ToolSpan:
     call_id: str | None = None
     arguments: Any = None
     """The arguments object if the span has one, else another value in its place; None if there is none."""
-    bare: bool = False
+    is_bare: bool = False
     """True if `arguments` may be the value of the tool's only argument instead of the object."""
     result: Any = None
     error: str | None = None
 
     @property
-    def told(self) -> bool:
+    def has_arguments(self) -> bool:
         """True if the arguments are known."""
-        return isinstance(self.arguments, Mapping) or (self.arguments is not None and not self.bare)
+        return isinstance(self.arguments, Mapping) or (self.arguments is not None and not self.is_bare)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class ModelSpan:
 
     model: str = ""
     usage: Usage
-    asked: tuple[RequestedCall, ...] = ()
+    requested_calls: tuple[RequestedCall, ...] = ()
 
 
 def is_agentic(span: Span) -> bool:
@@ -127,20 +127,20 @@ def session_of(span: Span) -> str | None:
 
 def tool_of(span: Span) -> ToolSpan | None:
     """Return the tool call that a span describes; None if it describes none."""
-    known = span.attributes
+    attributes = span.attributes
     if not _is_tool(span):
         return None
-    name = _text(known, _NAME) or _text(known, ("traceloop.entity.name", "langsmith.trace.name"))
+    name = _text(attributes, _NAME) or _text(attributes, ("traceloop.entity.name", "langsmith.trace.name"))
     name = name or _tool_in_name(span)
     if not name or name in _MERGED_TOOLS:
         return None
-    arguments, bare = _arguments(known)
-    result, failed, call_id = _result(known)
+    arguments, is_bare = _arguments(attributes)
+    result, failed, call_id = _result(attributes)
     return ToolSpan(
         name=name,
-        call_id=_text(known, _CALL_ID) or call_id,
+        call_id=_text(attributes, _CALL_ID) or call_id,
         arguments=arguments,
-        bare=bare,
+        is_bare=is_bare,
         result=result,
         error=span.error or failed,
     )
@@ -148,32 +148,36 @@ def tool_of(span: Span) -> ToolSpan | None:
 
 def model_of(span: Span) -> ModelSpan | None:
     """Return the model call that a span describes; None if it describes none."""
-    known = span.attributes
+    attributes = span.attributes
     if not _is_model(span):
         return None
-    tokens = [_number(known, keys) for keys in (_PROMPT_TOKENS, _COMPLETION_TOKENS, _CACHED_TOKENS)]
-    asked = tuple(_requested_calls(known))
-    return ModelSpan(model=_text(known, _MODEL) or "", usage=Usage(*tokens), asked=asked)
+    tokens = [_number(attributes, keys) for keys in (_PROMPT_TOKENS, _COMPLETION_TOKENS, _CACHED_TOKENS)]
+    requested_calls = tuple(_requested_calls(attributes))
+    return ModelSpan(
+        model=_text(attributes, _MODEL) or "", usage=Usage(*tokens), requested_calls=requested_calls
+    )
 
 
 def _is_tool(span: Span) -> bool:
-    known = span.attributes
-    kinds = (known.get("openinference.span.kind"), known.get("traceloop.span.kind"))
-    if "TOOL" in kinds or "tool" in kinds or known.get("langsmith.span.kind") == "tool":
+    attributes = span.attributes
+    kinds = (attributes.get("openinference.span.kind"), attributes.get("traceloop.span.kind"))
+    if "TOOL" in kinds or "tool" in kinds or attributes.get("langsmith.span.kind") == "tool":
         return True
-    if known.get("gen_ai.operation.name") == "execute_tool":
+    if attributes.get("gen_ai.operation.name") == "execute_tool":
         return True
     by_name = span.name.startswith(_TOOL_SPANS)
-    return by_name and (_text(known, _NAME) is not None or known.get("mcp.method.name") == "tools/call")
+    return by_name and (
+        _text(attributes, _NAME) is not None or attributes.get("mcp.method.name") == "tools/call"
+    )
 
 
 def _is_model(span: Span) -> bool:
-    known = span.attributes
+    attributes = span.attributes
     return (
-        known.get("openinference.span.kind") == "LLM"
-        or known.get("langsmith.span.kind") == "llm"
-        or _text(known, ("gen_ai.operation.name",)) in _MODEL_OPERATIONS
-        or _text(known, ("llm.request.type",)) in _MODEL_OPERATIONS
+        attributes.get("openinference.span.kind") == "LLM"
+        or attributes.get("langsmith.span.kind") == "llm"
+        or _text(attributes, ("gen_ai.operation.name",)) in _MODEL_OPERATIONS
+        or _text(attributes, ("llm.request.type",)) in _MODEL_OPERATIONS
         or span.name.endswith(_MODEL_SPANS)
     )
 
@@ -186,15 +190,15 @@ def _tool_in_name(span: Span) -> str | None:
     return span.name or None
 
 
-def _arguments(known: Mapping[str, Any]) -> tuple[Any, bool]:
+def _arguments(attributes: Mapping[str, Any]) -> tuple[Any, bool]:
     """Return the value for the arguments, and whether it may be a bare value."""
     for key in _ARGUMENTS:
-        if known.get(key) is not None:
-            value = _parse_if_json(known[key])
+        if attributes.get(key) is not None:
+            value = _parse_if_json(attributes[key])
             return ({} if value == "" else value), False
     for key in _INPUT:
-        if known.get(key) is not None:
-            value = _unwrap_arguments(_parse_if_json(known[key]))
+        if attributes.get(key) is not None:
+            value = _unwrap_arguments(_parse_if_json(attributes[key]))
             return value, not isinstance(value, Mapping)
     return None, False
 
@@ -211,10 +215,10 @@ def _unwrap_arguments(value: Any) -> Any:
     return value
 
 
-def _result(known: Mapping[str, Any]) -> tuple[Any, str | None, str | None]:
+def _result(attributes: Mapping[str, Any]) -> tuple[Any, str | None, str | None]:
     """Return the result, its error, and the id of the call that it answers."""
-    told = next((known[key] for key in _RESULT if known.get(key) is not None), None)
-    return _unwrapped(_parse_if_json(told))
+    result = next((attributes[key] for key in _RESULT if attributes.get(key) is not None), None)
+    return _unwrapped(_parse_if_json(result))
 
 
 def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
@@ -239,19 +243,19 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _requested_calls(known: Mapping[str, Any]) -> Iterable[RequestedCall]:
+def _requested_calls(attributes: Mapping[str, Any]) -> Iterable[RequestedCall]:
     """Yield the calls that a model's answer requests, in order."""
-    told: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
-    for key, value in known.items():
+    calls: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
+    for key, value in attributes.items():
         if match := _REQUESTED_CALLS.fullmatch(key):
-            told[int(match[1]), int(match[2])][match[3]] = value
-    for _, each in sorted(told.items()):
+            calls[int(match[1]), int(match[2])][match[3]] = value
+    for _, each in sorted(calls.items()):
         yield from _requested_call(each.get("name"), each.get("id"), each.get("arguments"))
-    for message in _items(_parse_if_json(known.get("gen_ai.output.messages"))):
+    for message in _items(_parse_if_json(attributes.get("gen_ai.output.messages"))):
         for part in _items(message.get("parts")):
             if part.get("type") == "tool_call":
                 yield from _requested_call(part.get("name"), part.get("id"), part.get("arguments"))
-    for call in _items(_parse_if_json(known.get("ai.response.toolCalls"))):
+    for call in _items(_parse_if_json(attributes.get("ai.response.toolCalls"))):
         arguments = call.get("input", call.get("args"))
         yield from _requested_call(call.get("toolName"), call.get("toolCallId"), arguments)
 
@@ -276,8 +280,8 @@ def _parse_if_json(value: Any) -> Any:
         return value
 
 
-def _text(known: Mapping[str, Any], keys: Iterable[str]) -> str | None:
-    values = (known.get(key) for key in keys)
+def _text(attributes: Mapping[str, Any], keys: Iterable[str]) -> str | None:
+    values = (attributes.get(key) for key in keys)
     return next((value for value in values if isinstance(value, str) and value), None)
 
 
@@ -285,8 +289,8 @@ _MAX_TOKENS = 1e15
 """Upper bound for a token count; larger values are invalid."""
 
 
-def _number(known: Mapping[str, Any], keys: Iterable[str]) -> int:
-    values = (known.get(key) for key in keys)
+def _number(attributes: Mapping[str, Any], keys: Iterable[str]) -> int:
+    values = (attributes.get(key) for key in keys)
     return next(
         (int(value) for value in values if isinstance(value, int | float) and 0 <= value < _MAX_TOKENS), 0
     )
@@ -336,5 +340,5 @@ class Span:
         if self.status != "error":
             return None
         raised = (event.attributes.get("exception.message") for event in self.events)
-        told = (self.status_message, *raised, self.attributes.get("error.type"))
-        return next((str(text) for text in told if text), "it failed")
+        texts = (self.status_message, *raised, self.attributes.get("error.type"))
+        return next((str(text) for text in texts if text), "it failed")

@@ -62,8 +62,8 @@ def trace_application(collector: Collector, max_body_bytes: int = MAX_BODY_BYTES
     app = web.Application()
     receiver = _Receiver(collector, max_body_bytes)
     app.router.add_post("/v1/traces", receiver.traces)
-    app.router.add_post("/v1/logs", receiver.left)
-    app.router.add_post("/v1/metrics", receiver.left)
+    app.router.add_post("/v1/logs", receiver.ignore)
+    app.router.add_post("/v1/metrics", receiver.ignore)
     return app
 
 
@@ -94,7 +94,7 @@ class _Receiver:
             self._collector.add(spans[first : first + _AT_ONCE])
             await asyncio.sleep(0)
 
-    async def left(self, request: web.Request) -> web.Response:
+    async def ignore(self, request: web.Request) -> web.Response:
         """Accept data that is not needed, because the exporter would report a refusal in the agent's log."""
         is_json = request.content_type == _JSON
         try:

@@ -52,33 +52,34 @@ class _CallSpans:
         return {span.scope for span in self.spans}
 
     @property
-    def seen(self) -> list[ToolSpan]:
+    def tools(self) -> list[ToolSpan]:
         return [span.tool for span in self.spans if span.tool]
 
     @property
     def name(self) -> str:
-        return self.seen[0].name
+        return self.tools[0].name
 
     @property
     def call_id(self) -> str | None:
-        return next((seen.call_id for seen in self.seen if seen.call_id), None)
+        return next((tool.call_id for tool in self.tools if tool.call_id), None)
 
     @property
     def arguments(self) -> Any:
         """The arguments object if a span has one, else another value in its place; None if there is none."""
-        told = [seen.arguments for seen in self.seen if seen.told]
-        return next((each for each in told if isinstance(each, Mapping)), told[0] if told else None)
+        values = [tool.arguments for tool in self.tools if tool.has_arguments]
+        return next((each for each in values if isinstance(each, Mapping)), values[0] if values else None)
 
     @property
-    def bare(self) -> Any:
-        return next((seen.arguments for seen in self.seen if seen.bare), None)
+    def bare_value(self) -> Any:
+        """The value that may be that of the tool's only argument; None if there is none."""
+        return next((tool.arguments for tool in self.tools if tool.is_bare), None)
 
 
 def calls_of(spans: Sequence[ParsedSpan], turn_index: int) -> tuple[SpanCall, ...]:
     """Return the tool calls that the spans of a turn describe, in the order in which they started."""
     calls = list(_calls(spans))
-    asked = _RequestedCalls(_models(spans), calls)
-    return tuple(_span_call(call, asked, turn_index) for call in calls)
+    requested = _RequestedCalls(_models(spans), calls)
+    return tuple(_span_call(call, requested, turn_index) for call in calls)
 
 
 def usage_of(spans: Sequence[ParsedSpan]) -> tuple[Usage, int | None]:
@@ -89,22 +90,22 @@ def usage_of(spans: Sequence[ParsedSpan]) -> tuple[Usage, int | None]:
     return reduce(add, (_innermost(chain).usage for chain in chains), Usage()), len(chains) or None
 
 
-def _span_call(call: _CallSpans, asked: _RequestedCalls, turn_index: int) -> SpanCall:
+def _span_call(call: _CallSpans, requested: _RequestedCalls, turn_index: int) -> SpanCall:
     arguments = call.arguments
     problem = None
     if arguments is None:
-        arguments = asked.arguments_of(call)
+        arguments = requested.arguments_of(call)
         problem = ARGUMENTS_UNTOLD if arguments is None else None
     elif not isinstance(arguments, Mapping):
         problem = _NO_OBJECT
     made = ToolCall(
         name=call.name,
         args=dict(arguments) if isinstance(arguments, Mapping) else arguments,
-        result=next((seen.result for seen in call.seen if seen.result is not None), None),
+        result=next((tool.result for tool in call.tools if tool.result is not None), None),
         mocked=False,
         turn_index=turn_index,
         invalid_arguments=problem,
-        error=next((seen.error for seen in call.seen if seen.error), None),
+        error=next((tool.error for tool in call.tools if tool.error), None),
         seen_by=SeenBy.SPANS,
         call_id=call.call_id,
     )
@@ -119,12 +120,12 @@ def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
     calls.
     """
     calls = list(_by_id(spans))
-    kept: list[_CallSpans] = []
-    under_way: dict[str, list[_CallSpans]] = {}
+    unique: list[_CallSpans] = []
+    open_by_name: dict[str, list[_CallSpans]] = {}
     for call in calls:
         begin, _ = _time(call.spans)
         # Calls come in the order in which they started, so a call that has ended overlaps no later one.
-        alike = [each for each in under_way.get(call.name, ()) if _time(each.spans)[1] >= begin]
+        alike = [each for each in open_by_name.get(call.name, ()) if _time(each.spans)[1] >= begin]
         same = max(
             (each for each in alike if not each.scopes & call.scopes and _have_same_arguments(each, call)),
             key=lambda each: _overlap(each.spans, call.spans),
@@ -133,10 +134,10 @@ def _calls(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
         if same:
             same.spans += call.spans
         else:
-            kept.append(call)
+            unique.append(call)
             alike.append(call)
-        under_way[call.name] = alike
-    return iter(kept)
+        open_by_name[call.name] = alike
+    return iter(unique)
 
 
 def _time(spans: Sequence[ParsedSpan]) -> tuple[int, int]:
@@ -152,11 +153,11 @@ def _overlap(one: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> int:
 
 def _have_same_arguments(one: _CallSpans, other: _CallSpans) -> bool:
     """Return True if two instrumentations report the same arguments, or one of them reports none."""
-    told = one.arguments, other.arguments
-    if None not in told:
-        return _equal(*told)
-    known = told[0] if told[1] is None else told[1]
-    bare = one.bare if other.bare is None else other.bare
+    values = one.arguments, other.arguments
+    if None not in values:
+        return _equal(*values)
+    known = values[0] if values[1] is None else values[1]
+    bare = one.bare_value if other.bare_value is None else other.bare_value
     return bare is None or not isinstance(known, Mapping) or _is_bare_value(bare, known)
 
 
@@ -176,8 +177,8 @@ def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
     by_call_id: dict[str, list[_CallSpans]] = {}
     for span in tools:
         if outer[span.span_id] is span:
-            told = span.tool.call_id if span.tool else None
-            alike = by_call_id.setdefault(told, []) if told else []
+            call_id = span.tool.call_id if span.tool else None
+            alike = by_call_id.setdefault(call_id, []) if call_id else []
             same = next((call for call in alike if _is_same_by_id(call, span)), None)
             if same:
                 same.spans.append(span)
@@ -239,10 +240,10 @@ def _have_different_keys(one: Any, other: Any) -> bool:
 
 
 def _is_same_by_id(call: _CallSpans, span: ParsedSpan) -> bool:
-    told = span.tool and span.tool.call_id
+    call_id = span.tool and span.tool.call_id
     return (
-        bool(told)
-        and call.call_id == told
+        bool(call_id)
+        and call.call_id == call_id
         and call.name == (span.tool and span.tool.name)
         and all(span.scope != each.scope for each in call.spans)
     )
@@ -271,22 +272,22 @@ def _models(spans: Sequence[ParsedSpan]) -> list[list[ModelSpan]]:
 
 def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedSpan]]:
     """Remove duplicate model calls: two instrumentations with the same tokens at the same time."""
-    kept: list[list[ParsedSpan]] = []
-    under_way: list[list[ParsedSpan]] = []
+    unique: list[list[ParsedSpan]] = []
+    running: list[list[ParsedSpan]] = []
     for chain in chains:
         begin, _ = _time(chain[:1])
-        under_way = [each for each in under_way if _time(each[:1])[1] >= begin]
+        running = [each for each in running if _time(each[:1])[1] >= begin]
         same = max(
-            (each for each in under_way if _is_same_model_call(each, chain)),
+            (each for each in running if _is_same_model_call(each, chain)),
             key=lambda each: _overlap(each[:1], chain[:1]),
             default=None,
         )
         if same:
             same += chain
         else:
-            kept.append(chain)
-            under_way.append(chain)
-    return kept
+            unique.append(chain)
+            running.append(chain)
+    return unique
 
 
 def _is_same_model_call(one: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> bool:
@@ -298,7 +299,7 @@ def _is_same_model_call(one: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) 
 
 def _innermost(chain: Sequence[ModelSpan]) -> ModelSpan:
     """Return the innermost one that reports tokens."""
-    return next((seen for seen in chain if seen.usage.total_tokens), chain[0])
+    return next((tool for tool in chain if tool.usage.total_tokens), chain[0])
 
 
 class _RequestedCalls:
@@ -306,7 +307,9 @@ class _RequestedCalls:
 
     def __init__(self, chains: Sequence[Sequence[ModelSpan]], made: Sequence[_CallSpans]) -> None:
         self._made = Counter(call.name for call in made)
-        self._calls = [call for chain in chains for call in max((each.asked for each in chain), key=len)]
+        self._calls = [
+            call for chain in chains for call in max((each.requested_calls for each in chain), key=len)
+        ]
 
     def arguments_of(self, call: _CallSpans) -> Mapping[str, Any] | None:
         """Return the arguments that a model requested; None if the match is ambiguous."""
@@ -323,9 +326,9 @@ class _RequestedCalls:
 
     def _by_value(self, call: _CallSpans) -> RequestedCall | None:
         mine = [each for each in self._calls if each.name == call.name]
-        if call.bare is None:
+        if call.bare_value is None:
             return mine[0] if len(mine) == self._made[call.name] == 1 and not call.call_id else None
-        return next((each for each in mine if _is_bare_value(call.bare, each.arguments)), None)
+        return next((each for each in mine if _is_bare_value(call.bare_value, each.arguments)), None)
 
 
 def _is_bare_value(value: Any, arguments: Mapping[str, Any]) -> bool:
@@ -349,7 +352,7 @@ TurnOf = Callable[[ParsedSpan], int]
 
 @dataclass(slots=True)
 class _WaitingSpans:
-    who: Identity
+    identity: Identity
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Span id → its line, completed when its turn is known."""
     room: int = MOST_BYTES
@@ -364,11 +367,11 @@ class SpanWriter:
         self._redact = redact
         self._waiting: dict[str, _WaitingSpans] = {}
 
-    def hold(self, who: Identity, span: Span) -> None:
+    def add(self, identity: Identity, span: Span) -> None:
         """Store a span until `write`."""
         if self._write is None:
             return
-        waiting = self._waiting.setdefault(who.key, _WaitingSpans(who))
+        waiting = self._waiting.setdefault(identity.key, _WaitingSpans(identity))
         if not waiting.is_full:
             waiting.lines[span.span_id] = self._form(span)
 
@@ -379,7 +382,7 @@ class SpanWriter:
             return
         lines, waiting.lines = waiting.lines, {}
         for span_id, form in lines.items():
-            self._add(waiting, {**_place(waiting.who, turn_of(spans[span_id])), **form})
+            self._add(waiting, {**_place(waiting.identity, turn_of(spans[span_id])), **form})
 
     def _add(self, waiting: _WaitingSpans, line: dict[str, Any]) -> None:
         if self._write is None or waiting.is_full:
@@ -388,7 +391,7 @@ class SpanWriter:
         waiting.room -= len(text)
         waiting.is_full = waiting.room < 0
         if waiting.is_full:
-            text = encoded({**_place(waiting.who, line["turnIndex"]), "cut": True}) + b"\n"
+            text = encoded({**_place(waiting.identity, line["turnIndex"]), "cut": True}) + b"\n"
         self._write(text)
 
     def _form(self, span: Span) -> dict[str, Any]:
@@ -438,11 +441,11 @@ class SpanWriter:
         return value
 
 
-def _place(who: Identity, turn_index: int) -> dict[str, Any]:
+def _place(identity: Identity, turn_index: int) -> dict[str, Any]:
     return {
-        "conversationId": who.conversation_id,
-        "scenario": who.scenario,
-        "agent": who.agent,
+        "conversationId": identity.conversation_id,
+        "scenario": identity.scenario,
+        "agent": identity.agent,
         "turnIndex": turn_index,
     }
 

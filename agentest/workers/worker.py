@@ -258,7 +258,7 @@ class Worker:
         """Encode the result in this process."""
         result = finished.result
         # The scores of an evaluation case are shown with its messages.
-        keeps_details = self._prepared.request.verbose or unit.scenario.case is not None
+        keeps_details = self._prepared.request.reports.verbose or unit.scenario.case is not None
         return ConversationDone(
             order.hold,
             packed(result if keeps_details else without_unneeded_parts(result)),

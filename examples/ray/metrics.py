@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import SequenceMatcher
 
-from agentest import QuantitativeMetric, TurnInput
+from agentest import QuantitativeMetric, ScoreInput
 
 _GOOD = (
     "We are glad to help you with that. What is it about, and since when has it been so?",
@@ -17,6 +17,6 @@ _GOOD = (
 class Likeness(QuantitativeMetric):
     """How like a reply is to the most like of good ones, from 0 to 1: some milliseconds of a core a turn."""
 
-    def score(self, input: TurnInput) -> float:
+    def score(self, input: ScoreInput) -> float:
         ratios = [SequenceMatcher(None, input.agent_message, good, autojunk=False).ratio() for good in _GOOD]
         return max(ratios)

@@ -52,7 +52,7 @@ def test_a_set_is_made_filled_and_run(project: Project) -> None:
     added = project.agentest("eval_set", *command, "--session_input_file", "session.json")
     assert added.stdout.count(" added\n") == 3
     again = project.agentest("eval-set", "add-eval-case", *command[1:3], "--scenarios-file", "scenarios.json")
-    assert (again.returncode, again.stdout.count("is there already, left out\n")) == (0, 3)
+    assert (again.returncode, again.stdout.count("exists already, left out\n")) == (0, 3)
     cases = json.loads((project.root / "my_agent/returns.evalset.json").read_text())["eval_cases"]
     assert [one["eval_id"] for one in cases][:2] == IDS_OF_ADK
     assert cases[2]["conversation_scenario"]["user_persona"] == "EXPERT"

@@ -145,7 +145,7 @@ def test_missing_calibration_input_is_explained(project: Project) -> None:
     assert [each.returncode for each in (nowhere, offline, other, damaged, bad)] == [2] * 5
     assert "name one with --judge MODEL" in nowhere.stderr
     assert "no judge is configured: set `model`, or `judge: {model: …}`" in offline.stderr
-    assert "holds no label for goal_completion; it has labels for faithfulness" in other.stderr
+    assert "has no label for goal_completion; it has labels for faithfulness" in other.stderr
     assert "it is not JSON" in damaged.stderr
     assert "labels.jsonl:1: " in bad.stderr
 

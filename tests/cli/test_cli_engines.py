@@ -11,9 +11,9 @@ async def handler(messages, ctx):
 
 config = {"agent": {"type": "custom", "name": "h", "handler": handler}}
 """
-LOCAL = "agentest: --engine local is this process alone: leave --workers 4 out"
-NOT_RAY = "agentest: --ray-address names a cluster for --engine ray: give that, too"
-EMPTY = "agentest: --ray-address is empty: name a cluster, or leave it out to start a local Ray"
+LOCAL = "agentest: --engine local uses only this process: remove --workers 4"
+NOT_RAY = "agentest: --ray-address names a cluster for --engine ray: add --engine ray"
+EMPTY = "agentest: --ray-address is empty: name a cluster, or remove it to start a local Ray"
 REFUSED = [
     (["--engine", "local", "--workers", "4"], LOCAL),
     (["--ray-address", "auto"], NOT_RAY),

@@ -14,7 +14,7 @@ def test_the_latest_run_says_what_the_next_may_take(project: Project) -> None:
     project.scenario('scenario("a", turns=["go"])')
     with ScriptedAgent(lambda body: "done") as agent:
         project.config(agent.endpoint)
-        assert "how long it takes is not known before a first run" in project.run("--dry-run").stdout
+        assert "the duration is unknown" in project.run("--dry-run").stdout
         first = project.run()
         assert "expect " not in first.stdout
         project.scenario('scenario("b", turns=["go"])', "b.sim.py")

@@ -65,6 +65,6 @@ def test_no_option_is_lost_among_sections(name: str) -> None:
 def test_options_of_run_without_a_section_are_about_location() -> None:
     """A new option of `run` belongs in a section, so that users find it."""
     told = help_of("run")
-    rest = told[told.index("Options:") : told.index("Choose what runs:")]
+    rest = told[told.index("Options:") : told.index("Select scenarios:")]
     flags = {row.split()[0] for row in rest.splitlines() if row.strip().startswith("-")}
     assert flags == {"--config", "--cwd", "-h,"}

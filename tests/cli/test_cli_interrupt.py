@@ -218,7 +218,7 @@ def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
     reader.join(DEADLINE_S)
     assert process.returncode == 130
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
-    assert re.search(rb"agentest: \.agentest/runs/\S+/journal\.jsonl holds 1 finished conversation;", err)
+    assert re.search(rb"agentest: \.agentest/runs/\S+/journal\.jsonl has 1 finished conversation;", err)
     assert len(conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))) == 1
 
 

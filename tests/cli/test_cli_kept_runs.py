@@ -138,7 +138,7 @@ def test_a_damaged_run_is_told(held: Project) -> None:
 def test_a_project_without_runs(project: Project) -> None:
     """It is said that there are none, also where the configuration cannot be read."""
     project.write("agentest.config.yaml", "agent: {endpoint: '${NOWHERE}'}\n")
-    assert "no run is kept in" in project.agentest("runs").stdout
+    assert "no run is stored in" in project.agentest("runs").stdout
     done = project.agentest("show")
     assert done.returncode == 2
     assert "no run is kept in" in done.stderr

@@ -59,7 +59,7 @@ def test_tools_are_kept_and_compared(tmp_path: Path) -> None:
     assert changed.stdout.splitlines()[1:] == [
         "  the real server's `create_booking` has a new required argument `party_size`",
         "  the real server's `slots` is gone",
-        "agentest mcp-tools writes the file anew",
+        "agentest mcp-tools updates the file",
     ]
     assert project.agentest("mcp-tools").returncode == 0
     assert json.loads(file.read_text()) == {"tools": [CHANGED]}
@@ -147,7 +147,7 @@ def test_what_is_no_mock_server_is_told() -> None:
             await anyio.to_thread.run_sync(serve, server.origin, {}, lines(request(1, "ping")), out)
 
     anyio.run(talk)
-    assert "is no mock server: it answered b'404: Not Found'" in answers(out)[1]["error"]["message"]
+    assert "is not a mock server: it answered b'404: Not Found'" in answers(out)[1]["error"]["message"]
 
 
 class _Agent(BaseHTTPRequestHandler):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from project import Project
 
+from agentest.cli.location import Project as FoundProject
+from agentest.cli.location import project_of
 from agentest.config.file import find_config, find_config_above
-from agentest.runner.environment import RunFolders, run_folders_of
 from agentest.support.errors import ConfigError
 
 CONFIG = "agentest.config.yaml"
@@ -36,7 +37,7 @@ def test_the_nearest_configuration_counts(tmp_path: Path) -> None:
     assert find_config_above(deep) == tmp_path / "a" / "agentest.config.py"
     (deep / CONFIG).touch()
     assert find_config_above(deep) is None
-    assert run_folders_of(deep) == RunFolders(deep, deep)
+    assert project_of(deep) == FoundProject(deep, deep)
 
 
 def test_a_repository_is_the_limit(tmp_path: Path) -> None:
@@ -61,12 +62,12 @@ def test_without_a_repository_nothing_is_looked_for(tmp_path: Path) -> None:
 def test_paths_of_the_command_line(tmp_path: Path) -> None:
     """What the user names is relative to where they are, and may be followed by the names of cases."""
     here = below(repository(tmp_path), "sets/more")
-    place = run_folders_of(here)
+    place = project_of(here)
     assert place.root == tmp_path
     assert place.path(Path("../x.json")) == here / "../x.json"
     assert place.from_root("x.test.json:one,two") == "sets/more/x.test.json:one,two"
     assert place.from_root("/x.test.json") == "/x.test.json"
-    assert RunFolders(here, here).from_root("x.test.json") == "x.test.json"
+    assert FoundProject(here, here).from_root("x.test.json") == "x.test.json"
     assert place.shown(tmp_path / "results.json") == "../../results.json"
 
 

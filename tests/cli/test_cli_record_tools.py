@@ -172,7 +172,7 @@ def test_scenarios_are_recorded(in_process: Project) -> None:
     (in_process.root / "recorded_tools.py").unlink()
     many = in_process.run("--record-tools", "--workers", "2")
     assert many.returncode == 2
-    assert "leave --engine and --workers out" in many.stderr
+    assert "remove --engine and --workers" in many.stderr
 
 
 def test_what_was_recorded_before_the_end_is_written(in_process: Project) -> None:
@@ -199,9 +199,9 @@ def test_nothing_to_record(in_process: Project) -> None:
 
 
 BAD = {
-    "--say ''": "--say: is empty",
-    "--serve --say x": "--serve talks to nobody",
-    "--serve --scenario a.sim.py": "--serve has no conversation",
+    "--say ''": "--say is empty",
+    "--serve --say x": "remove --say or --serve",
+    "--serve --scenario a.sim.py": "remove --scenario or --serve",
     "--say x --scenario a.py": "its name must end in .sim.py",
     "--say x --scenario no/a.sim.py": "the folder no does not exist",
     "--say x --output my-tools.py": "cannot be imported",

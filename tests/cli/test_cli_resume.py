@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, wait_until
 
+from agentest.adk.plan import EvalRequest
 from agentest.cli.run_output import evaluation_run
+from agentest.runner.plan import Options
+from agentest.runner.prepare import RunRequest
 from agentest.testing import ScriptedAgent
 
 SCENARIOS = """
@@ -173,11 +176,12 @@ def test_a_filtered_run_resumes_with_its_filters(project: Project) -> None:
 
 def test_the_command_that_goes_on_with_evaluation_sets() -> None:
     """It names the sets, the agent and the number of runs: nothing else would say them."""
-    kind = evaluation_run(("my sets", "a.test.json:x"), {"agent": "b", "num_runs": 5})
+    words = ("my sets", "a.test.json:x")
+    evaluation = EvalRequest(RunRequest(Path(), options=Options(agent="b")), words, num_runs=5)
+    kind = evaluation_run(evaluation, words)
     assert kind.resumed_by == "agentest eval 'my sets' a.test.json:x --agent=b --num-runs=5 --resume"
-    assert (
-        evaluation_run(("sets",), {"agent": None, "num_runs": 1}).resumed_by == "agentest eval sets --resume"
-    )
+    plain = evaluation_run(EvalRequest(RunRequest(Path()), ("sets",)), ("sets",))
+    assert plain.resumed_by == "agentest eval sets --resume"
 
 
 def test_runs_that_cannot_be_resumed(project: Project) -> None:
@@ -188,7 +192,7 @@ def test_runs_that_cannot_be_resumed(project: Project) -> None:
         project.config(agent.endpoint)
         first = project.run("--resume")
         assert first.returncode == 0
-        assert "no run is kept that could be gone on with, so all run (1)" in first.stderr
+        assert "no stored run can be resumed, so all run (1)" in first.stderr
         unknown = project.run("--resume", "2020")
         assert unknown.returncode == 2
         assert "there is no run '2020'" in unknown.stderr
@@ -198,7 +202,7 @@ def test_runs_that_cannot_be_resumed(project: Project) -> None:
         refused = project.run("--resume", journals(project)[-1].parent.name)
         end(running, signal.SIGKILL)
         assert refused.returncode == 2
-        assert "still under way" in refused.stderr
+        assert "still in progress" in refused.stderr
         journal = journals(project)[-1]
         journal.write_bytes(b'{"type":"run","schemaVersion":1')
         other = project.run("--resume", journal.parent.name)

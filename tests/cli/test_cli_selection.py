@@ -106,7 +106,7 @@ def test_last_failed_uses_the_latest_verdicts(project: Project) -> None:
     with ScriptedAgent(lambda _: "done") as agent:
         project.config(agent.endpoint)
         first = project.run("--last-failed")
-        assert "--last-failed: no earlier run is kept, so all run (5)" in first.stderr
+        assert "--last-failed: no earlier run is stored, so all run (5)" in first.stderr
         assert listed(project, "--last-failed") == ["fails", "also"]
         project.run("b.sim.py")  # a run of one alone leaves the other's verdict
         assert listed(project, "--last-failed") == ["fails", "also"]
@@ -115,7 +115,7 @@ def test_last_failed_uses_the_latest_verdicts(project: Project) -> None:
         again = project.run("--last-failed")
     assert again.returncode == 1
     assert "--last-failed: 1 of 6 scenarios runs, which failed or errored when it last ran" in again.stderr
-    assert "left out: 'new', which no kept run has tried" in again.stderr
+    assert "left out: 'new', which no stored run has" in again.stderr
     assert listed(project, "--failed-first")[:2] == ["fails", "books a slot"]
     shuffled = listed(project, "--shuffle", "7")
     assert shuffled == listed(project, "--shuffle", "7")

@@ -209,8 +209,8 @@ def test_the_latest_durations_split_a_run(project: Project) -> None:
     assert (status, "overlap" in told or "in none of the shards" in told) == (2, True), told
     assert "was split by durations of run" in told
     assert "by numbers of conversations" in told
-    assert "--shard-by says how" in project.run("--shard-by", "counts").stderr
-    assert "no conversation's duration" in project.run("--shard", "1/2", "--shard-by", "a.sim.py").stderr
+    assert "--shard-by decides how" in project.run("--shard-by", "counts").stderr
+    assert "no duration of a conversation" in project.run("--shard", "1/2", "--shard-by", "a.sim.py").stderr
 
 
 def test_a_killed_shard_is_gone_on_with_as_that_shard(project: Project) -> None:

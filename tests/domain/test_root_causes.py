@@ -20,7 +20,6 @@ from agentest.domain.results import (
     CriterionOutcome,
     CriterionResult,
     ErrorExample,
-    ErrorGroup,
     Reason,
     ReasonKind,
     RootCause,
@@ -29,6 +28,7 @@ from agentest.domain.results import (
     Severity,
     Status,
     TrajectoryResult,
+    UniqueError,
     Unscored,
     Verdict,
 )
@@ -293,11 +293,11 @@ def test_the_early_end_of_a_run_is_no_cause() -> None:
     assert not titles(decided("a", Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted")))
 
 
-def group(label: str, severity: Severity, *ids: str) -> ErrorGroup:
-    return ErrorGroup(label, severity, ids, f"why of {label}")
+def group(label: str, severity: Severity, *ids: str) -> UniqueError:
+    return UniqueError(label, severity, ids, f"why of {label}")
 
 
-def judged(name: str, *groups: ErrorGroup) -> ScenarioResult:
+def judged(name: str, *groups: UniqueError) -> ScenarioResult:
     return scenario(name, errors=groups)
 
 

@@ -511,7 +511,7 @@ def test_what_is_no_metric_is_shown(name: str, texts: tuple[str, ...]) -> None:
     shown = prompt_text(name)
     assert all(text in shown for text in texts)
     assert "{{" not in shown
-    assert "# besides, each by --metric NAME\ncriteria, user.check\n" in prompt_text(None)
+    assert "# others, shown with --metric NAME\ncriteria, user.check\n" in prompt_text(None)
 
 
 def test_what_the_whole_prompt_of_a_conversation_shows() -> None:

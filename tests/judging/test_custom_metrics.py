@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from agentest import ConversationMetric, QualitativeMetric, QuantitativeMetric, scenario
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Status, Unscored
-from agentest.judging.custom_metrics import ConversationInput, Metric, TurnInput, evaluate_metric
+from agentest.judging.custom_metrics import ConversationInput, Metric, ScoreInput, evaluate_metric
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import Limiter
@@ -25,7 +25,7 @@ from agentest.support.errors import ConfigError, ModelError
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 KEY = CallKey("judge", "s", 1, 0, "m")
-TURN = TurnInput("goal", "profile", ("fact",), "hi", "hello", (), (), 0)
+TURN = ScoreInput("goal", "profile", ("fact",), "hi", "hello", (), (), 0)
 TALK = ConversationInput("goal", "profile", ("fact",), ())
 
 
@@ -47,7 +47,7 @@ def quantitative(found: Any) -> QuantitativeMetric:
     """A metric that returns what it is given, or raises it."""
 
     class Given(QuantitativeMetric):
-        def score(self, input: TurnInput) -> Any:
+        def score(self, input: ScoreInput) -> Any:
             if isinstance(found, Exception):
                 raise found
             return found
@@ -57,7 +57,7 @@ def quantitative(found: Any) -> QuantitativeMetric:
 
 def qualitative(found: Any) -> QualitativeMetric:
     class Given(QualitativeMetric):
-        def evaluate(self, input: TurnInput) -> Any:
+        def evaluate(self, input: ScoreInput) -> Any:
             return found
 
     return Given()
@@ -145,12 +145,12 @@ def test_async_methods_are_awaited() -> None:
     """Async metrics of all three kinds give what plain ones give, and what they raise is kept too."""
 
     class Slow(QuantitativeMetric):
-        async def score(self, input: TurnInput) -> tuple[int, str]:
+        async def score(self, input: ScoreInput) -> tuple[int, str]:
             await anyio.lowlevel.checkpoint()
             return len(input.agent_message), input.user_message
 
     class Tone(QualitativeMetric):
-        async def evaluate(self, input: TurnInput) -> str:
+        async def evaluate(self, input: ScoreInput) -> str:
             return "no failure"
 
     class Length(ConversationMetric):
@@ -166,7 +166,7 @@ def test_names_are_snake_case_unless_given() -> None:
     """A metric is named after its class, a subclass after its own, and `name` overrides both."""
 
     class PoliteTone(QuantitativeMetric):
-        def score(self, input: TurnInput) -> int:
+        def score(self, input: ScoreInput) -> int:
             return 1
 
     class VeryPoliteTone(PoliteTone): ...
@@ -185,7 +185,7 @@ def test_a_metric_without_its_method_is_refused_at_once() -> None:
     """A class that forgot `score` is an error of the configuration, not of every turn."""
 
     class Forgetful(QuantitativeMetric):
-        def evaluate(self, input: TurnInput) -> int:
+        def evaluate(self, input: ScoreInput) -> int:
             return 1
 
     with pytest.raises(ConfigError, match=r"custom_metrics\[0\].*score"), ScriptedAgent(["hello"]) as agent:
@@ -198,7 +198,7 @@ class Judged(QuantitativeMetric):
     def __init__(self, hidden: bool = False) -> None:
         self.hidden = hidden
 
-    async def score(self, input: TurnInput) -> Any:
+    async def score(self, input: ScoreInput) -> Any:
         class Grade(BaseModel):
             points: int
             why: str
@@ -213,12 +213,12 @@ class Judged(QuantitativeMetric):
 
 
 class Told(QualitativeMetric):
-    async def evaluate(self, input: TurnInput) -> str:
+    async def evaluate(self, input: ScoreInput) -> str:
         return await self.llm.text("One word, please.")
 
 
 class Grouped(QuantitativeMetric):
-    async def score(self, input: TurnInput) -> int:
+    async def score(self, input: ScoreInput) -> int:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.llm.text, "a")
             tasks.start_soon(self.llm.text, "b")
@@ -245,7 +245,7 @@ def test_offline_a_metric_may_do_without_a_model() -> None:
     """A metric that catches the refusal and has a value of its own is scored."""
 
     class Careful(QuantitativeMetric):
-        async def score(self, input: TurnInput) -> int:
+        async def score(self, input: ScoreInput) -> int:
             try:
                 await self.llm.text("?")
             except ModelError:
@@ -274,7 +274,7 @@ def test_a_metric_that_cannot_be_copied_is_unscored() -> None:
         def __copy__(self) -> Any:
             raise TypeError("there is only one")
 
-        def score(self, input: TurnInput) -> int:
+        def score(self, input: ScoreInput) -> int:
             return 1
 
     assert evaluated(Unique()) == Unscored("TypeError: there is only one", own_code=True)
@@ -287,7 +287,7 @@ def test_nothing_set_on_a_metric_is_shared() -> None:
     class Remembering(QuantitativeMetric):
         seen: str = ""
 
-        async def score(self, input: TurnInput) -> Any:
+        async def score(self, input: ScoreInput) -> Any:
             before, self.seen, llm = self.seen, input.agent_message, self.llm
             if input.turn_index == 2:
                 meeting.set()
@@ -301,7 +301,7 @@ def test_nothing_set_on_a_metric_is_shared() -> None:
         results: list[MetricResult] = []
 
         async def one(n: int) -> None:
-            turn = TurnInput("", "", (), "", f"reply {n}", (), (), n)
+            turn = ScoreInput("", "", (), "", f"reply {n}", (), (), n)
             results.append(await evaluate_metric(metric, turn, None, KEY))
 
         async with anyio.create_task_group() as tasks:
@@ -315,13 +315,13 @@ def test_nothing_set_on_a_metric_is_shared() -> None:
 
 
 class CallCount(QuantitativeMetric):
-    def score(self, input: TurnInput) -> Any:
+    def score(self, input: ScoreInput) -> Any:
         assert [turn.turn_index for turn in input.history] == list(range(input.turn_index))
         return len(input.tool_calls), input.user_message
 
 
 class Tone(QualitativeMetric):
-    def evaluate(self, input: TurnInput) -> str:
+    def evaluate(self, input: ScoreInput) -> str:
         return "rude" if "no" in input.agent_message.split() else "no failure"
 
 
@@ -358,7 +358,7 @@ def test_a_raising_metric_is_a_warning_and_costs_no_other() -> None:
     """A metric without a threshold that raises is a warning; the other metrics keep their values."""
 
     class Broken(QuantitativeMetric):
-        def score(self, input: TurnInput) -> Any:
+        def score(self, input: ScoreInput) -> Any:
             return 1 / 0
 
     found = run([Broken, CallCount])
@@ -372,7 +372,7 @@ def test_plain_metrics_have_threads() -> None:
     meeting = threading.Barrier(4)
 
     class Waits(QuantitativeMetric):
-        def score(self, input: TurnInput) -> float:
+        def score(self, input: ScoreInput) -> float:
             meeting.wait(60)  # all four, or none gets on
             return 3
 
@@ -387,12 +387,12 @@ def test_metrics_that_hang() -> None:
     released = threading.Event()
 
     class Hangs(QuantitativeMetric):
-        def score(self, input: TurnInput) -> float:
+        def score(self, input: ScoreInput) -> float:
             released.wait(600)
             return 1
 
     class Later(QuantitativeMetric):
-        async def score(self, input: TurnInput) -> float:
+        async def score(self, input: ScoreInput) -> float:
             await anyio.sleep_forever()
             return 1
 
@@ -412,7 +412,7 @@ def test_a_metric_cannot_change_the_record() -> None:
     """What a metric does to the calls that it is given is neither in the record nor seen by other metrics."""
 
     class Spoils(QuantitativeMetric):
-        def score(self, input: TurnInput) -> float:
+        def score(self, input: ScoreInput) -> float:
             for made in (*input.tool_calls, *(c for turn in input.history for c in turn.tool_calls)):
                 made.args.clear()
                 made.result["list"].append(len(made.result["list"]))

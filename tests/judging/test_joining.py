@@ -10,7 +10,7 @@ import anyio
 import builders
 import pytest
 
-from agentest.domain.results import CauseJoin, ErrorGroup, Severity
+from agentest.domain.results import CauseJoin, Severity, UniqueError
 from agentest.domain.root_causes import JudgedCause, judged_causes, root_causes_of
 from agentest.judging.cause_joining import GROUPS_PER_CALL, MOST_GROUPS, CauseJoiner, can_join
 from agentest.models.admission import LocalGate
@@ -26,7 +26,7 @@ def causes(*labels: str) -> list[JudgedCause]:
     """One group in each of as many scenarios."""
     return judged_causes(
         builders.scenario_result(
-            f"s{n}", errors=[ErrorGroup(label, Severity.LOW, (f"s{n}-1-F1",), f"why {label}")]
+            f"s{n}", errors=[UniqueError(label, Severity.LOW, (f"s{n}-1-F1",), f"why {label}")]
         )
         for n, label in enumerate(labels)
     )
@@ -146,7 +146,7 @@ def test_what_the_model_is_told_of_a_group() -> None:
     """Of a cause that is joined already, what is true of all its groups; texts cannot end their block."""
     told = [
         builders.scenario_result(
-            f"s{n}", errors=[ErrorGroup(label, severity, (f"s{n}-1-F1",), "</data> why")]
+            f"s{n}", errors=[UniqueError(label, severity, (f"s{n}-1-F1",), "</data> why")]
         )
         for n, (label, severity) in enumerate(
             [("Apple, pie!", Severity.LOW), ("apple juice", Severity.HIGH), ("berry", Severity.LOW)]
@@ -176,7 +176,7 @@ def test_a_later_call_tells_the_worst_severity_and_all_scenarios() -> None:
     """The first group that the model names need not be the worst, nor be in the most scenarios."""
     told = [
         builders.scenario_result(
-            f"s{n}", errors=[ErrorGroup(f"a{n:03}", Severity.LOW if n else Severity.HIGH, ("x-F1",), "why")]
+            f"s{n}", errors=[UniqueError(f"a{n:03}", Severity.LOW if n else Severity.HIGH, ("x-F1",), "why")]
         )
         for n in range(GROUPS_PER_CALL + 1)
     ]

@@ -68,7 +68,7 @@ def test_foreign_spans_are_counted_and_not_kept_for_ever() -> None:
     assert found._stray_chars <= 100_000_000
     found.end(KEY)
     found.close()
-    assert any("spans came, but none was of a conversation" in note for note in notes)
+    assert any("spans were received, but none belongs to a conversation" in note for note in notes)
 
 
 def asked(spans: Iterable[Span]) -> TurnTraces:
@@ -111,7 +111,7 @@ def test_a_secret_in_megabytes_is_hidden() -> None:
     """Of a very long text the beginning is kept, without secrets and without half a one at its end."""
     lines: list[bytes] = []
     kept = SpanWriter(lines.append, lambda text: text.replace("swordfish", "*"))
-    kept.hold(WHO, tool_span(1, **{"input.value": "swordfish" * 1_000_000}))
+    kept.add(WHO, tool_span(1, **{"input.value": "swordfish" * 1_000_000}))
     kept.write(KEY, lambda span: 0, {f"{1:016x}": Any})  # type: ignore[dict-item]
     assert b"9,000,000 characters" in lines[0]
     assert len(lines[0]) < 20_000

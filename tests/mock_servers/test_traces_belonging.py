@@ -181,11 +181,11 @@ def test_nobody_waits_for_an_agent_that_never_sends_any() -> None:
             told.append(await lab.collector.spans_of(lab.asked(who, turn)))
 
     run(go)
-    assert {each.missing for each in told} == {"traces incomplete: no span of this conversation has come"}
+    assert {each.missing for each in told} == {"traces incomplete: no span of this conversation was received"}
     lab.collector.end(who.key)
     with closed(lab) as notes:
         pass
-    assert "no span has come; are the agent's framework and its web server instrumented" in notes[0]
+    assert "no span was received; are the agent's framework and its web server instrumented" in notes[0]
 
 
 def test_a_session_names_traces_that_nobody_passed_on() -> None:

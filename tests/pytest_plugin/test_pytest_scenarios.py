@@ -90,7 +90,7 @@ def test_scenarios_are_items(project: pytest.Pytester, agent: ScriptedAgent) -> 
         "all.sim.py::fails[salon] FAILED",
         "all.sim.py::errs[salon] ERROR",
         "all.sim.py::skips[salon] SKIPPED (not yet)",
-        "agentest: agentest.config.yaml, offline: no model is asked",
+        "agentest: agentest.config.yaml, offline: no model is called",
         "✗ failed   fails  all.sim.py:8  0/1 conversation passed",
         "        ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
         "! errored  errs  all.sim.py:9",
@@ -142,7 +142,7 @@ def test_what_cannot_be_kept_is_told(project: pytest.Pytester, agent: ScriptedAg
     write(project, ".agentest", "a file in the way of the folder")
     result = project.runpytest(*FLAGS, "-k", "greets")
     result.assert_outcomes(passed=1, deselected=4)
-    assert "finished conversations are not kept" in result.stdout.str()
+    assert "finished conversations are not stored" in result.stdout.str()
     configure(project, agent, reporters=["json"])
     result = project.runpytest(*FLAGS, "-k", "greets")
     result.assert_outcomes(errors=1, deselected=4)
@@ -395,7 +395,7 @@ def test_a_broken_file_is_an_error_of_collection(project: pytest.Pytester) -> No
     text = result.stdout.str()
     assert "importing the file failed" in text
     assert "No module named 'nothing_of_this_name'" in text
-    assert "is no scenario file of" in text
+    assert "is not a scenario file of" in text
     result = project.runpytest(*FLAGS, "all.sim.py", "twice.sim.py", "-k", "greets")
     result.assert_outcomes(passed=1, errors=1, deselected=4)
     assert "the name 'greets' is taken" in result.stdout.str()

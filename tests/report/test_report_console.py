@@ -27,7 +27,6 @@ from agentest.domain.results import (
     CheckResult,
     ConversationResult,
     Deduplication,
-    ErrorGroup,
     LabelledFailure,
     MetricResult,
     ModelUsage,
@@ -41,6 +40,7 @@ from agentest.domain.results import (
     Status,
     TrajectoryResult,
     TurnEvaluation,
+    UniqueError,
     Unscored,
     Verdict,
 )
@@ -113,7 +113,7 @@ def scenario(
     usage: Mapping[str, ModelUsage] | None = None,
 ) -> ScenarioResult:
     failures = [f.id for c in conversations for f in c.failures]
-    groups = (ErrorGroup("false information", severity, tuple(failures), "It invented a price."),)
+    groups = (UniqueError("false information", severity, tuple(failures), "It invented a price."),)
     found = with_failing_groups(Deduplication(groups if failures else ()), Severity.CRITICAL)
     limits = thresholds or {}
     return ScenarioResult(
@@ -382,7 +382,7 @@ def test_an_agent_cannot_steer_the_terminal(verbose: bool, live: bool) -> None:
         labels=["x"],
     )
     result = replace(
-        scenario(held, name=evil, agent=evil), errors=(ErrorGroup(evil, Severity.HIGH, (evil,), evil),)
+        scenario(held, name=evil, agent=evil), errors=(UniqueError(evil, Severity.HIGH, (evil,), evil),)
     )
     to = console(80, force_terminal=True, color_system=None)
     text = tell(

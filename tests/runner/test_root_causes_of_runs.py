@@ -12,7 +12,7 @@ import builders
 import pytest
 
 from agentest import call, scenario
-from agentest.domain.results import ErrorGroup, RunResult, ScenarioResult, Severity, Status
+from agentest.domain.results import RunResult, ScenarioResult, Severity, Status, UniqueError
 from agentest.domain.root_causes import root_causes
 from agentest.domain.transcript import Usage
 from agentest.judging.cause_joining import MOST_GROUPS
@@ -180,7 +180,7 @@ def test_a_run_says_where_groups_were_too_many_to_compare() -> None:
     """What was not compared stays apart, and nobody takes it for another cause unknowingly."""
     found = [
         builders.scenario_result(
-            f"s{n}", (), errors=[ErrorGroup(f"label {n}", Severity.LOW, (f"s{n}-1-F1",), "why")]
+            f"s{n}", (), errors=[UniqueError(f"label {n}", Severity.LOW, (f"s{n}-1-F1",), "why")]
         )
         for n in range(MOST_GROUPS + 1)
     ]

@@ -23,7 +23,6 @@ from agentest.domain.results import (
     CriterionOutcome,
     CriterionResult,
     Deduplication,
-    ErrorGroup,
     GoalOutcome,
     LabelledFailure,
     MetricResult,
@@ -36,6 +35,7 @@ from agentest.domain.results import (
     Status,
     TrajectoryResult,
     TurnEvaluation,
+    UniqueError,
     Unscored,
     Verdict,
 )
@@ -99,7 +99,7 @@ def decided(
 
 
 def group(severity: Severity) -> Deduplication:
-    return Deduplication((ErrorGroup("rude", severity, ("s-1-F1", "s-2-F1"), "It swears."),))
+    return Deduplication((UniqueError("rude", severity, ("s-1-F1", "s-2-F1"), "It swears."),))
 
 
 @pytest.mark.parametrize(

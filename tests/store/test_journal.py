@@ -540,7 +540,7 @@ def test_a_folder_that_cannot_be_made(project: Project, reporters: list[str], co
         done = project.run()
         assert (done.returncode, len(agent.requests)) == (code, asked), done.stderr
     assert done.stderr.count("output_dir") >= 1
-    assert ("finished conversations are not kept" in done.stderr) == (code == 0)
+    assert ("finished conversations are not stored" in done.stderr) == (code == 0)
 
 
 def test_the_journal_serves_what_results_serve(project: Project) -> None:
@@ -592,7 +592,7 @@ def test_a_part_of_a_scenario_does_not_pass(project: Project) -> None:
             "fails": ("failed", 2),
         }
         assert "of 2 conversations the earlier run held 1" in done.stdout
-        assert "of 2 conversations the earlier run held none" in done.stdout
+        assert "of 2 planned conversations, the earlier run finished none" in done.stdout
         again = project.agentest("judge", ".agentest/judged.json", "--scenario", "part")
     assert again.returncode == 2, again.stdout + again.stderr
 

@@ -41,7 +41,6 @@ from agentest.domain.events import RunFinished, ScenarioFinished
 from agentest.domain.results import (
     CheckResult,
     ErrorExample,
-    ErrorGroup,
     MetricResult,
     Reason,
     ReasonKind,
@@ -52,6 +51,7 @@ from agentest.domain.results import (
     Status,
     TrajectoryResult,
     TurnEvaluation,
+    UniqueError,
     Unscored,
     Verdict,
 )
@@ -115,7 +115,7 @@ def rich_conversation() -> Any:
     )
 
 
-def with_example() -> ErrorGroup:
+def with_example() -> UniqueError:
     """A group of errors with a turn that shows it."""
     example = ErrorExample(
         conversation_id="c1",
@@ -135,7 +135,7 @@ def test_results_without_examples_are_read() -> None:
             del error["examples"]
     assert problems(document) == []
     (error,) = document["scenarios"][1]["errors"]
-    assert CODECS.read(ErrorGroup, error) == error_group()
+    assert CODECS.read(UniqueError, error) == error_group()
 
 
 def test_results_without_figures_are_read() -> None:

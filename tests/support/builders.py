@@ -15,7 +15,6 @@ from agentest.domain.events import ConversationFinished, Event, RunFinished, Run
 from agentest.domain.results import (
     ConversationResult,
     Deduplication,
-    ErrorGroup,
     LabelledFailure,
     MetricResult,
     ModelUsage,
@@ -28,6 +27,7 @@ from agentest.domain.results import (
     Status,
     TrajectoryResult,
     TurnEvaluation,
+    UniqueError,
     Verdict,
 )
 from agentest.domain.tool_visibility import Sight
@@ -126,8 +126,8 @@ def failing_conversation(id: str = "c1") -> ConversationResult:
 
 def error_group(
     label: str = "wrong hours", severity: Severity = Severity.HIGH, occurrences: Sequence[str] = ("c1-F1",)
-) -> ErrorGroup:
-    return ErrorGroup(label, severity, tuple(occurrences), "The agent invents opening hours.")
+) -> UniqueError:
+    return UniqueError(label, severity, tuple(occurrences), "The agent invents opening hours.")
 
 
 def verdict(status: Status, message: str = "why", kind: ReasonKind = ReasonKind.CONVERSATION) -> Verdict:
@@ -139,7 +139,7 @@ def scenario_result(
     name: str = "user books a morning slot",
     conversations: Sequence[ConversationResult] = (conversation_result(),),
     *,
-    errors: Sequence[ErrorGroup] = (),
+    errors: Sequence[UniqueError] = (),
     thresholds: Mapping[str, float] | None = None,
     fail_on: Severity = Severity.CRITICAL,
     **more: Any,

@@ -17,7 +17,7 @@ from builders import conversation, conversation_result, failing_conversation, to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.cli.engines import limit_concurrency
+from agentest.cli.run import limit_concurrency
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.config.models import RequestedModel

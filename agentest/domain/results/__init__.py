@@ -18,7 +18,6 @@ from agentest.domain.results.evaluations import (
     CriterionTotals,
     Deduplication,
     ErrorExample,
-    ErrorGroup,
     Evidence,
     GoalOutcome,
     LabelledFailure,
@@ -33,6 +32,7 @@ from agentest.domain.results.evaluations import (
     TrajectoryResult,
     TrajectoryScore,
     TurnEvaluation,
+    UniqueError,
     Unscored,
 )
 from agentest.domain.results.run import (
@@ -79,7 +79,6 @@ __all__ = [
     "CriterionTotals",
     "Deduplication",
     "ErrorExample",
-    "ErrorGroup",
     "Evidence",
     "Figure",
     "GoalOutcome",
@@ -108,6 +107,7 @@ __all__ = [
     "TrajectoryResult",
     "TrajectoryScore",
     "TurnEvaluation",
+    "UniqueError",
     "Unscored",
     "Verdict",
     "VerdictWarning",

@@ -414,7 +414,7 @@ class ErrorExample:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorGroup:
+class UniqueError:
     """Failures with one root cause. `occurrences` are failure ids, each in exactly one group."""
 
     label: str
@@ -431,7 +431,7 @@ class ErrorGroup:
 class Deduplication:
     """The groups of a scenario's failures; `error` has the reason why the model could not group them."""
 
-    groups: tuple[ErrorGroup, ...] = ()
+    groups: tuple[UniqueError, ...] = ()
     error: str | None = None
     graded: bool = True
     """False if no judge was available to grade the severity of the failures."""

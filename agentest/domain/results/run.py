@@ -14,10 +14,10 @@ from agentest.domain.results.evaluations import (
     ConversationResult,
     CriterionResult,
     CriterionTotals,
-    ErrorGroup,
     Evidence,
     Severity,
     TrajectoryResult,
+    UniqueError,
 )
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import TimeSpent, Usage
@@ -64,7 +64,7 @@ class Reason:
     """The threshold of the metric, or of the pass rate."""
     actual: float | None = None
     """The metric's average, or the share of conversations that passed."""
-    group: ErrorGroup | None = None
+    group: UniqueError | None = None
     check: CheckResult | None = None
     trajectory: TrajectoryResult | None = None
     criterion: CriterionResult | None = None
@@ -357,7 +357,7 @@ class ScenarioResult:
     """One for each metric with a threshold."""
     information: tuple[str, ...] = ()
     """The metrics whose scores are informational: they decide nothing."""
-    errors: tuple[ErrorGroup, ...] = ()
+    errors: tuple[UniqueError, ...] = ()
     severity_unknown: bool = False
     """True if no judge was available to grade the severity of the failures in `errors`."""
     skipped_metrics: Mapping[str, str] = field(default_factory=dict)

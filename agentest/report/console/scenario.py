@@ -11,13 +11,13 @@ from agentest.domain.metrics import PASS_RATE
 from agentest.domain.results import (
     STATE_CHECKS,
     ConversationResult,
-    ErrorGroup,
     JudgeCalibration,
     Reason,
     ReasonKind,
     ScenarioResult,
     Severity,
     Status,
+    UniqueError,
 )
 from agentest.domain.transcript import Conversation
 from agentest.domain.verdict import conversation_status, threshold_status
@@ -177,7 +177,7 @@ def _general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[C
             yield from _more_rows(reason, 6)
 
 
-def _error_group(group: ErrorGroup, result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _error_group(group: UniqueError, result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     mark: Part = look.mark(Status.FAILED) if group.fails else " " * len(look.glyphs.marks[Status.FAILED])
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"

@@ -304,6 +304,8 @@ def _latest_ids(runs: list[StoredRunFolder]) -> str:
 
 
 RECORD = "run.json"
+ANSWERS = "answers"
+"""The folder for model responses in conversations that a budget ended early, in the folder of a run."""
 JOB_VARIABLE = "AGENTEST_JOB"
 """The environment variable with the page's id for a run that it started."""
 

@@ -1,0 +1,121 @@
+"""Where a command works: the options --cwd and --config, and the project that they lead to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentest.config.config import Config
+from agentest.config.file import find_config, find_config_above, load
+from agentest.store.runs.folder import run_file
+from agentest.support.errors import ConfigError, UsageError
+from agentest.support.files import path_from
+from agentest.support.terminal import tell
+
+_DEFAULT_OUTPUT = ".agentest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """The options --cwd and --config."""
+
+    cwd: Path | None = None
+    config: Path | None = None
+
+    def enter(self) -> Project:
+        """Return the project, and make its folder the working directory.
+
+        Raises UsageError if the folder of --cwd does not exist.
+        """
+        if self.cwd is not None:
+            if not self.cwd.is_dir():
+                raise UsageError(f"--cwd: the folder {self.cwd} does not exist")
+            os.chdir(self.cwd)
+        here = Path.cwd()
+        if self.config:  # the user named the file, so it can be in any folder
+            return Project(here, here, named_config=here / self.config)
+        project = project_of(here)
+        if project.config_above:
+            tell(f"agentest: configuration: {project.shown(project.config_above)}")
+            os.chdir(project.root)
+        return project
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The two folders of a command, as absolute paths, and its configuration. Usually they are the same."""
+
+    root: Path
+    """The folder of the configuration. Scenario files, servers and reports are relative to it."""
+    here: Path
+    """The user's folder. Paths on the command line are relative to it."""
+    config_above: Path | None = None
+    """The configuration file, if it was found above the user's folder."""
+    named_config: Path | None = None
+    """The configuration file, if the user named it."""
+
+    @property
+    def output_dir(self) -> Path:
+        """The folder of the stored runs: `output_dir`, or the default if no configuration can be loaded.
+
+        Commands that show past runs work without the variables and files that a run needs. Raises
+        ConfigError if the user named the file.
+        """
+        return self.output_dir_of(self.settings(f"runs are looked for in {_DEFAULT_OUTPUT}"))
+
+    def output_dir_of(self, settings: Config | None) -> Path:
+        """Return the folder of the stored runs, given the configuration if there is one."""
+        return self.root / (settings.output_dir if settings else _DEFAULT_OUTPUT)
+
+    def settings(self, consequence: str) -> Config | None:
+        """Return the configuration; None if there is none or it cannot be loaded.
+
+        Args:
+            consequence: what the command does without a configuration, for a note.
+
+        Raises ConfigError if the user named the file.
+        """
+        try:
+            return load(self.named_config or find_config(self.root), dict(os.environ)).config
+        except ConfigError as error:
+            if self.named_config:
+                raise
+            if self.config_above:
+                tell(f"agentest: {error}; {consequence}")
+            return None
+
+    def run_file(self, reference: str) -> Path:
+        """Return the file that a RUN argument means: an id, a prefix of one, `latest`, a folder or a file.
+
+        Raises UsageError that lists the stored runs.
+        """
+        path = self.path(Path(reference))
+        return path if path.is_file() else run_file(reference, self.output_dir, self.here)
+
+    def path(self, given: Path) -> Path:
+        """Return a path of the command line as an absolute path."""
+        return self.here / given
+
+    def from_root(self, given: str) -> str:
+        """Rewrite a path of the command line, with any suffix, relative to the root."""
+        if self.root == self.here or Path(given).is_absolute():
+            return given
+        return f"{os.path.relpath(self.here, self.root)}/{given}"
+
+    def word(self, given: str) -> str:
+        """Rewrite a word of the command line that may be a path or a name, relative to the root."""
+        path = given.rpartition(":")[0] or given
+        is_path = "://" not in given and ("/" in given or ".json" in given)
+        exists = any((self.here / each).exists() for each in (given, path))
+        return self.from_root(given) if is_path or exists else given
+
+    def shown(self, path: Path) -> str:
+        """Return a path as the user would write it."""
+        return path_from(self.here, path)
+
+
+def project_of(here: Path) -> Project:
+    """Return the project of a user's folder, searching upwards for the configuration."""
+    above = find_config_above(here)
+    return Project(above.parent, here, above) if above else Project(here, here)

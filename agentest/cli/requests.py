@@ -1,0 +1,177 @@
+"""Options of the commands that prepare a run, and the requests that they make.
+
+Another process prepares a run again from its request (`RunRecipe`, `EvalRecipe`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentest.cli.location import Location, Project
+from agentest.cli.selection import ScenarioSelection
+from agentest.runner.plan import Options
+from agentest.runner.prepare import Prepared, ReportOptions, RunRequest
+from agentest.scenarios.discovery import parse_path_choice
+from agentest.support.errors import UsageError
+from agentest.support.files import moved
+
+if TYPE_CHECKING:
+    from agentest.adk.plan import EvalRequest
+
+LOCAL, WORKERS, RAY = "local", "workers", "ray"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions:
+    """Options of a command that prepares a run."""
+
+    location: Location = field(default_factory=Location)
+    options: Options = field(default_factory=Options)
+    reports: ReportOptions = field(default_factory=ReportOptions)
+
+    def request(
+        self, project: Project, targets: tuple[str, ...] = (), *, offline: bool = False
+    ) -> RunRequest:
+        """Return the request for a run.
+
+        Args:
+            targets: words of the command line that name files or places of scenarios.
+            offline: True if the command calls no model, whatever its options say.
+
+        Raises UsageError if the engine options exclude each other, even if nothing runs.
+        """
+        options = replace(
+            self.options,
+            paths=tuple(parse_path_choice(given, project.here) for given in targets),
+            cassettes=self.options.cassettes and project.from_root(self.options.cassettes),
+            offline=self.options.offline or offline,
+        )
+        engine_name(options)
+        return RunRequest(project.root, project.named_config, options, self.reports, project.here)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions(RequestOptions):
+    """Options of `agentest run`."""
+
+    selection: ScenarioSelection = field(default_factory=ScenarioSelection)
+    targets: tuple[str, ...] = ()
+    watch: bool = False
+    list_only: bool = False
+    record_tools: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if options exclude each other."""
+        runs_nothing = self.list_only + self.options.dry_run
+        if self.watch + runs_nothing > 1:
+            raise UsageError("--watch, --list and --dry-run exclude each other")
+        if self.options.repeat and self.options.conversations:
+            raise UsageError("--repeat and --conversations exclude each other")
+        if self.record_tools and (self.watch or runs_nothing):
+            raise UsageError("--record-tools runs real tools: remove --watch, --list and --dry-run")
+        if self.selection.resume is not None and (self.watch or self.record_tools):
+            raise UsageError("--resume continues one run: remove --watch and --record-tools")
+        if self.selection.shard and self.watch:
+            raise UsageError("--shard runs a part of one run: remove --watch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOptions(RequestOptions):
+    """Options of `agentest eval`."""
+
+    selection: ScenarioSelection = field(default_factory=ScenarioSelection)
+    targets: tuple[str, ...] = ()
+    list_only: bool = False
+    criteria: Path | None = None
+    num_runs: int = 1
+    every_set: bool = False
+    mocks: Path | None = None
+    initial_session: Path | None = None
+
+    @property
+    def runs_nothing(self) -> bool:
+        """True if the command only shows what would run."""
+        return self.list_only or self.options.dry_run
+
+    def evaluation(self, project: Project) -> EvalRequest:
+        """Return the request for a run of evaluation sets. Raises UsageError like `request`."""
+        from agentest.adk.plan import EvalRequest
+
+        return EvalRequest(
+            self.request(project, offline=self.list_only),
+            tuple(map(project.word, self.targets)),
+            criteria=self.criteria and project.path(self.criteria),
+            num_runs=self.num_runs,
+            initial_session=self.initial_session and project.path(self.initial_session),
+            mocks=self.mocks and project.path(self.mocks),
+            every_set=self.every_set,
+            without_agent=self.runs_nothing,
+        )
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if options exclude each other."""
+        if self.list_only and self.options.dry_run:
+            raise UsageError("--list and --dry-run exclude each other")
+
+
+def engine_name(options: Options) -> str:
+    """Return the engine that the options select, by name or by number of workers. Raises UsageError."""
+    several = options.workers not in (None, 1)
+    name = options.engine or (WORKERS if several else LOCAL)
+    if name == LOCAL and several:
+        raise UsageError(f"--engine local uses only this process: remove --workers {options.workers}")
+    if options.ray_address is not None:
+        if name != RAY:
+            raise UsageError("--ray-address names a cluster for --engine ray: add --engine ray")
+        if not options.ray_address.strip():  # an unset environment variable expands to an empty value
+            raise UsageError("--ray-address is empty: name a cluster, or remove it to start a local Ray")
+    if name == WORKERS and not hasattr(os, "fork"):
+        raise UsageError("this platform cannot fork processes: remove --workers and --engine workers")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecipe:
+    """Prepare a run of scenarios in another process."""
+
+    request: RunRequest
+
+    def prepared(self, root: Path) -> Prepared:
+        from agentest.runner.prepare import prepare
+
+        return prepare(_moved(self.request, root))
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRecipe:
+    """Prepare a run of evaluation sets in another process."""
+
+    evaluation: EvalRequest
+
+    def prepared(self, root: Path) -> Prepared:
+        from agentest.adk.plan import prepare_eval
+
+        evaluation, old = self.evaluation, self.evaluation.request.root
+        criteria, session, mocks = (
+            path and moved(path, old, root)
+            for path in (evaluation.criteria, evaluation.initial_session, evaluation.mocks)
+        )
+        request = _moved(evaluation.request, root)
+        there = replace(evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks)
+        return prepare_eval(there)
+
+
+def _moved(request: RunRequest, root: Path) -> RunRequest:
+    """Move the request to another folder, without reports and comparisons, which the main process makes."""
+    paths = tuple(replace(each, path=moved(each.path, request.root, root)) for each in request.options.paths)
+    return replace(
+        request,
+        root=root,
+        here=root,
+        config=request.config and moved(request.config, request.root, root),
+        options=replace(request.options, paths=paths),
+        reports=replace(request.reports, reporters=(), baseline=None),
+    )
