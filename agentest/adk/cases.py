@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -47,6 +47,7 @@ from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import ConversationPlan, Scenario, ScriptedTurn
 from agentest.store.adk_results import unwrapped
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from agentest.adk.formats.eval_set import Invocation
 from agentest.adk.metrics.evaluator_base import EvalStatus
@@ -19,6 +19,7 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.verdict import turn_verdict
+from agentest.support.dataclasses import dataclass
 
 _STATUS = {Status.PASSED: EvalStatus.PASSED, Status.FAILED: EvalStatus.FAILED}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, MetricResult, ScenarioResult
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.runner.prepare import RunRequest, prepared_for
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import safe_repr
 from agentest.support.text import did_you_mean, snake_keys

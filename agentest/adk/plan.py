@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entrie
 from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
 from agentest.runner.tools import MockServerTools, instructions_of, known_tools, tools_of
 from agentest.scenarios.options import parse_tools
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ScenarioError, UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.importing import import_file, user_traceback

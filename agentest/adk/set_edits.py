@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from agentest.adk.formats.set_reader import ReadSet, parse_eval_set, parse_json,
 from agentest.adk.set_files import EvalSetProject, SetContent, check_version, read, write
 from agentest.adk.set_text import SetFile, open_set
 from agentest.domain.results import ScenarioResult
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 
 _BOM = b"\xef\xbb\xbf"

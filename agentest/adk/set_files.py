@@ -7,11 +7,12 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 
 from agentest.adk.formats.criteria import CRITERIA_FILE
 from agentest.adk.formats.set_reader import SUFFIXES
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from agentest.adk.formats.set_reader import parse_json
 from agentest.adk.set_files import SetContent
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 
 _SPACE = re.compile(r"[ \t\r\n]*")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.json_reader import shown
 from agentest.domain.tool_visibility import Approval
+from agentest.support.dataclasses import dataclass
 
 MOST_APPROVALS = 50
 """Approval requests allowed in one turn before the conversation fails."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.port import MockBypassed, TurnContext
@@ -17,6 +16,7 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, arguments_untold
 from agentest.mock_servers.port import REFUSED
 from agentest.mocks.calls import tool_called
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend
 from agentest.support.json_schema import schema_validator
 from agentest.support.json_text import NotJson, json_text

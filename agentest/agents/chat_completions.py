@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.error_hints import CHAT_PLACE
@@ -41,6 +40,7 @@ from agentest.domain.messages import (
     UserText,
 )
 from agentest.domain.transcript import Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.replacing import replace

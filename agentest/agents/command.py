@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +26,7 @@ from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resourc
 from agentest.config.agents.command import CommandAgent
 from agentest.domain.messages import Message
 from agentest.mock_servers.port import with_own
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES

@@ -11,7 +11,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -21,6 +21,7 @@ from agentest.agents.error_hints import ProbeResponse, hint, readable
 from agentest.agents.port import AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend, ProgramDelayed
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from agentest.agents.json_reader import arguments_text, read_any, shown
@@ -21,6 +21,7 @@ from agentest.config.agents.base import DialogueAgent
 from agentest.domain.messages import Message, ToolRequest, ToolResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template

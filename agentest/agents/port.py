@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import anyio
 from agentest.domain.messages import Message, Session, ToolRequest, ToolSpec
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.mock_servers.port import Addresses
+from agentest.support.dataclasses import dataclass
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.client import Sender

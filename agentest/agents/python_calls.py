@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -13,6 +12,7 @@ from agentest.agents.chat_completions import from_wire, read_usage
 from agentest.agents.port import AgentReply
 from agentest.domain.transcript import Usage
 from agentest.support.calling import BlockingTimer, end_tasks, ends_the_run, message_of_error
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -20,6 +20,7 @@ import anyio
 from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.port import AppFailed
 from agentest.agents.reply_paths import find_reply_path, places_of_text
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.address_guard import RefusedAddress

@@ -9,7 +9,6 @@ import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from anyio.abc import Process, TaskGroup
 
 from agentest.agents.server_output import AGENTS_SERVER
 from agentest.config.agents.server import Server
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ServerError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client

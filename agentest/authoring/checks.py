@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 
@@ -41,6 +41,7 @@ from agentest.runner.plan import Plan, agents_under_test
 from agentest.runner.prepare import CONFIRM, MODEL_VARIABLE, Prepared, RunRequest, own_servers
 from agentest.runner.run_budget import estimate
 from agentest.runner.tools import TYPES_WITH_TOOLS_ON_EITHER_SIDE
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ModelError, UsageError
 from agentest.support.http.client import Client
 from agentest.support.text import count, shortened

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 from typing import TypeVar
@@ -13,6 +12,7 @@ from agentest.domain.end_reason import REASONS_TO_STOP
 from agentest.domain.results import CaseId, RunResult, ScenarioResult, Status
 from agentest.domain.transcript import ToolCall, arguments_untold
 from agentest.runner.plan import Unit
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 
 TASK, PATH = "task:", "path:"

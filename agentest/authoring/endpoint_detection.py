@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +27,7 @@ from agentest.agents.response_features import (
 )
 from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.fields import check_url
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +24,7 @@ from agentest.scenarios.model import Scenario
 from agentest.scenarios.serialization import as_data
 from agentest.scenarios.source_code import ExportedExpectations
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
 from agentest.support.text import count

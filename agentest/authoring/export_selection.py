@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from agentest.scenarios.discovery import matches_name
 from agentest.scenarios.source_code import ExportedExpectations, exported_name, missing
 from agentest.store.adk_results import turn_invocation
 from agentest.store.reader import read_results, usable
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.text import count, did_you_mean
 

@@ -7,7 +7,7 @@ import json
 import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from agentest.scenarios.python_formatting import (
     node,
     rows,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
 from agentest.support.text import count, shortened

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.authoring.recorded_calls import RecordedTool
 from agentest.scenarios.python_formatting import literal
+from agentest.support.dataclasses import dataclass
 
 _RESERVED_NAMES = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
 """Names that have another meaning in a mock."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from agentest.authoring.endpoint_detection import DetectedAgent, detect_agent
 from agentest.config.config import Config
 from agentest.config.file import NAMES
 from agentest.scenarios.discovery import search
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from
 from agentest.support.terminal import clean

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import UNANSWERED, ToolCall
+from agentest.support.dataclasses import dataclass
 from agentest.support.redaction import HIDDEN, looks_secret
 from agentest.support.text import count
 

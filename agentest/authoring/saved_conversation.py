@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -42,6 +42,7 @@ from agentest.scenarios.source_code import (
 )
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import matches_any, name_problem, patterns, readable
 from agentest.support.json_text import Json

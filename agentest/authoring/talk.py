@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import anyio
@@ -41,6 +41,7 @@ from agentest.runner.prepare import Prepared, RunRequest, configure, discover_sc
 from agentest.runner.sources import LiveConversations, OnMocks, unclaimed_call_warnings
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, search
 from agentest.scenarios.model import Scenario
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.redaction import without_secrets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 from random import Random
 
@@ -19,6 +19,7 @@ from agentest.calibration.labels import (
 )
 from agentest.domain.metrics import BUILTIN, CRITERIA, Kind
 from agentest.domain.results import ModelUsage, Unscored
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json
 from agentest.support.statistics.intervals import ConfidenceInterval, wilson
 from agentest.support.text import count, shortened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from agentest.adk.formats.eval_set import EvalCase
@@ -20,6 +20,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import RunRequest, is_configured, prepare
 from agentest.runner.run_summary import known_agent
 from agentest.store.reader import is_journal, read_results, unreadable, usable
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.text import count

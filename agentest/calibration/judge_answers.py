@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -42,6 +42,7 @@ from agentest.runner.session import (
 )
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.calling import run_concurrently
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.interrupts import handled_signals
 from agentest.support.terminal import tell

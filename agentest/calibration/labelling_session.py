@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -41,6 +41,7 @@ from agentest.domain.transcript import NO_TEXT, StateChange, Turn, call_text
 from agentest.judging.judge_input import JudgeBackground
 from agentest.judging.questions import CRITERION, metric_question
 from agentest.scenarios.discovery import matches_name
+from agentest.support.dataclasses import dataclass
 from agentest.support.dates import format_date
 from agentest.support.errors import UsageError
 from agentest.support.json_text import NotJson, json_text

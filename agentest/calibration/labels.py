@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from agentest.domain.metrics import (
@@ -24,6 +24,7 @@ from agentest.domain.results import CriterionOutcome, GoalOutcome
 from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain
 from agentest.support.text import did_you_mean
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from agentest.calibration.labelling_session import (
     LabellingSession,
@@ -24,6 +23,7 @@ from agentest.calibration.labels import (
     shown_value,
 )
 from agentest.judging.judge_input import JudgeBackground
+from agentest.support.dataclasses import dataclass
 from agentest.support.terminal import clean_rows
 from agentest.support.text import count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from agentest.runner.judge_models import (
     write_calibrations,
 )
 from agentest.runner.prepare import Prepared, RunRequest
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -38,6 +38,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import write_atomically
 from agentest.support.json_text import Json

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -24,6 +23,7 @@ from agentest.runner.prepare import Prepared, RunRequest, is_configured, prepare
 from agentest.scenarios.discovery import matches_name
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, latest_run
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any, shown_path
 from agentest.support.terminal import Output, clean_rows, source, tell

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from agentest.adk.metrics.shown_prompts import JUDGED_NAMES, shown_prompt
@@ -19,6 +19,7 @@ from agentest.judging.role_check import shown_question
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.scenarios.model import Criterion
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.terminal import tell
 from agentest.support.text import did_you_mean, snake_case

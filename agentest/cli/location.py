@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from agentest.config.config import Config
 from agentest.config.file import find_config, find_config_above, load
 from agentest.store.runs.folder import run_file
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import path_from
 from agentest.support.terminal import tell

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from agentest.cli.requests import RequestOptions
 from agentest.runner.mock_servers import RealTools, compare_real_tools
 from agentest.runner.prepare import configure
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import run_event_loop
 from agentest.support.terminal import clean, say, tell

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 from agentest.runner.environment import check_can_be_written
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ExitCode, UsageError
 from agentest.support.terminal import tell
 from agentest.support.text import count

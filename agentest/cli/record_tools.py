@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from agentest.runner.mock_servers import (
 )
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.runner.sources import LiveConversations, SourceFactory
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import handled_signals, run_event_loop

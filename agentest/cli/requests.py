@@ -6,7 +6,7 @@ Another process prepares a run again from its request (`RunRecipe`, `EvalRecipe`
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from agentest.cli.selection import ScenarioSelection
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, ReportOptions, RunRequest
 from agentest.scenarios.discovery import parse_path_choice
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import moved
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from agentest.runner.selection import PlanEntry, cut, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_whole_run, run_file
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, read_user_bytes
 from agentest.support.importing import imported_files

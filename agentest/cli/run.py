@@ -6,7 +6,6 @@ import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
 from agentest.runner.prepare import Prepared
 from agentest.store.runs.folder import FILES, RunKind
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
 from agentest.support.interrupts import run_event_loop

@@ -6,7 +6,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from agentest.store.runs.folder import (
     with_end,
     write_record,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import commit_of
 from agentest.support.locking import LOCK, FolderLocked, locked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentest.domain.results import ScenarioResult, Status
@@ -13,6 +13,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, cut, first, shuffled
 from agentest.store.runs.folder import RunKind
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.text import count
 

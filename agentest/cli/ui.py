@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import anyio
 
 from agentest.cli.location import Location
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import end_at_once, handled_signals, run_event_loop
 from agentest.support.terminal import say, tell

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from watchfiles import Change, DefaultFilter, watch
@@ -16,6 +15,7 @@ from agentest.cli.selection import ScenarioSelection
 from agentest.runner.environment import output_dir
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.scenarios.discovery import is_scenario_file
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import matches_any, path_from, patterns
 from agentest.support.importing import forget_modules, imported_files

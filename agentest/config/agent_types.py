@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Union
@@ -16,6 +15,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler, PlainValidator, Tag
 
 from agentest.config.agents.base import AnyAgent
 from agentest.domain.tool_visibility import Sight, cannot_be_seen
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.errors import Path_, describe, dotted, place
 from agentest.config.fields import Section
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_user_file, read_text_file, user_text
 from agentest.support.importing import import_file, user_traceback

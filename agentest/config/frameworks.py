@@ -6,8 +6,9 @@ add a line to the table and a module in `agentest/agents/in_process`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -23,6 +23,7 @@ from agentest.config.fields import (
     check_url,
     no_bool,
 )
+from agentest.support.dataclasses import dataclass
 
 PROVIDERS = ("openai", "anthropic", "google", "ollama", "openai-compatible", "litellm")
 

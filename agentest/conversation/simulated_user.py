@@ -10,7 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from agentest.conversation.user_prompts import (
@@ -32,6 +32,7 @@ from agentest.domain.transcript import ToolCall, Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import Scenario
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import MockError, ModelError
 from agentest.support.json_text import reject_constant, well_formed
 from agentest.support.replacing import replace as replaced

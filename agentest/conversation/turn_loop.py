@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from secrets import token_hex
 from time import perf_counter
 from typing import Any
@@ -46,6 +45,7 @@ from agentest.domain.transcript import (
     with_mentions,
 )
 from agentest.mocks.resolver import EndState, MockResolver
+from agentest.support.dataclasses import dataclass
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.json_text import copied, well_formed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import time_ns
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from agentest.domain.transcript import (
     Usage,
 )
 from agentest.mock_servers.port import SpanRequest, TurnTraces
+from agentest.support.dataclasses import dataclass
 from agentest.support.dates import moment_of
 from agentest.support.errors import (
     AgentestError,
@@ -118,7 +119,7 @@ class TurnProgress:
     """Number of answered requests that carried the turn's trace context."""
     printed: Positions = field(default_factory=dict)
     """Positions in the output of the agent's servers when the turn began."""
-    waited: Waited = Waited()  # noqa: RUF009 - immutable
+    waited: Waited = Waited()
     """The waits of the conversation before the user's message."""
     messages: int = 0
     """Number of agent messages with calls, as far as reported."""

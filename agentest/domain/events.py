@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from agentest.domain.results import (
     Status,
 )
 from agentest.domain.tool_visibility import Sight
+from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

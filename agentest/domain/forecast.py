@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heapify, heapreplace
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import about, count
 
 

@@ -8,8 +8,9 @@ a missed fault.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

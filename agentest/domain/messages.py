@@ -6,8 +6,10 @@ The turn loop stores a list of these values. Each agent client converts them to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

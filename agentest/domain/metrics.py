@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
 
 from agentest.domain import judge_text
 from agentest.domain.judge_text import Anchors
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import snake_case
 
 NO_FAILURE = "no failure"

@@ -6,7 +6,6 @@ Together with `verdict`, this is the only module that decides what passes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from agentest.domain.goal_outcome import criterion_message, missed_goal, missed_goal_message, unasked_message
 from agentest.domain.metrics import GOAL, TRAJECTORY_METRICS
@@ -21,6 +20,7 @@ from agentest.domain.results import (
     TrajectoryResult,
 )
 from agentest.domain.transcript import Blame
+from agentest.support.dataclasses import dataclass
 
 
 def conversation_reasons(result: ConversationResult) -> Iterator[Reason]:

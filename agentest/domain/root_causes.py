@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from hashlib import sha1
 
@@ -34,6 +34,7 @@ from agentest.domain.results import (
     UniqueError,
 )
 from agentest.domain.transcript import NO_MOCK, Conversation
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 _TITLE_CHARS = 160

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
+
+from agentest.support.dataclasses import dataclass
 
 _FORM = re.compile(r"(\d+)/(\d+)")
 

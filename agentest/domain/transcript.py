@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import safe_repr
 
 

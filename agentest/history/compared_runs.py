@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import METRICS, NO_FAILURE, Kind
 from agentest.domain.results import ConversationResult, ModelUsage, RunResult, ScenarioResult, Score, Status
 from agentest.domain.verdict import conversation_status
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.statistics.differences import Cluster
 

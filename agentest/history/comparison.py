@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from agentest.domain.results import Status
@@ -18,6 +18,7 @@ from agentest.history.compared_runs import (
     pair_scenarios,
     selected_pairs,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.statistics.differences import (
     Cluster,
     Stratum,

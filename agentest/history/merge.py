@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -44,6 +44,7 @@ from agentest.store.runs.folder import (
     run_file,
 )
 from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.text import count
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from pydantic import BaseModel, model_validator
 
@@ -12,6 +11,7 @@ from agentest.domain.results import CauseJoin
 from agentest.domain.root_causes import JudgedCause
 from agentest.judging.judge_input import block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encode_on_one_line
 from agentest.support.text import shortened
 

@@ -8,7 +8,6 @@ import re
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -33,6 +32,7 @@ from agentest.scenarios.matchers.display import beginning
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.options import CHECK_PARAMETERS
 from agentest.support.calling import accepted_values, ends_the_run, message_of_error, result_of
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.importing import defined_at, is_users_file, raised_at
 from agentest.support.json_text import copied, safe_repr

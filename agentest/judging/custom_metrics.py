@@ -10,7 +10,6 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unsc
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import CallKey, Model
 from agentest.support.calling import ends_the_run, message_of_error, result_of
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError
 from agentest.support.json_text import copied, fast_copy

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, create_model
@@ -29,6 +29,7 @@ from agentest.domain.truncation import shortened as truncated
 from agentest.judging.judge_input import block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.scenarios.model import Scenario
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
 from agentest.support.json_text import encode_on_one_line, safe_repr
 from agentest.support.redaction import Redactor

@@ -6,7 +6,7 @@ A case of an evaluation set brings its own graders, one for each criterion, whic
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from agentest.config.models import RequestedModel
@@ -14,6 +14,7 @@ from agentest.domain.results import MetricResult, Skipped, Unscored
 from agentest.domain.transcript import Conversation
 from agentest.models.port import CallKey, Model
 from agentest.support.calling import ends_the_run, message_of_error
+from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

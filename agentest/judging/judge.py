@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import AnswerProblem
 from agentest.scenarios.model import Criterion
 from agentest.support.calling import run_concurrently
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
 from agentest.support.text import shortened
 

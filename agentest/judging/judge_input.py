@@ -9,7 +9,6 @@ judge is named after the turns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +25,7 @@ from agentest.domain.transcript import (
 )
 from agentest.domain.truncation import MAX_CHARS
 from agentest.scenarios.model import Scenario
+from agentest.support.dataclasses import dataclass
 from agentest.support.dates import format_date
 from agentest.support.json_text import encode_on_one_line, safe_repr
 from agentest.support.text import cut, data_block

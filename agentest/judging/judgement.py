@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,6 +30,7 @@ from agentest.judging.questions import JudgeQuestion, criterion_question, metric
 from agentest.models.port import CallKey
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.calling import run_concurrently
+from agentest.support.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.judging.judge import Judge, JudgedPart, SampledAnswers

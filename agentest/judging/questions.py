@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache, lru_cache
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from agentest.judging.judge_input import block
 from agentest.models.port import Message
 from agentest.models.structured_output import AnswerProblem, UsableParts
 from agentest.scenarios.model import Criterion
+from agentest.support.dataclasses import dataclass
 from agentest.support.templates import fill
 
 CRITERION = """\

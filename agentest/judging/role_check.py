@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated
@@ -17,6 +16,7 @@ from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples, usable_answers
 from agentest.judging.judge_input import block, call_block, message_blocks
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.support.dataclasses import dataclass
 from agentest.support.replacing import replace
 
 METRIC = "user"

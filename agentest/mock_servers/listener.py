@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from aiohttp import web
@@ -16,6 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from agentest.config.agents.mock_servers import CompanionServer
 from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.registry import Registry, ServerGroup
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.http.caller_guard import CallerGuard, ConnectionLimit, Handler, json_refusal, listening
 from agentest.support.http.client import Client

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import anyio
@@ -27,6 +27,7 @@ from agentest.mock_servers.port import (
     SpanReceiver,
     WaitingBlock,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentestError
 from agentest.support.trace_context import named_in_baggage, named_in_trace
 

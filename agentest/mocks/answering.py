@@ -7,13 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Protocol
 
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.calls import HttpResponse, RecordedCall
 from agentest.support.calling import USER_CODE, code_owned_by, ends_the_run, message_of_error
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError, MockError, ToolError
 from agentest.support.function_threads import in_thread

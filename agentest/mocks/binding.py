@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from dis import get_instructions
 from functools import partial
 from types import FunctionType
@@ -28,6 +28,7 @@ from pydantic import (
 
 from agentest.domain.messages import ToolSpec
 from agentest.support.calling import is_async
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import NotJson, check_plain
 
 _RAW = {"args", "ctx"}

@@ -7,7 +7,6 @@ import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentest.domain.messages import ToolSpec
@@ -25,6 +24,7 @@ from agentest.mocks.calls import (
     shown_args,
 )
 from agentest.support.calling import ends_the_run, message_of_error
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentestError, MockError, UnmockedToolError
 from agentest.support.json_text import (
     BuiltinState,

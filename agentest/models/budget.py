@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from math import isfinite
@@ -17,6 +16,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from agentest.domain.transcript import Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ModelError
 
 _TABLE = "model_prices_and_context_window_backup.json"

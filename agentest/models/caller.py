@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -29,6 +28,7 @@ from agentest.models.port import (
     TransientError,
 )
 from agentest.models.structured_output import answer_schema
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from agentest.models.tape import (
     scenario_error,
     to_json,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.files import write_atomically
 from agentest.support.redaction import Redactor
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from math import ceil, inf
 
 import anyio
 
 from agentest.models.port import TransientError
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
 

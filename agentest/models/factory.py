@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from agentest.config.models import RequestedModel
@@ -18,6 +18,7 @@ from agentest.models.port import AnswerSource, ChatModel, Ledger, Model, Models
 from agentest.models.providers import ModelSpec, parameters
 from agentest.models.structured_output import StructuredModel
 from agentest.models.tape import CassetteMode, Recorder, Replay, Tape
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.http.client import Client, open_client, proxy_for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
 
 if TYPE_CHECKING:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from agentest.config.config import Config
 from agentest.config.fields import check_headers, check_url
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions, Sampling
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 
 

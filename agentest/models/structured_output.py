@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import isfinite
 from typing import Any, NoReturn, Self, cast
@@ -13,6 +12,7 @@ from typing import Any, NoReturn, Self, cast
 from pydantic import BaseModel, ValidationError
 
 from agentest.models.port import Answer, AnswerSource, CallKey, Level, Message, Question
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import InvalidAnswer
 from agentest.support.json_text import well_formed
 from agentest.support.redaction import HIDDEN

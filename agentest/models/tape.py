@@ -12,7 +12,7 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -23,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from agentest.domain.results import ModelUsage
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
 from agentest.models.structured_output import answer_schema
+from agentest.support.dataclasses import dataclass
 from agentest.support.dates import mask_moments
 from agentest.support.errors import ModelError, ModelUnavailable
 

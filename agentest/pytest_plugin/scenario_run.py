@@ -9,7 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from queue import SimpleQueue
 
@@ -38,6 +38,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.run import RunMode
 from agentest.runner.session import RunSession, Stop, settings_of
 from agentest.store.runs.folder import FILES, RunKind
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.testing.run import RunNeverStarted, run_session
 

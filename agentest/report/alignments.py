@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agentest.domain.reasons import LocatedTrajectory, located_trajectories, threshold_counted_trajectories
 from agentest.domain.results import AlignedRow, ConversationResult, Reason, RowStatus, TrajectoryResult
 from agentest.domain.transcript import Conversation, ToolCall, call_text
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 MOST_ROWS = 15

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -45,6 +44,7 @@ from agentest.domain.transcript import (
     state_changes,
 )
 from agentest.domain.verdict import run_status
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, plain
 from agentest.support.statistics.power import detectable_rate, draws_needed
 from agentest.support.text import count, shortened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from agentest.report.content import (
 from agentest.report.github_annotations import annotation_lines, reason_lines, repository_path
 from agentest.report.markdown import ICONS, code, inline, table_head, table_row
 from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size
+from agentest.support.dataclasses import dataclass
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.text import count

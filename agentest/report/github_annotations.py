@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from agentest.domain.results import RunResult, RunWarning, ScenarioResult, Severity
@@ -18,6 +17,7 @@ from agentest.report.content import (
 )
 from agentest.report.markdown import cut
 from agentest.report.transcripts import Transcripts, reason_title
+from agentest.support.dataclasses import dataclass
 from agentest.support.terminal import clean_for_command
 from agentest.support.text import count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from agentest.domain.events import Event, RunFinished
@@ -23,6 +23,7 @@ from agentest.store.run_results import (
     conversations_in_memory,
     stored_head,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.files import report_writer, shown_path
 from agentest.support.json_text import Json, encoded
 from agentest.support.text import count

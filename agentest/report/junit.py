@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,7 @@ from agentest.report.console.text import DisplayOptions
 from agentest.report.content import NOT_PASSED, RunReport, ScenarioReport, cause_badness
 from agentest.report.markdown import cut
 from agentest.report.transcripts import Transcripts, byte_size
+from agentest.support.dataclasses import dataclass
 from agentest.support.files import report_writer
 from agentest.support.terminal import clean, clean_rows, without_colours
 from agentest.support.text import count

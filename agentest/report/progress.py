@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 
 from agentest.domain.events import (
@@ -18,6 +18,7 @@ from agentest.domain.events import (
     TurnFinished,
 )
 from agentest.domain.results import ModelUsage, Status
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import about, count, duration
 
 _SEP = " · "

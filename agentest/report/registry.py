@@ -6,7 +6,6 @@ import errno
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from agentest.domain.events import Event, Noted, Reporter, ReportRequest, RunFin
 from agentest.domain.forecast import Forecast
 from agentest.domain.results import RunResult
 from agentest.store.runs.folder import FILES
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import OutputError
 from agentest.support.files import shown_path
 from agentest.support.json_text import Json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from agentest.domain.reasons import threshold_counted_trajectories
@@ -29,6 +29,7 @@ from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
 from agentest.report.content import NOT_PASSED, ScenarioReport, exchanges, server_rows
 from agentest.report.markdown import cut
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -25,6 +25,7 @@ from agentest.domain.tool_visibility import Sight
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
 from agentest.runner.session import awaited
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ServerError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client

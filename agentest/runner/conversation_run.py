@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -35,6 +34,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.session import Settings, UnitConnections
 from agentest.runner.sources import ConversationSource
 from agentest.runner.units import UnitEvaluation
+from agentest.support.dataclasses import dataclass
 from agentest.support.replacing import replace
 
 if TYPE_CHECKING:

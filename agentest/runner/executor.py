@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
@@ -54,6 +54,7 @@ from agentest.runner.session import (
 from agentest.runner.sources import Origin
 from agentest.runner.units import UnitDecision, UnitProgress, never_connected, unreached_servers
 from agentest.runner.warnings import without_unneeded_parts
+from agentest.support.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from agentest.adk_plugin import FOLDER
@@ -39,6 +39,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries, unmocked_tools_setting
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +26,7 @@ from agentest.domain.results import JudgeCalibration
 from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
 from agentest.runner.selection import empty_selection_reason, missed_place, unusable_path
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import path_from
 from agentest.support.terminal import with_reminders

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,6 +21,7 @@ from agentest.runner.run_summary import RunResultBuilder
 from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, awaited, settings_of, ticking
 from agentest.runner.sources import LiveAgents, Origin, SourceFactory
 from agentest.runner.units import report_finished, report_never_begun
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.interrupts import handled_signals
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import anyio
@@ -27,6 +27,7 @@ from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey, Ledger
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
+from agentest.support.dataclasses import dataclass
 
 _GROWTH = 2.0
 """How much more expensive a later call may be than those so far: prompts grow with a conversation."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
@@ -43,6 +43,7 @@ from agentest.runner.plan import Plan, Unit, endpoint
 from agentest.runner.session import RunSession, Stop, UnitConnections, awaited
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
 from agentest.runner.warnings import RunEvidence, amended, run_warnings
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
 from agentest.version import __version__
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, log
 from statistics import mean
 
@@ -11,6 +11,7 @@ from agentest.domain.metrics import BUILTIN, PASS_RATE, TRAJECTORY_METRICS, Kind
 from agentest.domain.repeat import MOST, Repeat
 from agentest.domain.results import ConversationResult, Score, Status, Verdict
 from agentest.domain.verdict import conversation_status, fails_scenario
+from agentest.support.dataclasses import dataclass
 from agentest.support.statistics.sequential import (
     CombinedLook,
     ErrorRates,

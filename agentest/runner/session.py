@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from agentest.domain.results import RunResult, Severity, Status
 from agentest.models.port import Ledger, Models
 from agentest.runner.plan import Options, Plan
 from agentest.runner.prepare import CONFIRM, Prepared, cassette_folder
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.redaction import Redactor
 from agentest.support.terminal import EVERY_S, pauses

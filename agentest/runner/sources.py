@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
@@ -45,6 +45,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
+from agentest.support.dataclasses import dataclass
 from agentest.support.replacing import replace
 from agentest.support.text import count
 from agentest.support.trace_context import new_key

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
 from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.patterns import PatternTimeout
 from agentest.support.text import shortened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ from agentest.runner.run_summary import (
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.warnings import UnitEvidence, questioned, unit_warnings
+from agentest.support.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric

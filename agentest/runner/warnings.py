@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL, METRICS, PASS_RATE, Kind
@@ -41,6 +40,7 @@ from agentest.runner.tools import is_known
 from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.dataclasses import dataclass
 from agentest.support.replacing import replace
 from agentest.support.text import shortened
 

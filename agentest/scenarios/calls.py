@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final, Literal
 
 from agentest.scenarios.matchers.display import brief, shown
 from agentest.scenarios.matchers.validity import function_problem
+from agentest.support.dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, matches_whole
 
 ToolName = str | re.Pattern[str]

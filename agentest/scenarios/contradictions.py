@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from agentest.scenarios.calls import (
@@ -26,6 +26,7 @@ from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.values import OneOf, Text
 from agentest.scenarios.model import ScriptedTurn
 from agentest.scenarios.trajectory import Trajectory, calls_in
+from agentest.support.dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 
 _ORDERED = ("strict", "in_order")

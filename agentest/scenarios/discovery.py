@@ -6,12 +6,13 @@ import ast
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from agentest.config.file import NAMES, repository_root
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.model import Scenario
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import (
     EVERYTHING,

@@ -9,7 +9,6 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -31,6 +30,7 @@ from agentest.scenarios.parser import (
     texts_of,
 )
 from agentest.support.calling import accepted_values, is_async
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_schema import check_references, draft_of
 from agentest.support.json_text import json_text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agentest.config.models import RequestedModel
@@ -17,6 +17,7 @@ from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import NotJson, check_plain
 
 _SESSION_KEYS = ("state", "app_name", "user_id", "session_id")

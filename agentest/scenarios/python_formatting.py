@@ -11,8 +11,9 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from agentest.support.dataclasses import dataclass
 
 _WIDTH = 88
 _MAX_DEPTH = 100

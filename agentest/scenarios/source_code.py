@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, Protocol
 
 from agentest.domain.tool_visibility import SeenBy
@@ -28,6 +28,7 @@ from agentest.scenarios.python_formatting import (
     split_source,
 )
 from agentest.scenarios.trajectory import Trajectory
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import shortened, snake_case
 
 _MODULE_DOCSTRING = '"""Exported conversations: what users said, tools answered and the agent called."""'

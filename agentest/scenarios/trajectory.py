@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, product
 from math import prod
 from typing import Literal
@@ -18,6 +18,7 @@ from agentest.scenarios.calls import (
     name_matches,
     names_in,
 )
+from agentest.support.dataclasses import dataclass
 
 MatchMode = Literal["strict", "unordered", "contains", "in_order", "within"]
 MATCH_MODES = ("strict", "unordered", "contains", "in_order", "within")

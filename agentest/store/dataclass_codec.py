@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum, IntEnum, StrEnum
 from functools import partial
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, plain
 
 T = TypeVar("T")

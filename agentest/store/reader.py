@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from agentest.store.codec import CODECS
 from agentest.store.run_results import by_name, run_of, stored_head
 from agentest.store.runs.folder import JOURNAL, read_record
 from agentest.store.shapes import ConversationLine, EndLine, Mode, RunHead, RunLine, ScenarioLine
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.json_text import Json

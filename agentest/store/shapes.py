@@ -6,7 +6,7 @@ All other stored values are those of `transcript` and `results`. `codec` has the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from agentest.domain.results import (
@@ -22,6 +22,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import TimeSpent, Usage
+from agentest.support.dataclasses import dataclass
 
 SCHEMA_VERSION = 3
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Generato
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
 from functools import partial
 from threading import Event, Thread
 from time import perf_counter
@@ -18,6 +17,7 @@ from typing import Any, Final, TypeVar
 import anyio
 from anyio.lowlevel import RunVar
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import call_in_thread, in_thread
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy, deepcopy
-from dataclasses import dataclass
 from typing import Any
+
+from agentest.support.dataclasses import dataclass
 
 MOST_COPIED = 10 * 1024 * 1024
 _VALUE_OVERHEAD = 20

@@ -11,12 +11,12 @@ import binascii
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain, safe_repr
 from agentest.support.replacing import replace
 

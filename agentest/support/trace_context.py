@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from secrets import token_hex
 from urllib.parse import unquote
+
+from agentest.support.dataclasses import dataclass
 
 KEY_CHARS = 24
 _CONVERSATION = "agentest.conversation"

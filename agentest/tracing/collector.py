@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import anyio
 
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.port import Identity, SpanCall, SpanRequest, TurnTraces
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import in_thread
 from agentest.support.text import count

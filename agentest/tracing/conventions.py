@@ -10,10 +10,11 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agentest.domain.transcript import Usage
+from agentest.support.dataclasses import dataclass
 
 _AGENTIC = ("gen_ai.", "openinference.", "ai.", "traceloop.", "langsmith.", "llm.", "mcp.")
 _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})

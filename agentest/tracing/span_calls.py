@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import reduce
 from operator import add
@@ -16,6 +16,7 @@ from typing import Any
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall, Usage
 from agentest.mock_servers.port import Identity, SpanCall
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encoded
 from agentest.tracing.conventions import ModelSpan, RequestedCall, Span, ToolSpan, model_of, tool_of
 

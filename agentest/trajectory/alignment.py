@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -25,6 +24,7 @@ from agentest.scenarios.matchers.comparison import (
 )
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.trajectory import Slot, Trajectory
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import safe_repr
 from agentest.support.replacing import replace
 from agentest.support.text import shortened

@@ -7,13 +7,14 @@ is decided in favor of the trajectory, or against it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.calls import ExpectedCall, name_text
 from agentest.scenarios.trajectory import Slot, Trajectory
+from agentest.support.dataclasses import dataclass
 from agentest.trajectory.call_facts import CallFacts, CallView
 from agentest.trajectory.expected_text import place_text, slot_name, slot_text
 from agentest.trajectory.matching import (

@@ -8,7 +8,6 @@ call by call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
 from typing import Any, overload
@@ -19,6 +18,7 @@ from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.scenarios.matchers.comparison import is_plain
 from agentest.scenarios.trajectory import Path, Trajectory, calls_in, paths_of
 from agentest.support.calling import result_of
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.replacing import replace
 from agentest.trajectory.alignment import align_calls

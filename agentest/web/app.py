@@ -8,13 +8,13 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from aiohttp import web
 
 from agentest.adk.set_files import ChangedOnDisk
 from agentest.authoring.talk import ActionNotPossible
 from agentest.report.viewer.page import PageVariant, page, page_text
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import ConnectionLimit, Handler
 from agentest.support.redaction import Redactor, environment_secrets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_data import ComparedSubjects, comparison_for_page
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.project import UI, WebProject

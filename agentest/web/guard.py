@@ -13,11 +13,12 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal
 
 HEADERS: Mapping[str, str] = {

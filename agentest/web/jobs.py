@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from aiohttp import web
 
 from agentest.store.runs.folder import JOB_VARIABLE, list_stored_runs
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.json_text import Json
 from agentest.support.process_groups import Reaper, signal_group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.project import UI, ItemNotFound, WebProject, call_with_imports

@@ -8,9 +8,9 @@ from __future__ import annotations
 import errno
 import socket
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Self
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import listening
 from agentest.web.guard import RequestGuard

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 from aiohttp import web
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.function_threads import in_thread
 

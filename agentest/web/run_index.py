@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +26,7 @@ from agentest.store.runs.folder import (
 )
 from agentest.store.runs.reader import IndexedScenario, ReaderClosed, RunIndex
 from agentest.store.runs.verdicts import about, trend
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.project import ItemNotFound, WebProject

@@ -13,7 +13,7 @@ import pickle
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache, reduce
 from io import BytesIO
 from operator import attrgetter
@@ -26,6 +26,7 @@ from agentest.domain.results import Status
 from agentest.domain.transcript import ToolCall, get_call_metadata
 from agentest.mock_servers.port import Addresses, Identity, ServedAnswer, ServedCall, SpanRequest, TurnTraces
 from agentest.models.tape import CassettePage
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain
 
 _LENGTH_BYTES = 8

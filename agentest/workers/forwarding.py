@@ -12,7 +12,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,6 +32,7 @@ from agentest.models.tape import (
     missing_answer_error,
     redact_entry,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send
 

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from math import ceil
 from types import TracebackType
@@ -21,6 +21,7 @@ from agentest.models.admission import Call, GateNumbers
 from agentest.models.budget import BudgetExhausted
 from agentest.models.port import ChatRequest, TransientError
 from agentest.models.providers import ModelSpec
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.workers.lease_coordinator import (
     VALID_S,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Literal
@@ -22,6 +21,7 @@ from agentest.models.admission import Call, LentAttempt, LocalAttempt, LocalGate
 from agentest.models.budget import BudgetExhausted
 from agentest.models.limits import Limiter
 from agentest.models.port import TransientError
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError, ModelUnavailable
 
 _MOST_AHEAD = 256

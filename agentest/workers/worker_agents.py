@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from dataclasses import dataclass
 
 from anyio.abc import TaskGroup
 
@@ -17,6 +16,7 @@ from agentest.runner.agents import in_worker, per_worker_part, start_servers, wi
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.sources import Origin
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client

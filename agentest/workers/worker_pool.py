@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 from agentest.runner.conversation_run import RunningConversation
 from agentest.runner.prepare import Prepared
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import count as counted
 from agentest.workers.channel import (
     ConversationDone,

@@ -8,7 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -30,6 +30,7 @@ from agentest.adk.formats.judge_options import JudgeModelOptions, JudgeSelection
 from agentest.adk.formats.metric_info import Interval
 from agentest.config.models import NO_SAMPLING, RequestedModel, Sampling
 from agentest.domain.metrics import ADK_METRICS, MetricDefinition
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_text_file, user_text
 from agentest.support.json_text import json_value, safe_repr

@@ -6,7 +6,7 @@ The values are stored as written, so that writing the set again does not change 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pydantic import AfterValidator
@@ -18,6 +18,7 @@ from agentest.scenarios.model import Criterion, parse_criteria
 from agentest.scenarios.options import parse_state
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)

@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,7 @@ from agentest.adk.formats.other_formats import (
     without_extras,
 )
 from agentest.adk.formats.problems import EvalSetError, FileProblem, FormatNames, line_texts, problems, shown
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.text import did_you_mean, nearest, snake_case

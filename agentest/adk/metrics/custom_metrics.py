@@ -7,7 +7,7 @@ import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from numbers import Real
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -35,6 +35,7 @@ from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
 from agentest.store.adk_results import turn_invocation
 from agentest.support.calling import ends_the_run, message_of_error, result_of
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import import_object

@@ -7,13 +7,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any, Self
 
 from agentest.adk.formats.eval_set import Invocation
 from agentest.adk.formats.metric_info import MetricInfo
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import safe_repr
 from agentest.support.text import did_you_mean, snake_keys
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agentest.adk.formats.criteria import MetricCriterion
@@ -14,6 +14,7 @@ from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.transcript import Conversation
 from agentest.judging.grader import Grader, GraderResult
 from agentest.models.port import CallKey, Model
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encode_on_one_line
 
 

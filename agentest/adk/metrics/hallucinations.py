@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import fsum
 from typing import ClassVar, Literal, Self
@@ -26,6 +26,7 @@ from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import WITHOUT_DESCRIPTION
+from agentest.support.dataclasses import dataclass
 
 _GROUNDED = ("supported", "not_applicable")
 _MAX_SHOWN_CHARS = 120

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum
 from statistics import median_low
 from typing import Annotated, Literal, Self
@@ -60,6 +59,7 @@ from agentest.judging.grader import Grader, GraderResult
 from agentest.judging.judge_input import block, conversation_context
 from agentest.judging.questions import judge_messages
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
+from agentest.support.dataclasses import dataclass
 from agentest.support.templates import fill
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from agentest.support.dataclasses import dataclass
 
 _BY_CHARACTER = ((0x4E00, 0x9FFF), (0x3040, 0x30FF), (0xAC00, 0xD7AF))
 """Chinese, Japanese (both syllabaries), Korean."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import fsum
 from typing import ClassVar, Literal, Self
@@ -26,6 +25,7 @@ from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, Turn
 from agentest.models.port import WITHOUT_DESCRIPTION
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.text import shortened
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import (
@@ -22,6 +22,7 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import Answer, CallKey, Message
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelUnavailable
 from agentest.support.interrupts import run_event_loop
 

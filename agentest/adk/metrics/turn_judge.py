@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -25,6 +25,7 @@ from agentest.judging.judge import ask_model
 from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import AnswerProblem
 from agentest.support.calling import run_concurrently
+from agentest.support.dataclasses import dataclass
 
 
 async def each_turn(

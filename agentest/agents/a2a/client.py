@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -38,6 +37,7 @@ from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Res
 from agentest.config.agents.a2a import A2aAgent
 from agentest.domain.messages import Message, UserText
 from agentest.domain.transcript import ToolCall
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.templates import Template

@@ -6,13 +6,13 @@ All conversations with an agent share one `WayFinder`, so discovery runs once.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from urllib.parse import SplitResult, parse_qs, quote, urljoin, urlsplit, urlunsplit
 from uuid import UUID, uuid5
 
 import anyio
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
 _JSON_RPC, _REST = "JSONRPC", "HTTP+JSON"

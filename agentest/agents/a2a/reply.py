@@ -7,7 +7,7 @@ in histories).
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from agentest.agents.a2a.task import (
@@ -24,6 +24,7 @@ from agentest.agents.a2a.task import (
 from agentest.agents.json_reader import read_result, shown
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
 _BETWEEN_ARTIFACTS = "\n\n"

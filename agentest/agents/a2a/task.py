@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from agentest.agents.json_reader import shown
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
 _PREFIX = "TASK_STATE_"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
 from agentest.domain.messages import Message, Session, UserText, last_user_message
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.templates import NO_VALUES, Values

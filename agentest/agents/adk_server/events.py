@@ -7,7 +7,6 @@ has text. All other texts are remarks, and all function calls form the trajector
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.error_hints import ADK_PLACE
@@ -17,6 +16,7 @@ from agentest.agents.port import AgentReply, NoReply
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
 _USER = "user"

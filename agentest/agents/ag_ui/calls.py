@@ -7,7 +7,7 @@ their answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agentest.agents import approvals as graph_questions
@@ -17,6 +17,7 @@ from agentest.agents.json_reader import read_any, read_arguments, shown
 from agentest.domain.messages import ToolRequest
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
 _UNANSWERED_ERROR = "the run ended before it was answered"

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agentest.agents.ag_ui.calls import Interrupt, StreamedCall, answers, approvals
@@ -39,6 +39,7 @@ from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpe
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.mocks.binding import any_tool
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.http.sse import Event

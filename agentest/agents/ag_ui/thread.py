@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from uuid import uuid4
 
 from agentest.agents.json_reader import shown
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.json_patch import BadPatch, CopyLimit, patched
 

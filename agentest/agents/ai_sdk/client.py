@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agentest.agents.ai_sdk.parts import (
@@ -41,6 +41,7 @@ from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall, Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from agentest.agents.anthropic_messages.message import (
@@ -38,6 +38,7 @@ from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Res
 from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Template

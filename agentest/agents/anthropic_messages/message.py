@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.json_reader import (
@@ -18,6 +17,7 @@ from agentest.agents.port import IgnoredCounter
 from agentest.domain.messages import ToolRequest
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
 MESSAGES_PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"

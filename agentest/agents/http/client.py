@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -40,6 +39,7 @@ from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import Poll, names_in
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import DirectResponse

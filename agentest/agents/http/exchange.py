@@ -7,7 +7,6 @@ redirects.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from time import time
@@ -19,6 +18,7 @@ from agentest.agents.http.requests import origin
 from agentest.agents.http_sender import MAX_REDIRECTS, HttpAnswer, HttpSender, OutgoingRequest, beginning_of
 from agentest.agents.port import NoReply
 from agentest.config.fields import check_url
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Headers, Sender
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from multidict import CIMultiDictProxy
@@ -27,6 +26,7 @@ from agentest.agents.reply_paths import (
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import ValueSource
 from agentest.domain.transcript import Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
 from agentest.support.json_path import JsonPath

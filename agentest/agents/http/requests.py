@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 from uuid import uuid4
@@ -13,6 +12,7 @@ from xml.sax.saxutils import escape
 from agentest.agents.http_sender import OutgoingRequest
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import HttpRequestSettings, names_in
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend
 from agentest.support.templates import Template, Values, as_text, without
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import anyio
@@ -16,6 +16,7 @@ from agentest.agents.http_sender import HttpSender
 from agentest.agents.port import NoReply
 from agentest.agents.reply_paths import empty_path_message
 from agentest.config.agents.http_requests import SetUpRequest
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentestError
 from agentest.support.http.client import DirectResponse
 from agentest.support.templates import Values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -22,6 +22,7 @@ from agentest.agents.python_calls import call_with_timeout
 from agentest.config.frameworks import Framework
 from agentest.domain.messages import Message, Session
 from agentest.support.calling import BlockingTimer, ends_the_run, message_of_error
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 
 MakeContext = Callable[..., Any]

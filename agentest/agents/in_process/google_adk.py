@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from inspect import isawaitable
@@ -34,6 +34,7 @@ from agentest.config.fields import GivenObject
 from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.support.calling import BlockingTimer, message_of_error
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
 from agentest.support.importing import Imports
 from agentest.support.json_text import NotJson, json_text, safe_repr

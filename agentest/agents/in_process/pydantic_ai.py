@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
@@ -24,6 +23,7 @@ from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage
 from agentest.support.calling import NonWaitingExecutor, message_of_error
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.json_text import json_text
 

@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from os import environ
 from typing import Any, Protocol
@@ -25,6 +24,7 @@ from agentest.support.calling import (
     is_run_in_progress,
     make_loop_independent,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import REAL_TOOLS_RUN, AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.support.function_threads import in_function_thread
 from agentest.support.json_text import NotJson, json_text

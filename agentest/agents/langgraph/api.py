@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -28,6 +27,7 @@ from agentest.agents.langgraph.messages import PLACE, GraphRun, SentMessage, Str
 from agentest.agents.port import IgnoredCounter, NoReply, Resources
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import UserText
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend, ProgramDelayed
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import JsonPath

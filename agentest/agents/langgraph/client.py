@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -48,6 +48,7 @@ from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, SessionMismatch
 
 

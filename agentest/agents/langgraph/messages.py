@@ -7,13 +7,14 @@ belong to a turn and which of them is the reply.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from agentest.agents.http_sender import EventStream
 from agentest.agents.json_reader import read_json, read_result, read_text, shown, truncated_stream_error
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
 Wire = Mapping[str, Any]

@@ -6,7 +6,6 @@ Calls are either requests that the caller answers, or calls that the agent made 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.file_parts import audio_format, data_address, kind_of, name_of, web_address
@@ -15,6 +14,7 @@ from agentest.agents.port import IgnoredCounter
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
 Item = Mapping[str, Any]

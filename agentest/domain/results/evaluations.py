@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import Any
 
 from agentest.domain.transcript import Conversation, TimeSpent
+from agentest.support.dataclasses import dataclass
 
 
 class RowStatus(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from enum import StrEnum
 from heapq import nlargest
 
@@ -21,6 +21,7 @@ from agentest.domain.results.evaluations import (
 )
 from agentest.domain.tool_visibility import Sight
 from agentest.domain.transcript import TimeSpent, Usage
+from agentest.support.dataclasses import dataclass
 
 
 class Status(StrEnum):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import parse_untrusted_json
 
 PARSE_ERROR = -32700

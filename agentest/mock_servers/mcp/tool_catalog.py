@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.mcp.jsonrpc import INVALID_PARAMS, RpcError
+from agentest.support.dataclasses import dataclass
 from agentest.support.function_threads import in_thread
 from agentest.support.json_schema import check_references, draft_of, schema_validator
 from agentest.support.json_text import json_text

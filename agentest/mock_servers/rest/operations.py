@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.rest.document import Document, Node
 from agentest.mock_servers.rest.schema import Schema, check_schema
+from agentest.support.dataclasses import dataclass
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 PLACES = ("path", "query", "header", "cookie")

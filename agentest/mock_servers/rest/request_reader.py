@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +19,7 @@ from agentest.mock_servers.rest.request_values import (
     value_of,
 )
 from agentest.mock_servers.rest.schema import SchemaViolation
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest
 
 BODY = "body"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
 from agentest.mock_servers.rest.document import Document, Node
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import json_text
 from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened

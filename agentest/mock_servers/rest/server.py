@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from agentest.mock_servers.rest.request_reader import (
     read_request,
 )
 from agentest.mock_servers.rest.schema import SchemaViolation
+from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread

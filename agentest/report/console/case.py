@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rich import box
 from rich.table import Table
@@ -36,6 +35,7 @@ from agentest.report.console.text import (
     line,
     rows_of,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 

@@ -7,7 +7,7 @@ encoding.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 
 from rich.cells import cell_len
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentest.domain.results import JudgeCalibration, Status
+from agentest.support.dataclasses import dataclass
 from agentest.support.terminal import clean, encodable
 
 Part = str | tuple[str, str]

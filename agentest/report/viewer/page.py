@@ -12,13 +12,14 @@ import gzip
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import NamedTuple
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encoded
 
 ASSETS = files("agentest.report.viewer") / "assets"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from numbers import Number
 from typing import Any, Final
 
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.support.calling import ends_the_run, message_of_error
+from agentest.support.dataclasses import dataclass
 from agentest.support.importing import raised_at
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.patterns import PatternTimeout, matches_whole

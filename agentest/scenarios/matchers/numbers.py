@@ -9,7 +9,6 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -19,6 +18,7 @@ from typing import Any
 from agentest.scenarios.matchers.comparison import Equal, Matcher
 from agentest.scenarios.matchers.display import brief, shown
 from agentest.scenarios.matchers.values import OneOf
+from agentest.support.dataclasses import dataclass
 
 Part = tuple[str, Any, Any]
 _REL = Fraction(1, 10**6)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, get_args, get_origin
 
 from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import FUNCTIONS, is_bare_type, shown
 from agentest.scenarios.matchers.values import is_call
 from agentest.support.calling import is_async
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import shortened
 
 _MOST_DEPTH = 100

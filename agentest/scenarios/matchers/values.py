@@ -7,7 +7,6 @@ arguments, in `result`, in states and, for those about text, in `says`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from numbers import Number
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
@@ -23,6 +22,7 @@ from agentest.scenarios.matchers.comparison import (
     may_be_absent,
 )
 from agentest.scenarios.matchers.display import shown
+from agentest.support.dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 _CALLS = ("ExpectedCall", "AnyOf", "CallOrder")

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Statu
 from agentest.domain.shards import ShardedRun
 from agentest.domain.verdict import run_status
 from agentest.store.dataclass_codec import Codecs, Layout
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
 from agentest.support.json_text import encoded

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import RLock
@@ -28,6 +28,7 @@ from agentest.store.shapes import (
     RunLine,
     ScenarioLine,
 )
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
 from agentest.version import __version__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from agentest.store.codec import CODECS
 from agentest.store.run_results import entries
 from agentest.store.runs.folder import JOURNAL, RESULTS, RunKind, RunRecord, StoredRunFolder, list_stored_runs
 from agentest.store.shapes import CONVERSATION, RUN, SCENARIO, RunLine, ScenarioLine
+from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, encoded
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})

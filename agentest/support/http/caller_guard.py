@@ -13,10 +13,12 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+
+from agentest.support.dataclasses import dataclass
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

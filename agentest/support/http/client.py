@@ -12,7 +12,6 @@ import base64
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -26,6 +25,7 @@ from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.http.address_guard import AddressGuard, literal
 from agentest.support.http.bodies import (
     MAX_BODY_BYTES,

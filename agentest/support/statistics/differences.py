@@ -9,13 +9,13 @@ clusters are the sample within each stratum: Student's interval, and a permutati
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, combinations, product
 from math import comb, erfc, exp, floor, inf, isinf, lgamma, log, log1p, prod, sqrt
 from operator import itemgetter
 from random import Random
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.statistics.intervals import Z_95, wilson
 
 Cluster = tuple[float, int]

@@ -7,8 +7,9 @@ drawn together, such as the turns of a conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import hypot, isfinite, sqrt
+
+from agentest.support.dataclasses import dataclass
 
 Z_95 = 1.959963984540054
 """The quantile of the normal distribution with 2.5% above it."""

@@ -13,11 +13,13 @@ However often one looks, a decision that is `proven` is wrong at most as often a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from math import ceil, sqrt
 from typing import Literal, Protocol
+
+from agentest.support.dataclasses import dataclass
 
 _TOLERANCE = 1e-9
 _BETS = (0.25, 0.5, 1.0)

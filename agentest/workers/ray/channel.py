@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import anyio
 
+from agentest.support.dataclasses import dataclass
 from agentest.workers.channel import pack_messages
 
 _T = TypeVar("_T")

@@ -12,12 +12,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any
 
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.interrupts import STOPPING, handle_sigterm
 from agentest.support.terminal import tell, with_reminders

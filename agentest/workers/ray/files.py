@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from agentest.runner.prepare import Prepared
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 
 _EXCLUDED = (

@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +24,7 @@ import anyio
 from agentest.runner.agents import with_known_ports
 from agentest.runner.environment import make_room
 from agentest.runner.prepare import Prepared
+from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError, described
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.workers.channel import CannotStart, WorkerFailed
