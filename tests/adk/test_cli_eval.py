@@ -98,7 +98,7 @@ def test_a_passing_set_ends_with_0_and_valid_results(project: Project) -> None:
     project.scenario('scenario("s", turns=["x"])')
     again = project.agentest("judge", ".agentest/results.json")
     assert again.returncode == 2
-    assert "it has cases of evaluation sets, which `agentest eval` holds and grades" in again.stderr
+    assert "it has cases of evaluation sets, which `agentest eval` runs and grades" in again.stderr
 
 
 def test_a_failing_case_ends_with_1_and_says_what_was_expected(project: Project) -> None:

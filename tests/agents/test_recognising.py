@@ -330,6 +330,6 @@ def test_endpoints_are_examined_only_after_an_error(
         project.scenario("scenario('greets', turns=['Hi'])\n")
         shown = project.run("--offline", env={"PYTHONPROFILEIMPORTTIME": "1"}).stderr
     imported = set(re.findall(r"agentest\.(?:\w+\.)+(\w+)$", shown, re.MULTILINE))
-    assert {"http_sender", "chat_completions", "executor"} <= imported
+    assert {"http_sender", "executor"} <= imported
     assert expected <= imported
     assert expected or not imported & {*PROBES}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import select
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -56,6 +57,16 @@ class Hanging:
         return {**settings, "endpoint": f"{root}{paths[settings['type']]}", "retries": 0}
 
 
+def _has_unread(connection: socket.socket) -> bool:
+    """Whether the other end, on this machine, has not read all that it received."""
+    ports = f":{connection.getpeername()[1]:04X}", f":{connection.getsockname()[1]:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(
+        row[1].endswith(ports[0]) and row[2].endswith(ports[1]) and int(row[4].split(":")[1], 16)
+        for row in rows
+    )
+
+
 def _handler_for(hanging: Hanging) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -80,6 +91,7 @@ def _handler_for(hanging: Hanging) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(beginning.encode())
             self.wfile.flush()
+            wait_until(lambda: not _has_unread(self.connection))
             hanging.begun += 1
             select.select([self.connection], [], [])  # readable: the client has hung up
             hanging.left += 1
