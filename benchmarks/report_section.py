@@ -26,7 +26,7 @@ from agentest.domain.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Conversation, Turn
 from agentest.domain.verdict import averages, decide
 from agentest.report.html import HtmlReporter
@@ -119,7 +119,7 @@ def _run(scenarios: int, each: int) -> RunResult:
         started_at="2026-01-02T03:04:05Z",
         duration_ms=60_000.0,
         version="0",
-        sights={"booking": Sight.RETURNED},
+        visibilities={"booking": ToolVisibility.RETURNED},
     )
 
 

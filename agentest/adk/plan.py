@@ -32,7 +32,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find_config, load, secrets_of, with_instructions
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.binding import Mock
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries
 from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
@@ -262,7 +262,9 @@ def _facts(
         instructions=redact(instructions_of(agent)),
         tools=tools if can_call_tools else "",
         tools_beside="" if can_call_tools else tools,
-        unseen=advice_for_unseen_calls(name, agent) if visibility_of_agent(agent) is Sight.UNSEEN else "",
+        unseen=advice_for_unseen_calls(name, agent)
+        if visibility_of_agent(agent) is ToolVisibility.UNSEEN
+        else "",
     )
 
 

@@ -29,7 +29,7 @@ from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
 from agentest.config.models import Batch
 from agentest.domain.results import ModelUsage
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage
 from agentest.models.budget import price_of
 from agentest.models.factory import ModelTerms, open_models
@@ -259,10 +259,12 @@ _OPENING_S = 10.0
 _CUSTOM_FORMAT_TYPES = ("http", "websocket")
 """Types whose request format is configured, so that they can talk to endpoints of other types, too."""
 _VISIBILITY_TEXTS = {
-    Sight.RETURNED: "not seen yet: a run shows whether the agent hands them over, so that mocks answer them",
-    Sight.REPORTED: "seen: {who} of them",
-    Sight.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
-    Sight.UNSEEN: "not seen: nothing tells of them",
+    ToolVisibility.RETURNED: (
+        "not seen yet: a run shows whether the agent hands them over, so that mocks answer them"
+    ),
+    ToolVisibility.REPORTED: "seen: {who} of them",
+    ToolVisibility.PARTIAL: "partly seen: {who} of theirs, and the agent may have other tools",
+    ToolVisibility.UNSEEN: "not seen: nothing tells of them",
 }
 
 
@@ -440,15 +442,15 @@ def _advice_to_write(finding: DetectedProtocol) -> str:
 
 def _check_calls(checked: AgentToCheck) -> Check:
     agent, name = checked.config, _subject("tool calls", checked)
-    sight = visibility_of_agent(agent)
+    visibility = visibility_of_agent(agent)
     try:
         check_mocks(checked.plan)
     except UsageError as error:
         return bad(name, str(error))
-    text = _VISIBILITY_TEXTS[sight].format(who=" and ".join(_visibility_sources(agent)))
-    if sight is Sight.RETURNED:
+    text = _VISIBILITY_TEXTS[visibility].format(who=" and ".join(_visibility_sources(agent)))
+    if visibility is ToolVisibility.RETURNED:
         return left_open(name, text, _EITHER_SIDE_ADVICE if _allows_either_side(agent) else "")
-    if sight is not Sight.UNSEEN:
+    if visibility is not ToolVisibility.UNSEEN:
         return good(name, text)
     judged = [unit for unit in checked.plan.units if unit.scenario.speaks_of_calls]
     if judged:
@@ -463,7 +465,7 @@ def _allows_either_side(agent: AgentConfig) -> bool:
 
 
 def _visibility_sources(agent: AgentConfig) -> Iterator[str]:
-    if agent.natural_sight is Sight.REPORTED:
+    if agent.natural_visibility is ToolVisibility.REPORTED:
         yield "its protocol tells"
     if agent.mock_servers:
         yield "mock servers tell"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from pydantic import Discriminator, GetCoreSchemaHandler, PlainValidator, Tag
 
 from agentest.config.agents.base import AnyAgent
-from agentest.domain.tool_visibility import Sight, cannot_be_seen
+from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
 from agentest.support.dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
@@ -117,22 +117,24 @@ def type_of(agent: AnyAgent) -> AgentType:
     return AGENT_TYPES[agent.type]
 
 
-def visibility_of_agent(agent: AnyAgent) -> Sight:
+def visibility_of_agent(agent: AnyAgent) -> ToolVisibility:
     """Return how the agent's tool calls become visible."""
     if agent.tool_visibility is not None:
         return agent.tool_visibility
-    if agent.natural_sight is Sight.UNSEEN and agent.traces:
-        return Sight.REPORTED
+    if agent.natural_visibility is ToolVisibility.UNSEEN and agent.traces:
+        return ToolVisibility.REPORTED
     # Mock servers do not see tool calls that an agent makes without them.
     if agent.mock_servers and not agent.traces and not agent.tells_own_calls:
-        return Sight.PARTIAL
-    return agent.natural_sight
+        return ToolVisibility.PARTIAL
+    return agent.natural_visibility
 
 
 def returns_calls(agent: AnyAgent) -> bool:
     """Return True if the agent sends some or all tool calls to its client."""
-    sight = visibility_of_agent(agent)
-    return sight is Sight.RETURNED or (sight is Sight.PARTIAL and agent.natural_sight is Sight.RETURNED)
+    visibility = visibility_of_agent(agent)
+    return visibility is ToolVisibility.RETURNED or (
+        visibility is ToolVisibility.PARTIAL and agent.natural_visibility is ToolVisibility.RETURNED
+    )
 
 
 def secrets_of_agent(agent: AnyAgent) -> list[str]:
@@ -268,7 +270,10 @@ def _ways_to_see_the_rest(agent: AnyAgent, servers: str) -> list[str]:
 
 def ways_to_mock(agent: AnyAgent) -> list[str]:
     """Return ways to let mocks reach the agent's tools."""
-    ways = [*([_SET_RETURNED] if agent.natural_sight is Sight.RETURNED else []), *agent.ways_to_mock]
+    ways = [
+        *([_SET_RETURNED] if agent.natural_visibility is ToolVisibility.RETURNED else []),
+        *agent.ways_to_mock,
+    ]
     resolve = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
     ways.append(_USE_MOCK_SERVER)
     ways.append(_USE_AGENT_OBJECT)
@@ -282,9 +287,9 @@ def ways_to_mock(agent: AnyAgent) -> list[str]:
 
 def _ways_in_settings(agent: AnyAgent) -> Iterator[str]:
     """Yield changes to settings that hide calls."""
-    if agent.natural_sight is Sight.RETURNED:
+    if agent.natural_visibility is ToolVisibility.RETURNED:
         yield _SET_RETURNED
-    elif agent.natural_sight is Sight.REPORTED:
+    elif agent.natural_visibility is ToolVisibility.REPORTED:
         yield "leave out tool_visibility: unseen, as its type tells of them"
 
 

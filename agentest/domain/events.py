@@ -16,7 +16,7 @@ from agentest.domain.results import (
     ScenarioResult,
     Status,
 )
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.support.dataclasses import dataclass
 
 
@@ -44,7 +44,7 @@ class RunStarted:
     """Scenario and agent → what the run that is being resumed has used for them, by role."""
     kept: Iterable[ConversationFinished] = ()
     """The stored conversations of the run that is being resumed; `conversations` does not count them."""
-    sights: Mapping[str, Sight] = field(default_factory=dict)
+    visibilities: Mapping[str, ToolVisibility] = field(default_factory=dict)
     """Agent → how its tool calls become visible."""
     servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Agent → the mock servers that make its calls visible, as keys of the configuration."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Sight(StrEnum):
+class ToolVisibility(StrEnum):
     """How the tool calls of an agent become visible."""
 
     RETURNED = "returned"
@@ -23,10 +23,10 @@ class Sight(StrEnum):
 
 
 _WORDS = {
-    Sight.RETURNED: "not seen yet",
-    Sight.REPORTED: "reported by the agent",
-    Sight.PARTIAL: "partly seen",
-    Sight.UNSEEN: "unseen",
+    ToolVisibility.RETURNED: "not seen yet",
+    ToolVisibility.REPORTED: "reported by the agent",
+    ToolVisibility.PARTIAL: "partly seen",
+    ToolVisibility.UNSEEN: "unseen",
 }
 
 

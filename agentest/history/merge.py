@@ -28,7 +28,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.root_causes import joins_of
 from agentest.domain.shards import ShardedRun
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.runner.plan import total_usage
 from agentest.runner.tools import is_known
 from agentest.runner.warnings import without
@@ -446,7 +446,9 @@ class MergedRun:
             planned=tuple((each.scenario, each.agent, each.conversations) for each in planned),
             fingerprints={(each.scenario, each.agent): each.fingerprint for each in planned},
             used={(each.scenario, each.agent): each.usage for each in planned if each.usage},
-            sights={name: each.tool_calls for name, each in self._agents_at_first.items() if each.tool_calls},
+            visibilities={
+                name: each.tool_calls for name, each in self._agents_at_first.items() if each.tool_calls
+            },
             calibrations=self.calibrations,
         )
 
@@ -462,7 +464,7 @@ class MergedRun:
 
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
         results = {(each.name, each.agent): each for each in scenarios}
-        sights = tool_visibility_of(self.parts, list(self.agents), results)
+        visibilities = tool_visibility_of(self.parts, list(self.agents), results)
         return RunResult(
             scenarios=scenarios,
             agents=tuple(self.agents),
@@ -473,7 +475,7 @@ class MergedRun:
             models=self.models,
             interrupted=self.interrupted,
             stopped=self.stopped,
-            sights=sights,
+            visibilities=visibilities,
             silent=silent_agent_warnings(self.parts, results),
             unanswered=_unique(end.summary.unanswered_calls for end in self._ends),
             unclaimed=_unique(end.summary.unclaimed_calls for end in self._ends),
@@ -486,13 +488,13 @@ class MergedRun:
 
 def tool_visibility_of(
     parts: Sequence[MergedPart], agents: Sequence[str], results: ScenarioResults
-) -> dict[str, Sight]:
+) -> dict[str, ToolVisibility]:
     """Return the tool visibility of each agent over the whole run.
 
     An agent counts as reporting its calls only if it did so in every turn of all parts.
     """
     known = {name: _visibility_of(name, parts, results) for name in agents}
-    return {name: sight for name, sight in known.items() if sight}
+    return {name: visibility for name, visibility in known.items() if visibility}
 
 
 def silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
@@ -540,7 +542,7 @@ def _by_file(entry: MergedEntry) -> tuple[str, int]:
     return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)
 
 
-def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> Sight | None:
+def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:
     mine = [part for part in parts if name in part.held.run.agents]
     talked = [
         part for part in mine if any(results[place].totals.turns for place in part.places if place[1] == name)
@@ -550,7 +552,7 @@ def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResu
     return ends[0] if ends and len(set(ends)) == 1 else at_first
 
 
-def _visibility_in_part(part: MergedPart, name: str) -> Sight | None:
+def _visibility_in_part(part: MergedPart, name: str) -> ToolVisibility | None:
     end = part.held.end
     agents = end.agents if end and name in end.agents else part.held.run.agents
     return agents[name].tool_calls

@@ -95,7 +95,7 @@ class ScenarioEvaluator:
 
     @property
     def _agent_name(self) -> str:
-        return self.agent.sight.agent
+        return self.agent.visibility.agent
 
     async def checked_turn(self, turns: Sequence[Turn]) -> TurnEvaluation:
         """Check the last of the turns against its script."""
@@ -123,8 +123,8 @@ class ScenarioEvaluator:
             without_redacted_parts(why, calls),
             1,
             CallView(
-                blind=self.agent.sight.hidden(turn, turns),
-                listed=self.agent.sight.listed_in(turn),
+                blind=self.agent.visibility.hidden(turn, turns),
+                listed=self.agent.visibility.listed_in(turn),
                 of_turn=True,
             ),
         )
@@ -201,7 +201,7 @@ class ScenarioEvaluator:
         from agentest.judging.grader import GraderResult, graded, informational_result
 
         grades: dict[str, GraderResult] = {}
-        blind = self.agent.sight.hidden(conversation)
+        blind = self.agent.visibility.hidden(conversation)
         redacted = why_redacted(conversation.turns)
 
         async def grade(grader: Grader) -> None:
@@ -242,8 +242,8 @@ class ScenarioEvaluator:
             conversation.started_turns,
             CallView(
                 complete=failure is None or failure.blame is Blame.AGENT,
-                blind=self.agent.sight.hidden(conversation),
-                listed=self.agent.sight.listed_in(conversation),
+                blind=self.agent.visibility.hidden(conversation),
+                listed=self.agent.visibility.listed_in(conversation),
             ),
         )
         return undecided_trajectory(why, conversation.tool_calls, found)

@@ -30,7 +30,7 @@ _SCENARIO = Scenario(
 _AGENT = AgentBackground(
     instructions="You work for an airline. Fares of type Light are not refundable.",
     tools="get_booking(id): a booking by its number",
-    sight=CallVisibility(has_tools=True),
+    visibility=CallVisibility(has_tools=True),
 )
 _CONVERSATION = Conversation(
     conversation_id="example-1",

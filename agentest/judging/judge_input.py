@@ -339,12 +339,12 @@ class AgentBackground:
     Attributes:
         instructions: the agent's system prompt.
         tools: the agent's tools, one per line.
-        sight: the visibility of its tool calls.
+        visibility: the visibility of its tool calls.
     """
 
     instructions: str = ""
     tools: str = ""
-    sight: CallVisibility = CallVisibility()
+    visibility: CallVisibility = CallVisibility()
 
 
 def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Turn]) -> JudgeBackground:
@@ -362,5 +362,5 @@ def background_of(scenario: Scenario, agent: AgentBackground, turns: Sequence[Tu
         tools=agent.tools,
         date=scenario.date or "",
         started_at=turns[0].started_at or "",
-        unseen=agent.sight.unseen(turns),
+        unseen=agent.visibility.unseen(turns),
     )

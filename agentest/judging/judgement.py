@@ -140,8 +140,8 @@ class ScenarioJudge:
     def _turn_questions(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
         """Return the questions about the last of the turns."""
         turn = turns[-1]
-        sight = self.agent.sight
-        about_calls = sight.may_lack_calls(turns) and not sight.wholly_hidden(turn)
+        visibility = self.agent.visibility
+        about_calls = visibility.may_lack_calls(turns) and not visibility.wholly_hidden(turn)
         names = [name for name in self._turn_metrics if about_calls or name not in ABOUT_CALLS]
         return [metric_question(name, turn.turn_index) for name in names]
 
@@ -174,7 +174,7 @@ class ScenarioJudge:
 
     def _unseen_results(self, turn: Turn) -> dict[str, MetricResult]:
         """Return results for the metrics of tool calls if a judge is configured but calls cannot be seen."""
-        blind = self.agent.sight.wholly_hidden(turn)
+        blind = self.agent.visibility.wholly_hidden(turn)
         if not blind or not self.judge:
             return {}
         result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)

@@ -87,7 +87,7 @@ class Attempt(Protocol):
         ...
 
 
-class Gate(Protocol):
+class ModelGate(Protocol):
     """The gate to one model, shared by all of its callers."""
 
     known_good: ChatRequest | None
@@ -337,7 +337,7 @@ class LentAttempt:
 class Gates(Protocol):
     """The gates of a run's models."""
 
-    def of(self, spec: ModelSpec) -> Gate:
+    def of(self, spec: ModelSpec) -> ModelGate:
         """Return the model's gate. Roles with the same limits share one gate."""
         ...
 

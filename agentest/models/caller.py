@@ -11,7 +11,7 @@ import anyio
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
-from agentest.models.admission import Attempt, Call, Gate, LocalGate
+from agentest.models.admission import Attempt, Call, LocalGate, ModelGate
 from agentest.models.budget import Price
 from agentest.models.limits import estimate_tokens
 from agentest.models.port import (
@@ -89,7 +89,7 @@ class _Tries:
         self.unclear += not others_were_answered
         return others_were_answered and self.certain > self.retries
 
-    def need_check(self, gate: Gate) -> bool:
+    def need_check(self, gate: ModelGate) -> bool:
         """Return True if nothing was answered since the last failure, so the model must be checked first."""
         if not self.made or not gate.waits:
             return False
@@ -120,7 +120,7 @@ class LiveModel:
         self,
         chat: ChatModel,
         ledger: Ledger,
-        gate: Gate | None = None,
+        gate: ModelGate | None = None,
         *,
         patience: RetryPolicy = RetryPolicy(),
         price: Price | None = None,

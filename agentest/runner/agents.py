@@ -21,7 +21,7 @@ from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.server import Server
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import RunWarning, ScenarioResult
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
 from agentest.runner.session import awaited
@@ -293,9 +293,9 @@ def _at_port(managed: ManagedServer, port: int) -> ManagedServer:
 _SHOWN_SCENARIOS = 3
 _WAY = "\n  - "
 _HIDDEN = {
-    Sight.RETURNED: "it runs its tools itself, and the real ones have run",
-    Sight.REPORTED: "it does not tell of them",
-    Sight.PARTIAL: "it made calls of which nothing tells",
+    ToolVisibility.RETURNED: "it runs its tools itself, and the real ones have run",
+    ToolVisibility.REPORTED: "it does not tell of them",
+    ToolVisibility.PARTIAL: "it made calls of which nothing tells",
 }
 _PAST_SERVERS = (
     "its tools never asked the mock servers beside it, and the real ones have run: see that all of them are "
@@ -303,7 +303,7 @@ _PAST_SERVERS = (
 )
 
 
-def tool_visibility_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, Sight]:
+def tool_visibility_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, ToolVisibility]:
     """Return how the tool calls of each agent were visible in the whole run.
 
     Reported, if every turn showed that the agent reports its calls although its type does not promise it.
@@ -312,22 +312,22 @@ def tool_visibility_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) ->
     Args:
         results: by scope of the unit; a unit without a result never began.
     """
-    return {name: _sight_of_run(_units_of(plan, name), results) for name in plan.agents}
+    return {name: _visibility_of_run(_units_of(plan, name), results) for name in plan.agents}
 
 
 def _units_of(plan: Plan, agent: str) -> list[Unit]:
     return [unit for unit in plan.units if unit.agent == agent]
 
 
-def _sight_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) -> Sight:
+def _visibility_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) -> ToolVisibility:
     totals = [results[unit.scope].totals for unit in units if unit.scope in results]
     turns = sum(each.turns for each in totals)
     told = turns > 0 and turns == sum(each.told_turns for each in totals)
     about = units[0].about
     if about.untold and any(each.keeps_calls_back for each in totals):
-        return Sight.PARTIAL
-    hidden = about.sight in (Sight.UNSEEN, Sight.PARTIAL)
-    return Sight.REPORTED if told and about.told_counts and hidden else about.sight
+        return ToolVisibility.PARTIAL
+    hidden = about.visibility in (ToolVisibility.UNSEEN, ToolVisibility.PARTIAL)
+    return ToolVisibility.REPORTED if told and about.told_counts and hidden else about.visibility
 
 
 def check_mocks(plan: Plan) -> None:
@@ -346,8 +346,8 @@ def _unreachable_mocks_error(name: str, agent: AgentConfig, mocked: Sequence[Uni
     ways = [may_run, *ways_to_mock(agent)]
     return (
         f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
-        f"(type: {agent.type}, tool calls: {mocked[0].about.sight.words}), so the real ones would run. No "
-        f"conversation was begun. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
+        f"(type: {agent.type}, tool calls: {mocked[0].about.visibility.words}), so the real ones would run. "
+        f"No conversation was begun. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
     )
 
 
@@ -358,22 +358,22 @@ def _listed(units: Sequence[Unit]) -> str:
 
 
 def agents_without_calls(
-    plan: Plan, results: Mapping[str, ScenarioResult], sights: Mapping[str, Sight]
+    plan: Plan, results: Mapping[str, ScenarioResult], visibilities: Mapping[str, ToolVisibility]
 ) -> dict[RunWarning, Sequence[Unit]]:
     """Warn about each agent that never called a tool although its scenarios mention tool calls.
 
     Args:
         results: by scope of the unit; a unit without a result never began.
-        sights: tool visibility of each agent in the whole run (`sights_of_run`).
+        visibilities: tool visibility of each agent in the whole run (`visibilities_of_run`).
     """
     warnings: dict[RunWarning, Sequence[Unit]] = {}
-    for name, sight in sights.items():
+    for name, visibility in visibilities.items():
         held = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]
         of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
         called = any(result.totals.tool_calls for _, result in held)
-        if sight is not Sight.UNSEEN and of_calls and not called:
+        if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in held if result.totals.held_without_calls]
-            why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(sight)
+            why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(visibility)
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
 
@@ -388,8 +388,8 @@ def _has_replied(result: ScenarioResult | None) -> bool:
     return result is not None and bool(result.totals.slowest)
 
 
-def _hidden(sight: Sight) -> str:
-    return f"{_HIDDEN[sight]} (then tool_visibility: unseen says so)"
+def _hidden(visibility: ToolVisibility) -> str:
+    return f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
 
 
 def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:

@@ -20,7 +20,7 @@ from agentest.config.file import LoadedConfig
 from agentest.conversation.server_calls import MockServerCalls
 from agentest.domain.messages import ToolSpec
 from agentest.domain.results import RunWarning
-from agentest.domain.tool_visibility import Sight, cannot_be_seen
+from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
 from agentest.domain.transcript import ToolCall
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.real_server import (
@@ -103,7 +103,7 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
     near = nearest(name, sorted(group.tools))
     meant = f"Did you mean {near!r}? " if near else ""
     record = "; or, if the real server has it now, record the list again (agentest mcp-tools)" if mcp else ""
-    hands_over = any(agent.natural_sight is Sight.RETURNED for agent in agents)
+    hands_over = any(agent.natural_visibility is ToolVisibility.RETURNED for agent in agents)
     handed = "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
     raise ConfigError(
         f"tool {name!r} has a mock{opening.mocked_in.get(name, '')}, and {' and '.join(lists)} of agent "
@@ -114,12 +114,12 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
 
 def _may_have_others(agent: AgentConfig) -> bool:
     """Return True if mocks may be for tools that the agent hands over or that its protocol reports."""
-    return visibility_of_agent(agent) is Sight.RETURNED
+    return visibility_of_agent(agent) is ToolVisibility.RETURNED
 
 
 def _is_only_way(agents: Sequence[AgentConfig]) -> bool:
     """Return True if mocks reach the tools of these agents only through one of these servers."""
-    handed_to_us = all(visibility_of_agent(agent) is Sight.RETURNED for agent in agents)
+    handed_to_us = all(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
     return not handed_to_us and len(agents[0].mock_servers) == 1
 
 
@@ -461,7 +461,7 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
             )
     if agent.mock_servers:
         return
-    if visibility_of_agent(agent) is Sight.UNSEEN:
+    if visibility_of_agent(agent) is ToolVisibility.UNSEEN:
         raise ConfigError(
             f"nothing can be recorded: {cannot_be_seen(name)}. Where its tools are behind MCP or HTTP, name "
             "those servers, and give the agent the addresses of ours in their place (mcp_mock.upstream and "

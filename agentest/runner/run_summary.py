@@ -34,7 +34,7 @@ from agentest.domain.results import (
     VerdictWarning,
 )
 from agentest.domain.root_causes import judged_causes
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.verdict import metric_verdicts
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
@@ -71,7 +71,7 @@ class RunResultBuilder:
         self._emit = session.emit
         self._stop = session.stop
         self._models = session.model_names
-        self._sights = {name: visibility_of_agent(agent) for name, agent in self._plan.agents.items()}
+        self._visibilities = {name: visibility_of_agent(agent) for name, agent in self._plan.agents.items()}
         self._addresses = {name: self._redact(endpoint(agent)) for name, agent in self._plan.agents.items()}
         self._start = 0.0
         self._started_at = ""
@@ -98,8 +98,8 @@ class RunResultBuilder:
                     _scenario_and_agent(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage
                 },
                 kept=self._prepared.kept.conversations if self._prepared.kept else (),
-                sights=self._sights,
-                servers=_observing_servers(self._plan, self._sights),
+                visibilities=self._visibilities,
+                servers=_observing_servers(self._plan, self._visibilities),
                 calibrations=self._prepared.calibrations,
             )
         )
@@ -125,9 +125,9 @@ class RunResultBuilder:
             unclaimed: warnings about calls that belonged to no conversation.
             joined: the judged failure groups that share a root cause.
         """
-        sights = tool_visibility_of_run(self._plan, results)
-        silent = agents_without_calls(self._plan, results, sights)
-        evidence = RunEvidence(plan=self._plan, results=results, sights=sights, silent=silent)
+        visibilities = tool_visibility_of_run(self._plan, results)
+        silent = agents_without_calls(self._plan, results, visibilities)
+        evidence = RunEvidence(plan=self._plan, results=results, visibilities=visibilities, silent=silent)
         results = self._with_late_warnings(results, run_warnings(evidence))
         scenarios = tuple(
             entry
@@ -147,7 +147,7 @@ class RunResultBuilder:
             interrupted=self._stop.interrupted,
             stopped=self._stop.reason,
             real_tool_ran=self._stop.real_tool_ran,
-            sights=sights,
+            visibilities=visibilities,
             addresses=self._addresses,
             silent=tuple(silent),
             unanswered=unanswered(self._plan, results),
@@ -185,24 +185,24 @@ def known_agent(unit: Unit, redact: Callable[[str], str]) -> AgentBackground:
     scenario, about = unit.scenario, unit.about
     tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
     return AgentBackground(
-        instructions=redact(about.instructions), tools=redact(tools.text), sight=_sight(unit, tools)
+        instructions=redact(about.instructions), tools=redact(tools.text), visibility=_visibility(unit, tools)
     )
 
 
 def agent_without_judge(unit: Unit) -> AgentBackground:
     """Return what is known of the unit's agent if no model judges, without reading its tools."""
-    return AgentBackground(sight=_sight(unit, NOTHING_KNOWN))
+    return AgentBackground(visibility=_visibility(unit, NOTHING_KNOWN))
 
 
-def _sight(unit: Unit, tools: KnownTools) -> CallVisibility:
+def _visibility(unit: Unit, tools: KnownTools) -> CallVisibility:
     return CallVisibility(
         agent=unit.agent,
         blind=unit.about.blind,
         told_counts=unit.about.told_counts,
         has_tools=tools.some or unit.scenario.speaks_of_calls,
         has_none=bool(tools.text) and not tools.some,
-        reports_calls=unit.about.sight is Sight.REPORTED,
-        partial=unit.about.sight is Sight.PARTIAL,
+        reports_calls=unit.about.visibility is ToolVisibility.REPORTED,
+        partial=unit.about.visibility is ToolVisibility.PARTIAL,
         untold=unit.about.untold,
         listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
     )
@@ -290,10 +290,10 @@ def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
 
 
-def _observing_servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
+def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -> dict[str, tuple[str, ...]]:
     """Return the servers that see an agent's calls if it does not hand them over."""
-    by_servers = (Sight.REPORTED, Sight.PARTIAL)
-    seen = {name: agent for name, agent in plan.agents.items() if sights[name] in by_servers}
+    by_servers = (ToolVisibility.REPORTED, ToolVisibility.PARTIAL)
+    seen = {name: agent for name, agent in plan.agents.items() if visibilities[name] in by_servers}
     return {name: _observing_keys(name, agent) for name, agent in seen.items() if agent.beside}
 
 

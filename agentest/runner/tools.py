@@ -27,7 +27,7 @@ from agentest.config.agents.mock_servers import McpMock, RestMock
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import AgentTool, tools_shown
 from agentest.domain.messages import ToolSpec
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
 from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, name_text, names_in
 from agentest.scenarios.model import Scenario
@@ -476,7 +476,7 @@ TYPES_WITH_TOOLS_ON_EITHER_SIDE = ("responses", "ag_ui", "ai_sdk", "langgraph", 
 class AgentTraits:
     """The facts about an agent that evaluation and executor need."""
 
-    sight: Sight = Sight.RETURNED
+    visibility: ToolVisibility = ToolVisibility.RETURNED
     """How its tool calls become visible."""
     blind: str | None = None
     """Why some of its calls are invisible, with a remedy; None: all are visible."""
@@ -515,15 +515,15 @@ def agent_traits(name: str, agent: AnyAgent, beside: MockServerTools | None = No
     Args:
         beside: its mock servers, whose tools judges see.
     """
-    sight = visibility_of_agent(agent)
+    visibility = visibility_of_agent(agent)
     return AgentTraits(
-        sight=sight,
+        visibility=visibility,
         blind=_why_hidden(name, agent),
         untold=_why_untold(name, agent),
         told_counts=agent.tool_visibility is None,
         line=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
-        mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
+        mocks_inside=agent.in_process and agent.tool_visibility is ToolVisibility.RETURNED,
         tools_on_either_side=agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE,
         spans_count=_spans_count(agent),
         seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
@@ -536,9 +536,9 @@ def agent_traits(name: str, agent: AnyAgent, beside: MockServerTools | None = No
 
 def _why_hidden(name: str, agent: AnyAgent) -> str | None:
     match visibility_of_agent(agent):
-        case Sight.UNSEEN:
+        case ToolVisibility.UNSEEN:
             return advice_for_unseen_calls(name, agent)
-        case Sight.PARTIAL:
+        case ToolVisibility.PARTIAL:
             return partial_visibility_advice(name, agent)
     return None
 
@@ -547,7 +547,7 @@ def _why_untold(name: str, agent: AnyAgent) -> str | None:
     if (
         not agent.mock_servers
         or agent.tool_visibility is not None
-        or visibility_of_agent(agent) is Sight.UNSEEN
+        or visibility_of_agent(agent) is ToolVisibility.UNSEEN
     ):
         return None
     if agent.type == "custom" and agent.tells_own_calls:
@@ -572,8 +572,8 @@ def _spans_count(agent: AnyAgent) -> bool:
     An agent that runs its own tools hands over no calls even if its protocol could, unless the configuration
     says that it does.
     """
-    tells = agent.natural_sight is Sight.REPORTED or agent.type in TELLING
-    return bool(agent.traces and not tells and agent.tool_visibility is not Sight.RETURNED)
+    tells = agent.natural_visibility is ToolVisibility.REPORTED or agent.type in TELLING
+    return bool(agent.traces and not tells and agent.tool_visibility is not ToolVisibility.RETURNED)
 
 
 def _queue_name(name: str, agent: AnyAgent) -> str:

@@ -31,7 +31,7 @@ from agentest.domain.results import (
     VerdictWarning,
     WarningCode,
 )
-from agentest.domain.tool_visibility import Sight, cannot_be_seen
+from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
 from agentest.domain.transcript import ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, tool_specs
@@ -87,7 +87,7 @@ class RunEvidence:
     plan: Plan
     results: Mapping[str, ScenarioResult]
     """By scope; a unit without a result never began."""
-    sights: Mapping[str, Sight]
+    visibilities: Mapping[str, ToolVisibility]
     """Tool visibility in the whole run. Tools of unseen calls cannot be known."""
     silent: Mapping[RunWarning, Sequence[Unit]]
     """The units of agents that never called a tool."""
@@ -95,7 +95,7 @@ class RunEvidence:
     def seen_units(self) -> Iterator[Unit]:
         """Yield the units whose calls are visible, as far as they began."""
         for unit in self.plan.units:
-            if unit.scope in self.results and self.sights[unit.agent] is not Sight.UNSEEN:
+            if unit.scope in self.results and self.visibilities[unit.agent] is not ToolVisibility.UNSEEN:
                 yield unit
 
 
@@ -414,7 +414,7 @@ def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
     Finds nothing if the scenario is errored anyway, or if the agent's replies showed all of its calls.
     """
     unit, conversations, about = evidence.unit, evidence.conversations, evidence.unit.about
-    if about.sight is not Sight.PARTIAL or evidence.verdict.status is Status.ERRORED:
+    if about.visibility is not ToolVisibility.PARTIAL or evidence.verdict.status is Status.ERRORED:
         return
     if about.told_counts and conversations and all(c.conversation.tells_calls for c in conversations):
         return
@@ -450,8 +450,11 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
 def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
     """Find units whose calls may be hidden because other conversations showed that some are."""
     for unit in evidence.seen_units():
-        is_shown = evidence.results[unit.scope].totals.keeps_calls_back or unit.about.sight is Sight.PARTIAL
-        is_partial = evidence.sights[unit.agent] is Sight.PARTIAL
+        is_shown = (
+            evidence.results[unit.scope].totals.keeps_calls_back
+            or unit.about.visibility is ToolVisibility.PARTIAL
+        )
+        is_partial = evidence.visibilities[unit.agent] is ToolVisibility.PARTIAL
         if is_partial and not is_shown and unit.scenario.speaks_of_calls:
             yield unit, (f"in another scenario, {unit.about.untold}", ())
 

@@ -327,7 +327,7 @@ class Journal:
                 schema_version=SCHEMA_VERSION,
                 version=event.version,
                 started_at=event.started_at,
-                agents=stored_agents(event.agents, event.sights),
+                agents=stored_agents(event.agents, event.visibilities),
                 models=event.models,
                 mode=mode_of(event.comparison),
                 planned=tuple(

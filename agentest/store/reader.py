@@ -309,7 +309,7 @@ def events_of(result: RunResult) -> Iterator[Event]:
         models=result.models,
         comparison=result.comparison,
         planned=tuple((each.name, each.agent, each.planned) for each in result.scenarios),
-        sights=result.sights,
+        visibilities=result.visibilities,
         calibrations=result.calibrations,
     )
     for scenario in result.scenarios:

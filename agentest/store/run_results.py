@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from agentest.domain.confidence import run_pass_rate
 from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Status, UniqueError
 from agentest.domain.root_causes import joins_of, root_causes
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.verdict import run_status
 from agentest.store.codec import CODECS, conversation_json, mark_vacuous
 from agentest.store.shapes import (
@@ -50,7 +50,7 @@ def stored_head(result: RunResult) -> RunHead:
         interrupted=result.interrupted,
         stopped=result.stopped,
         models=result.models,
-        agents=stored_agents(result.agents, result.sights, silent_agents(result)),
+        agents=stored_agents(result.agents, result.visibilities, silent_agents(result)),
         calibration=result.calibrations,
         shard=result.shard,
         root_causes=root_causes(result),
@@ -79,16 +79,16 @@ def run_of(document: Mapping[str, Any]) -> RunResult:
         shard=head.shard,
         joins=joins_of(head.root_causes),
         joining=head.joining,
-        sights={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
+        visibilities={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
 
 
 def stored_agents(
-    names: Iterable[str], sights: Mapping[str, Sight], silent: Iterable[str] = ()
+    names: Iterable[str], visibilities: Mapping[str, ToolVisibility], silent: Iterable[str] = ()
 ) -> dict[str, StoredAgent]:
     """Return the agents by name. `silent` has those without a visible call in the whole run."""
     unseen = set(silent)
-    return {name: StoredAgent(tool_calls=sights[name], no_call_seen=name in unseen) for name in names}
+    return {name: StoredAgent(tool_calls=visibilities[name], no_call_seen=name in unseen) for name in names}
 
 
 def silent_agents(result: RunResult) -> set[str]:

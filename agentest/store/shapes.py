@@ -20,7 +20,7 @@ from agentest.domain.results import (
     TurnEvaluation,
     VerdictWarning,
 )
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
 from agentest.support.dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class StoredEvaluation:
 class StoredAgent:
     """The properties of an agent. Files of version 1 have only its name."""
 
-    tool_calls: Sight | None = None
+    tool_calls: ToolVisibility | None = None
     no_call_seen: bool = False
 
 

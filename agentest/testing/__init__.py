@@ -22,7 +22,7 @@ from agentest.domain.events import TimePassed as TimePassed
 from agentest.domain.events import TurnFinished as TurnFinished
 from agentest.domain.results import RunResult as RunResult
 from agentest.domain.results import RunWarning as RunWarning
-from agentest.domain.tool_visibility import Sight as Sight
+from agentest.domain.tool_visibility import ToolVisibility as ToolVisibility
 from agentest.models.port import CallKey as CallKey
 from agentest.models.port import ChatModel as ChatModel
 from agentest.models.port import ChatReply as ChatReply

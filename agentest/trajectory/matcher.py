@@ -297,10 +297,10 @@ class _Decision:
             return self._hidden_result(best)
         if broken := tuple(breakable_by_hidden_calls(self.spec, self.view)):
             return self._hidden_result(best, broken)
-        sighted = replace(self, view=replace(self.view, blind=None))
+        seeing_all = replace(self, view=replace(self.view, blind=None))
         met = tuple(meetable_by_hidden_calls(self.spec, self.view))
-        if not met or sighted._assess(best=False).holds:
-            return sighted.result()
+        if not met or seeing_all._assess(best=False).holds:
+            return seeing_all.result()
         return self._hidden_result(best, met)
 
     def _hidden_result(self, best: Assessment, what: Sequence[str] = ()) -> TrajectoryResult:

@@ -17,7 +17,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import load
 from agentest.domain.messages import Message, UserText
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.scenarios.definition import scenario
 from agentest.support.errors import ConfigError
 from agentest.testing import run_scenarios
@@ -31,8 +31,8 @@ class ParrotSettings(AnyAgent):
     password: str = "none"
 
     @property
-    def natural_sight(self) -> Sight:
-        return Sight.UNSEEN
+    def natural_visibility(self) -> ToolVisibility:
+        return ToolVisibility.UNSEEN
 
     @property
     def secrets(self) -> list[str]:
@@ -84,7 +84,7 @@ def test_a_further_type_is_configured_opened_and_seen() -> None:
     )
     assert isinstance(config.agent, ParrotSettings)
     assert [(type(a), a.address) for a in config.compare] == [(ParrotSettings, "cage B")]
-    assert visibility_of_agent(config.agent) is Sight.UNSEEN
+    assert visibility_of_agent(config.agent) is ToolVisibility.UNSEEN
     assert {"cage", "password", "endpoint"} <= agent_keys()
     result = run_scenarios(
         [scenario("talk", turns=["Hello"])], agent={"type": "parrot", "name": "polly", "cage": "A"}

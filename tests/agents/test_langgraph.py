@@ -18,7 +18,7 @@ from agentest.agents.langgraph.messages import calls_of, text_of
 from agentest.agents.protocol_probes import probe_langgraph
 from agentest.config.agent_types import AgentConfig, visibility_of_agent
 from agentest.domain.results import RunResult
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.testing import run_scenarios
 
 GRAPH = {"type": "langgraph", "assistant_id": "shop"}
@@ -397,7 +397,7 @@ def test_a_state_of_another_shape() -> None:
     assert "`reply: answer.text` finds nothing" in nothing.problem
     assert "found text at `answr`" in nothing.problem
     settings: Any = TypeAdapter(AgentConfig).validate_python({**GRAPH, "endpoint": "http://h", **ELSEWHERE})
-    assert visibility_of_agent(settings) is Sight.UNSEEN
+    assert visibility_of_agent(settings) is ToolVisibility.UNSEEN
 
 
 def test_parts_of_messages() -> None:

@@ -12,7 +12,7 @@ from agentest.config.agent_types import visibility_of_agent
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.config import Config
 from agentest.config.file import load
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.support.errors import ConfigError
 
 LOGIN = {"per": "run", "endpoint": "/login", "save": {"token": "token"}}
@@ -122,9 +122,9 @@ def test_http_settings_in_both_spellings(tmp_path: Path) -> None:
 def test_tool_visibility_of_http_agents(tmp_path: Path) -> None:
     """`tool_calls` says where calls are reported; without it they are not visible, and the key is named."""
     unseen, reported = ({}, {"tool_calls": "calls"})
-    assert visibility_of_agent(load(written(tmp_path, unseen), {}).config.agent) is Sight.UNSEEN
+    assert visibility_of_agent(load(written(tmp_path, unseen), {}).config.agent) is ToolVisibility.UNSEEN
     assert "`tool_calls`" in load(written(tmp_path, unseen), {}).config.agent.ways_to_see[0]
-    assert visibility_of_agent(load(written(tmp_path, reported), {}).config.agent) is Sight.REPORTED
+    assert visibility_of_agent(load(written(tmp_path, reported), {}).config.agent) is ToolVisibility.REPORTED
 
 
 def test_state_is_sent_if_a_request_has_it(tmp_path: Path) -> None:

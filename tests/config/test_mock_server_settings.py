@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from agentest.config.agent_types import visibility_of_agent
 from agentest.config.config import Config
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 
 PLAIN = {"type": "chat_completions", "reply": None, "params": None}
 SERVER = {"command": "python agent.py --mcp {{mcp_url}}", "ready": "tcp://127.0.0.1:1"}
@@ -34,17 +34,17 @@ def test_true_enables_a_server_with_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "sight"),
+    ("keys", "visibility"),
     [
-        ({}, Sight.UNSEEN),
-        ({"mcp_mock": {"port": 1}}, Sight.PARTIAL),
-        ({"mcp_mock": {"port": 1}, "tool_visibility": "reported"}, Sight.REPORTED),
-        ({"traces": {"port": 1}}, Sight.REPORTED),
-        ({"mcp_mock": {"port": 1}, "traces": {"port": 2}}, Sight.REPORTED),
-        ({"traces": {"port": 1}, "tool_visibility": "unseen"}, Sight.UNSEEN),
+        ({}, ToolVisibility.UNSEEN),
+        ({"mcp_mock": {"port": 1}}, ToolVisibility.PARTIAL),
+        ({"mcp_mock": {"port": 1}, "tool_visibility": "reported"}, ToolVisibility.REPORTED),
+        ({"traces": {"port": 1}}, ToolVisibility.REPORTED),
+        ({"mcp_mock": {"port": 1}, "traces": {"port": 2}}, ToolVisibility.REPORTED),
+        ({"traces": {"port": 1}, "tool_visibility": "unseen"}, ToolVisibility.UNSEEN),
         (
             {"mcp_mock": {"port": 1}, **PLAIN},
-            Sight.PARTIAL,
+            ToolVisibility.PARTIAL,
         ),
     ],
     ids=[
@@ -57,10 +57,10 @@ def test_true_enables_a_server_with_defaults() -> None:
         "handed over",
     ],
 )
-def test_tool_visibility_with_mock_servers(keys: dict[str, Any], sight: Sight) -> None:
+def test_tool_visibility_with_mock_servers(keys: dict[str, Any], visibility: ToolVisibility) -> None:
     """Mock servers make visibility partial, traces reported, unless the configuration says otherwise."""
     known = {key: value for key, value in {**HTTP, **keys}.items() if value is not None}
-    assert visibility_of_agent(Config.model_validate({"agent": known}).agent) is sight
+    assert visibility_of_agent(Config.model_validate({"agent": known}).agent) is visibility
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

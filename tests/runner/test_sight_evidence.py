@@ -22,7 +22,7 @@ from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
 from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.resolver import MockResolver
 from agentest.testing import run_scenarios
 
@@ -216,8 +216,8 @@ class Blind(HttpAgent):
     path: str | None = None
 
     @property
-    def natural_sight(self) -> Sight:
-        return Sight.REPORTED if self.path else Sight.UNSEEN
+    def natural_visibility(self) -> ToolVisibility:
+        return ToolVisibility.REPORTED if self.path else ToolVisibility.UNSEEN
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from agentest.domain.results import (
     UniqueError,
     Verdict,
 )
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import (
     Blame,
     Conversation,
@@ -186,7 +186,7 @@ def run_result(*scenarios: ScenarioResult, **more: Any) -> RunResult:
         "models": {"user": "ollama/llama3.2", "judge": None},
         **more,
     }
-    given.setdefault("sights", dict.fromkeys(given["agents"], Sight.RETURNED))
+    given.setdefault("sights", dict.fromkeys(given["agents"], ToolVisibility.RETURNED))
     return RunResult(scenarios or (scenario_result(),), **given)
 
 
@@ -207,7 +207,7 @@ def events(result: RunResult) -> Iterator[Event]:
         result.models,
         result.comparison,
         result.started_at,
-        sights=result.sights,
+        visibilities=result.visibilities,
     )
     for scenario in result.scenarios:
         for number, found in enumerate(scenario.conversations, start=1):

@@ -172,9 +172,9 @@ def statuses(project: Project) -> dict[str, str]:
     return {scenario["name"]: scenario["status"] for scenario in project.results["scenarios"]}
 
 
-def expected(sight: str) -> dict[str, str]:
+def expected(visibility: str) -> dict[str, str]:
     """What must become of the scenarios of an agent with tools of its own."""
-    of_calls = {name: UNSEEN.get(sight, status) for name, status in JUDGED_BY_CALLS.items()}
+    of_calls = {name: UNSEEN.get(visibility, status) for name, status in JUDGED_BY_CALLS.items()}
     return {**JUDGED_BY_TEXT, **of_calls}
 
 
@@ -183,14 +183,14 @@ def assert_all_pass(project: Project) -> None:
     assert set(statuses(project).values()) == {"passed"}, _output(project)
 
 
-def assert_own_tools(project: Project, sight: str) -> None:
+def assert_own_tools(project: Project, visibility: str) -> None:
     """Each scenario ends as it must, calls are told in full, and what the agent raises is its own error."""
     found = statuses(project)
     approvals = dict.fromkeys(found.keys() & APPROVALS, "passed")
-    assert found == {**expected(sight), **approvals}, _output(project)
+    assert found == {**expected(visibility), **approvals}, _output(project)
     failed = conversation(project, "fails")
     assert (failed["errorSource"], len(failed["turns"])) == ("agent", 1)
-    if sight == "reported":
+    if visibility == "reported":
         assert_calls_are_told(project)
     else:
         assert "cannot be seen" in "".join(project.scenario_result("breaks a ban")["failures"])

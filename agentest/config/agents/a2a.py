@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.over_http import HttpAgent
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.support.templates import Template
 
 _RESERVED = ("parts", "role", "messageId", "taskId")
@@ -33,8 +33,8 @@ class A2aAgent(HttpAgent):
     """Further fields of every message: `metadata`, `configuration`, `tenant`, `message`."""
 
     @property
-    def natural_sight(self) -> Sight:
-        return Sight.UNSEEN
+    def natural_visibility(self) -> ToolVisibility:
+        return ToolVisibility.UNSEEN
 
     @property
     def can_report(self) -> bool:
@@ -59,7 +59,7 @@ class A2aAgent(HttpAgent):
 
     @model_validator(mode="after")
     def _hands_calls_to_somebody(self) -> Self:
-        if self.tool_visibility is Sight.RETURNED and not self.in_process:
+        if self.tool_visibility is ToolVisibility.RETURNED and not self.in_process:
             raise ValueError(
                 "tool_visibility: an A2A agent runs its tools itself and hands no call to the caller; write "
                 "`reported` if its answers tell of all calls, or `unseen` (the default)"

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import GivenObject
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 
 
 class AdkAgent(HttpAgent):
@@ -23,8 +23,8 @@ class AdkAgent(HttpAgent):
     """None: the user of the case's session, else `agentest`."""
 
     @property
-    def natural_sight(self) -> Sight:
-        return Sight.REPORTED
+    def natural_visibility(self) -> ToolVisibility:
+        return ToolVisibility.REPORTED
 
     @property
     def state_refusal(self) -> str | None:
@@ -78,8 +78,8 @@ class AdkModuleAgent(AnyAgent):
         return f"google-adk agent {self.module}"
 
     @property
-    def natural_sight(self) -> Sight:
-        return Sight.REPORTED
+    def natural_visibility(self) -> ToolVisibility:
+        return ToolVisibility.REPORTED
 
     @property
     def state_refusal(self) -> str | None:
@@ -98,7 +98,7 @@ class AdkModuleAgent(AnyAgent):
 
     @field_validator("tool_visibility")
     @classmethod
-    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
+    def _runs_its_tools_itself(cls, value: ToolVisibility | None) -> ToolVisibility | None:
         return check_runs_its_tools(value, "a google-adk agent")
 
     @model_validator(mode="after")
@@ -115,9 +115,9 @@ def is_adk_object(value: Any) -> bool:
     )
 
 
-def check_runs_its_tools(value: Sight | None, who: str) -> Sight | None:
+def check_runs_its_tools(value: ToolVisibility | None, who: str) -> ToolVisibility | None:
     """Raise ValueError for `returned`, because ADK agents run their tools themselves."""
-    if value is Sight.RETURNED:
+    if value is ToolVisibility.RETURNED:
         raise ValueError(
             f"{who} runs its tools itself and hands no call to the caller; write `reported` (the default) or "
             "`unseen`"

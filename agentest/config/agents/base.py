@@ -10,7 +10,7 @@ from agentest.config.agents.mock_servers import ADDRESSES, AgentWithServers, che
 from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import PORT, PathText, address_awaits_port, check_json
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.support.templates import Template
 
 WAYS_OF_STATE = (
@@ -45,8 +45,8 @@ class AnyAgent(AgentWithServers):
     connection."""
 
     name: str = Field(default="agent", min_length=1)
-    tool_visibility: Sight | None = None
-    """How the agent's tool calls become visible. None: as usual for its type (`natural_sight`)."""
+    tool_visibility: ToolVisibility | None = None
+    """How the agent's tool calls become visible. None: as usual for its type (`natural_visibility`)."""
     server: Server | None = None
     exclusive: bool = False
     """If true, only one conversation with this agent runs at a time, in the whole run."""
@@ -225,9 +225,9 @@ class AnyAgent(AgentWithServers):
         return False
 
     @property
-    def natural_sight(self) -> Sight:
+    def natural_visibility(self) -> ToolVisibility:
         """How tool calls become visible, unless `tool_visibility` overrides it."""
-        return Sight.RETURNED
+        return ToolVisibility.RETURNED
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:
@@ -255,18 +255,21 @@ class AnyAgent(AgentWithServers):
         """Reject `returned` for agents that do not send calls to us, because their mocks would be ignored."""
         if self.in_process:
             return self
-        if self.tool_visibility is Sight.RETURNED and self.natural_sight is not Sight.RETURNED:
+        if (
+            self.tool_visibility is ToolVisibility.RETURNED
+            and self.natural_visibility is not ToolVisibility.RETURNED
+        ):
             ways = "".join(f"; or {way}" for way in (*self.ways_to_see, *self.ways_to_mock))
             raise ValueError(
                 f"tool_visibility: returned: an agent of type {self.type} with these settings hands no call "
-                f"to the caller; write `{self.natural_sight}` (the default){ways}"
+                f"to the caller; write `{self.natural_visibility}` (the default){ways}"
             )
         return self
 
     @property
     def tells_own_calls(self) -> bool:
         """True if the protocol reports all calls that the agent makes itself."""
-        return self.natural_sight is Sight.REPORTED
+        return self.natural_visibility is ToolVisibility.REPORTED
 
     @property
     def can_report(self) -> bool:
@@ -280,10 +283,10 @@ class AnyAgent(AgentWithServers):
     @model_validator(mode="after")
     def _calls_can_be_seen_as_stated(self) -> Self:
         """Check that stated calls can be seen. Otherwise, bans would hold because no call is ever seen."""
-        hands_over = self.natural_sight is Sight.RETURNED or self.in_process
+        hands_over = self.natural_visibility is ToolVisibility.RETURNED or self.in_process
         can_report = self.can_report or bool(self.beside)
-        nothing_reports = self.tool_visibility is Sight.REPORTED and not can_report
-        nothing_seen = self.tool_visibility is Sight.PARTIAL and not (can_report or hands_over)
+        nothing_reports = self.tool_visibility is ToolVisibility.REPORTED and not can_report
+        nothing_seen = self.tool_visibility is ToolVisibility.PARTIAL and not (can_report or hands_over)
         if nothing_reports or nothing_seen:
             ways = (
                 *self.ways_to_see,
@@ -328,7 +331,7 @@ class DialogueAgent(AnyAgent):
     tool_response: Any = None
 
     @property
-    def natural_sight(self) -> Sight:
+    def natural_visibility(self) -> ToolVisibility:
         if self.tool_request is not None:
-            return Sight.RETURNED
-        return Sight.UNSEEN if self.tool_calls is None else Sight.REPORTED
+            return ToolVisibility.RETURNED
+        return ToolVisibility.UNSEEN if self.tool_calls is None else ToolVisibility.REPORTED

@@ -25,7 +25,7 @@ from agentest.config.agents.http_requests import (
 from agentest.config.agents.mock_servers import ADDRESSES, check_known_placeholders
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText, example_url, normal_address
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 
 _NOT_IDENTIFYING = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
 """Placeholders that do not identify the conversation. The addresses are for its tools."""
@@ -57,8 +57,8 @@ class HttpTemplateAgent(HttpAgent):
     teardown: list[SetUpRequest] = Field(default_factory=list)
 
     @property
-    def natural_sight(self) -> Sight:
-        return Sight.REPORTED if self.tool_calls else Sight.UNSEEN
+    def natural_visibility(self) -> ToolVisibility:
+        return ToolVisibility.REPORTED if self.tool_calls else ToolVisibility.UNSEEN
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class HttpTemplateAgent(HttpAgent):
 
     @model_validator(mode="after")
     def _hands_calls_to_somebody(self) -> Self:
-        if self.tool_visibility is Sight.RETURNED and not self.in_process:
+        if self.tool_visibility is ToolVisibility.RETURNED and not self.in_process:
             raise ValueError(
                 "tool_visibility: an agent of type http runs its tools itself and hands no call to the "
                 "caller; name where its answers tell of them (`tool_calls`), or write `unseen`"

@@ -12,7 +12,7 @@ from agentest.config.agents.adk import check_runs_its_tools
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathText
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 
 _RESERVED = {
     "assistant_id": "write `assistant_id` beside `body`",
@@ -34,9 +34,9 @@ class LangGraphAgent(HttpAgent):
     approvals: Approvals = "ask"
 
     @property
-    def natural_sight(self) -> Sight:
+    def natural_visibility(self) -> ToolVisibility:
         """How calls become visible. A graph whose reply is not a message may not have messages with calls."""
-        return Sight.REPORTED if self.reply is None else Sight.UNSEEN
+        return ToolVisibility.REPORTED if self.reply is None else ToolVisibility.UNSEEN
 
     @property
     def can_report(self) -> bool:
@@ -65,7 +65,7 @@ class LangGraphAgent(HttpAgent):
 
     @field_validator("tool_visibility")
     @classmethod
-    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
+    def _runs_its_tools_itself(cls, value: ToolVisibility | None) -> ToolVisibility | None:
         return check_runs_its_tools(value, "an agent behind a LangGraph server")
 
     @field_validator("body")

@@ -19,7 +19,7 @@ from agentest.domain.results.evaluations import (
     TrajectoryResult,
     UniqueError,
 )
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
 from agentest.support.dataclasses import dataclass
 
@@ -429,7 +429,7 @@ class RunResult:
     """The reason why the run ended early: interrupted, --fail-fast, a budget."""
     real_tool_ran: bool = False
     """True if the run ended early because an agent ran a mocked tool itself. Known only during the run."""
-    sights: Mapping[str, Sight] = field(default_factory=dict)
+    visibilities: Mapping[str, ToolVisibility] = field(default_factory=dict)
     """Agent → how its tool calls become visible."""
     silent: tuple[RunWarning, ...] = ()
     """One warning for each agent without a visible tool call, although its scenarios are about calls."""

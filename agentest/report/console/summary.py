@@ -12,7 +12,7 @@ from rich.text import Text
 from agentest.domain.events import RunStarted
 from agentest.domain.forecast import Forecast, format_forecast
 from agentest.domain.results import RunResult, ScenarioResult, Status
-from agentest.domain.tool_visibility import Sight
+from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import Usage
 from agentest.report.console.scenario import averages_text, passed_conversations
 from agentest.report.console.text import (
@@ -62,11 +62,11 @@ def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[Co
 
 def _visibility(event: RunStarted, agent: str) -> Part:
     """Show how the agent's tool calls become visible, because invisible calls are not judged."""
-    sight = event.sights.get(agent)
+    visibility = event.visibilities.get(agent)
     if servers := event.servers.get(agent):
-        some = "partly " * (sight is Sight.PARTIAL)
+        some = "partly " * (visibility is ToolVisibility.PARTIAL)
         return f"  tool calls: {some}seen by us ({', '.join(servers)})", "dim"
-    return (f"  tool calls: {sight.words}" if sight else "", "dim")
+    return (f"  tool calls: {visibility.words}" if visibility else "", "dim")
 
 
 def closing_lines(result: RunResult, look: DisplayOptions) -> list[ConsoleLine]:

@@ -1,4 +1,4 @@
-"""Sight of tool calls: what cannot be seen is never judged, and what was never seen is said to be so."""
+"""Visibility of tool calls: what cannot be seen is never judged, and what was never seen is said to be so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentest import scenario
 from agentest.config.agent_types import AGENT_TYPES, visibility_of_agent
 from agentest.config.config import Config
 from agentest.domain.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
-from agentest.domain.tool_visibility import SeenBy, Sight
+from agentest.domain.tool_visibility import SeenBy, ToolVisibility
 from agentest.store.reader import read_results
 from agentest.support.errors import ConfigError
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
@@ -89,8 +89,8 @@ def test_the_type_says_how_calls_are_seen() -> None:
         }
         config = Config.model_validate(given)
         assert [visibility_of_agent(agent) for agent in (config.agent, *config.compare)] == [
-            config.agent.natural_sight,
-            Sight.UNSEEN,
+            config.agent.natural_visibility,
+            ToolVisibility.UNSEEN,
         ]
 
 
