@@ -186,7 +186,7 @@ def run_result(*scenarios: ScenarioResult, **more: Any) -> RunResult:
         "models": {"user": "ollama/llama3.2", "judge": None},
         **more,
     }
-    given.setdefault("sights", dict.fromkeys(given["agents"], ToolVisibility.RETURNED))
+    given.setdefault("visibilities", dict.fromkeys(given["agents"], ToolVisibility.RETURNED))
     return RunResult(scenarios or (scenario_result(),), **given)
 
 
