@@ -337,7 +337,8 @@ class StdioTransport:
         try:
             self._process.stdin.write(json_text(message).encode() + b"\n")
             await self._process.stdin.drain()
-        except OSError:
+        except OSError:  # its status and the end of its log may come a little later
+            await asyncio.wait(self._tasks, timeout=_GRACE_S)
             raise self._ended() from None
 
     async def close(self) -> None:
