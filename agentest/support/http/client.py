@@ -97,7 +97,7 @@ class _PreparedRequest:
         return b"%bContent-Length: %d\r\n\r\n%b" % (self.head, len(content), content)
 
 
-class _Protocol(ResponseHandler):
+class _ResponseHandler(ResponseHandler):
     """aiohttp's, except that a malformed chunk ends the body, whose reader would otherwise wait forever."""
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
@@ -409,7 +409,8 @@ def open_client(
     names = resolver or aiohttp.ThreadedResolver()
     names = _GuardedResolver(guard, names) if guard else names
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=names)
-    connector._factory = partial[ResponseHandler](_Protocol, loop=asyncio.get_running_loop())
+    handler: type[ResponseHandler] = _ResponseHandler
+    connector._factory = partial(handler, loop=asyncio.get_running_loop())
     return Client(connector, names, guard, None if guard else proxy)
 
 
