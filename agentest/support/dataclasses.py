@@ -52,12 +52,12 @@ else:
         return made if cls is None else made(cls)
 
 
-class _Missing:
+class _DefaultFactory:
     def __repr__(self) -> str:
         return "<factory>"
 
 
-_MISSING = _Missing()
+_MISSING = _DefaultFactory()
 
 
 class _FirstInit:
