@@ -2,17 +2,18 @@
 
 The standard library compiles six methods of every class when its module is imported, which was half of what a
 run's own imports cost. Here, comparison and `repr` are shared functions, and `__init__` is compiled when the
-first instance is made. `fields`, `replace` and `is_dataclass` of the standard library work as usual.
+first instance is made. Users' subclasses may have the standard library's decorator.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, fields
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -31,9 +32,16 @@ else:
 
         def made(cls: type) -> type:
             cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard library writes a signature
+            base = getattr(cls, "__dataclass_params__", None)  # a frozen base has only frozen subclasses
+            options["frozen"] = frozen and base is not None and base.frozen
             cls = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
+            params: Any = cls.__dict__["__dataclass_params__"]
+            params.init, params.repr, params.eq, params.frozen = True, repr, eq, frozen
             methods = {"__init__": _FirstInit(cls, frozen)}
-            methods |= _frozen_methods(slots="__slots__" in cls.__dict__) if frozen else {}
+            if frozen:
+                _freeze(cls)
+            if frozen and "__slots__" in cls.__dict__:
+                methods |= {"__getstate__": _get_state, "__setstate__": _set_state}
             methods |= {"__repr__": _repr_of(cls)} if repr else {}
             methods |= _comparison(cls, frozen) if eq else {}
             for name, method in methods.items():
@@ -42,6 +50,14 @@ else:
             return cls
 
         return made if cls is None else made(cls)
+
+
+class _DefaultFactory:
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_MISSING = _DefaultFactory()
 
 
 class _FirstInit:
@@ -58,7 +74,7 @@ class _FirstInit:
 
 
 def _compiled_init(cls: type, frozen: bool) -> Any:
-    names: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
+    names: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": _MISSING}
     positional, by_name, body = ["self"], list[str](), list[str]()
     for field in fields(cls):
         name, value, parameter = field.name, field.name, field.name
@@ -78,10 +94,15 @@ def _compiled_init(cls: type, frozen: bool) -> Any:
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ", ".join([*positional, *(["*", *by_name] if by_name else [])])
-    lines = "\n    ".join(body or ["pass"])
-    exec(f"def __init__({parameters}):\n    {lines}", names)
-    init = names["__init__"]
-    init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    lines = "\n  ".join(body or ["pass"])
+    functions: dict[str, Any] = {}
+    code = f"def make({', '.join(names)}):\n def __init__({parameters}):\n  {lines}\n return __init__"
+    exec(
+        code, vars(sys.modules[cls.__module__]), functions
+    )  # the module's names, for `typing.get_type_hints`
+    init = functions["make"](**names)
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__annotations__ = {field.name: field.type for field in fields(cls) if field.init} | {"return": None}
     return init
 
 
@@ -114,17 +135,22 @@ def _repr_of(cls: type) -> Callable[[Any], str]:
     return recursive_repr()(__repr__)
 
 
-def _frozen_methods(*, slots: bool) -> dict[str, Any]:
-    methods: dict[str, Any] = {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
-    return methods | ({"__getstate__": _get_state, "__setstate__": _set_state} if slots else {})
+def _freeze(cls: Any) -> None:
+    def is_frozen(value: Any, name: str) -> bool:
+        return type(value) is cls or name in cls.__dataclass_fields__
 
+    def __setattr__(self: Any, name: str, value: object) -> None:
+        if is_frozen(self, name):
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
 
-def _refuse_assignment(_: Any, name: str, __: object) -> NoReturn:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    def __delattr__(self: Any, name: str) -> None:
+        if is_frozen(self, name):
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
 
-
-def _refuse_deletion(_: Any, name: str) -> NoReturn:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+    # In Python 3.11 the standard library's methods fail in subclasses of classes with slots.
+    cls.__setattr__, cls.__delattr__ = __setattr__, __delattr__
 
 
 def _get_state(self: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, fields, is_dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -56,7 +56,10 @@ def test_init_takes_positions_names_and_defaults() -> None:
     assert Point(1).tags is not Point(1).tags
     counter = Counter(2)
     assert (counter.total, counter.checked) == (3, True)
-    assert str(inspect.signature(Point)).startswith("(x, y=")
+    assert str(inspect.signature(Point)) == (
+        "(x: 'int', y: 'float' = 0.5, tags: 'list[str]' = <factory>, *, note: 'str' = '') -> None"
+    )
+    assert get_type_hints(Point.__init__)["tags"] == list[str]
 
 
 @pytest.mark.parametrize(
@@ -124,3 +127,43 @@ def test_the_standard_library_knows_the_class() -> None:
         case Point(x, y):
             assert (x, y) == (1, 2.0)
     assert dataclasses.replace(Point(1), x=5) == Point(5)
+
+
+@dataclasses.dataclass(frozen=True)
+class UserPlace(Place):
+    """A user's class, made by the standard library's decorator."""
+
+    street: str = ""
+
+
+class CachedPlace(Place):
+    """A user's class without a decorator, which adds an attribute."""
+
+    def __init__(self, x: int) -> None:
+        super().__init__(x)
+        self.cache = [x]
+
+
+def test_users_inherit_with_the_standard_decorator() -> None:
+    """As from a class that the standard library made."""
+    place = UserPlace(1, note="n", street="s")
+    assert (
+        place == pickle.loads(pickle.dumps(place)) == dataclasses.replace(UserPlace(1, street="s"), note="n")
+    )
+    assert place != UserPlace(1, note="n", street="t")
+    assert repr(place) == "UserPlace(x=1, y=0.5, tags=[], name='home', street='s')"
+    for name in ("x", "street"):
+        with pytest.raises(FrozenInstanceError):
+            setattr(place, name, 2)
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+        dataclasses.dataclass(type("Thawed", (Point,), {}))
+
+
+def test_only_fields_of_a_plain_subclass_are_frozen() -> None:
+    """Other attributes can be set and deleted."""
+    place = CachedPlace(1)
+    assert place.cache == [1]
+    with pytest.raises(FrozenInstanceError):
+        place.x = 2  # type: ignore[misc]
+    del place.cache
+    assert not hasattr(place, "cache")

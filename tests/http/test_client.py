@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from agentest.support.http.client import Client, Headers, open_client
+from agentest.support.http.retries import describe
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -130,6 +131,63 @@ def test_a_header_cannot_contain_another_one(value: str) -> None:
 
     with pytest.raises(aiohttp.InvalidURL, match="line break"):
         anyio.run(test)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("ftp://127.0.0.1/", "expected one of these schemes: http, https, ws, wss"),
+        ("http+unix://%2Ftmp%2Fx/", "expected one of these schemes:"),
+        ("//127.0.0.1/", "expected one of these schemes:"),
+        ("http:///x", "it has no host"),
+        ("http://127.0.0.1:99999/", "Port out of range"),
+        ("http://127.0.0.1/a\r\nX: y", r"it contains the invalid character '\\r'"),
+        ("http://127.0.0.1/a\tb", r"it contains the invalid character '\\t'"),
+        ("http://127.0.0.1/\udc80", r"it contains the invalid character '\\udc80'"),
+    ],
+)
+def test_invalid_urls_are_refused(url: str, problem: str) -> None:
+    async def test() -> None:
+        async with open_client() as client:
+            await body_of(client, url)
+
+    with pytest.raises(aiohttp.InvalidURL, match=problem):
+        anyio.run(test)
+
+
+def test_a_space_in_a_url_is_encoded() -> None:
+    async def test() -> list[str]:
+        async with served(OK) as server, open_client() as client:
+            await body_of(client, f"{server.url}/a b?c=d e+f")
+            return server.heads
+
+    assert anyio.run(test)[0].startswith("GET /a%20b?c=d%20e+f HTTP/1.1\r\n")
+
+
+def test_a_malformed_chunk_after_the_head_ends_the_body() -> None:
+    async def test() -> None:
+        head_was_read = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            await head_was_read.wait()
+            writer.write(b"zz\r\nok\r\n")
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, open_client() as client:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            response = await client.send_direct("GET", url, (), None)
+            head_was_read.set()
+            try:
+                await response.read()
+            finally:
+                await response.aclose()
+
+    with pytest.raises(aiohttp.ClientPayloadError) as raised:
+        anyio.run(test)
+    assert describe(raised.value).startswith("what came is not HTTP as it should be: 400, message:")
 
 
 def test_a_proxy_receives_the_whole_url_and_its_own_credentials() -> None:

@@ -12,6 +12,7 @@ import base64
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Protocol, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -19,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError, RawResponseMessage
 from anyio.lowlevel import checkpoint
@@ -47,6 +49,9 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _IDEMPOTENT = _WITHOUT_BODY | {"PUT", "DELETE"}
 _INFORMATIONAL = frozenset({*range(100, 200)} - {101})
 """Status codes of heads before the response's. 101 is a response: the protocol was switched."""
+_SCHEMES = ("http", "https", "ws", "wss")
+_UNPRINTABLE = re.compile("[\\0-\\x1f\\x7f\\ud800-\\udfff]")
+"""Characters that parsers of URLs drop, so the request would go to another URL."""
 _LINE_END = re.compile("[\r\n\0]")
 _BEGINNING_BYTES = 8192
 _ENCODING = "content-encoding"
@@ -90,6 +95,16 @@ class _PreparedRequest:
             return b"%b\r\n%b" % (self.head, content or b"")
         content = content or b""
         return b"%bContent-Length: %d\r\n\r\n%b" % (self.head, len(content), content)
+
+
+class _ResponseHandler(ResponseHandler):
+    """aiohttp's, except that a malformed chunk ends the body, whose reader would otherwise wait forever."""
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        body = self._payload
+        super().set_exception(exc, *cause)
+        if isinstance(exc, HttpProcessingError) and body is not None and not body.is_eof():
+            body.set_exception(aiohttp.ClientPayloadError(exc.message), *cause)
 
 
 class _Exchange:
@@ -321,10 +336,14 @@ class Client:
 
     def _checked(self, text: str) -> tuple[URL, dict[str, str]]:
         """Parse a URL. Returns it without credentials and fragment, and headers with host and credentials."""
+        if invalid := _UNPRINTABLE.search(text):
+            raise aiohttp.InvalidURL(ascii(text), f"it contains the invalid character {invalid[0]!r}")
         try:
-            url = URL(text)
+            url = URL(text.replace(" ", "%20"))
         except ValueError as error:
             raise aiohttp.InvalidURL(text, str(error)) from None
+        if url.scheme not in _SCHEMES:
+            raise aiohttp.InvalidURL(text, f"expected one of these schemes: {', '.join(_SCHEMES)}")
         if not url.raw_host:
             raise aiohttp.InvalidURL(text, "it has no host")
         if self._guard:  # names are checked when they are resolved
@@ -390,6 +409,8 @@ def open_client(
     names = resolver or aiohttp.ThreadedResolver()
     names = _GuardedResolver(guard, names) if guard else names
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=names)
+    handler: type[ResponseHandler] = _ResponseHandler
+    connector._factory = partial(handler, loop=asyncio.get_running_loop())
     return Client(connector, names, guard, None if guard else proxy)
 
 
