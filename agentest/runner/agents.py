@@ -322,12 +322,12 @@ def _units_of(plan: Plan, agent: str) -> list[Unit]:
 def _visibility_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) -> ToolVisibility:
     totals = [results[unit.scope].totals for unit in units if unit.scope in results]
     turns = sum(each.turns for each in totals)
-    told = turns > 0 and turns == sum(each.told_turns for each in totals)
+    all_reported = turns > 0 and turns == sum(each.told_turns for each in totals)
     about = units[0].about
     if about.untold and any(each.keeps_calls_back for each in totals):
         return ToolVisibility.PARTIAL
     hidden = about.visibility in (ToolVisibility.UNSEEN, ToolVisibility.PARTIAL)
-    return ToolVisibility.REPORTED if told and about.told_counts and hidden else about.visibility
+    return ToolVisibility.REPORTED if all_reported and about.told_counts and hidden else about.visibility
 
 
 def check_mocks(plan: Plan) -> None:
@@ -343,18 +343,18 @@ def check_mocks(plan: Plan) -> None:
 
 def _unreachable_mocks_error(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
     may_run = "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
-    ways = [may_run, *ways_to_mock(agent)]
+    remedies = [may_run, *ways_to_mock(agent)]
     return (
         f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
         f"(type: {agent.type}, tool calls: {mocked[0].about.visibility.words}), so the real ones would run. "
-        f"No conversation was begun. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
+        f"No conversation was begun. Ways out:{''.join(f'{_WAY}{remedy}' for remedy in remedies)}"
     )
 
 
 def _listed(units: Sequence[Unit]) -> str:
-    shown = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN_SCENARIOS]]
-    more = f" and {len(units) - len(shown)} more" if len(units) > len(shown) else ""
-    return f"scenario{'' if len(units) == 1 else 's'} {', '.join(shown)}{more}"
+    names = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN_SCENARIOS]]
+    more = f" and {len(units) - len(names)} more" if len(units) > len(names) else ""
+    return f"scenario{'' if len(units) == 1 else 's'} {', '.join(names)}{more}"
 
 
 def agents_without_calls(
@@ -368,11 +368,11 @@ def agents_without_calls(
     """
     warnings: dict[RunWarning, Sequence[Unit]] = {}
     for name, visibility in visibilities.items():
-        held = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]
-        of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
-        called = any(result.totals.tool_calls for _, result in held)
+        replied = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]
+        of_calls = [unit for unit, _ in replied if _speaks_of_calls(unit)]
+        called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
-            vacuous = [unit for unit, result in held if result.totals.held_without_calls]
+            vacuous = [unit for unit, result in replied if result.totals.held_without_calls]
             why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(visibility)
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
@@ -397,10 +397,10 @@ def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Seque
     first = units[0]
     who = ("it" if len(units) == 1 else "they") if vacuous == units else _listed(vacuous)
     says = "says" if len(vacuous) == 1 else "say"
-    held = f". What {who} {says} of calls held by this alone: it is `vacuous` in results.json"
+    vacuous_note = f". What {who} {says} of calls held by this alone: it is `vacuous` in results.json"
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
-        f"none, or {why}{held if vacuous else ''}"
+        f"none, or {why}{vacuous_note if vacuous else ''}"
     )
     return RunWarning(message, agent, first.file, first.scenario.line)

@@ -197,13 +197,13 @@ class Plan:
 
 def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
     """Return the models that scenario files request, one for each place that names one."""
-    found: dict[tuple[RequestedModel, str], RequestedModel] = {}
+    models: dict[tuple[RequestedModel, str], RequestedModel] = {}
     for unit in units:
         led_by = unit.scenario.plan.model if unit.scenario.plan else None
         for requested in (led_by, *(grader.judge for grader in unit.graders)):
             if requested:
-                found.setdefault((requested, requested.place), requested)
-    return list(found.values())
+                models.setdefault((requested, requested.place), requested)
+    return list(models.values())
 
 
 def make_plan(
@@ -373,7 +373,7 @@ def _sort_key(entry: Unit | ScenarioResult) -> tuple[str, int]:
 
 def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
     """Give every unit a short unique name for the ids of its conversations."""
-    taken: set[str] = set()
+    used: set[str] = set()
     numbers: dict[str, int] = {}
     named: list[Unit | ScenarioResult] = []
     several = len({entry.agent for entry in entries if isinstance(entry, Unit)}) > 1
@@ -381,11 +381,11 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
         if isinstance(entry, Unit):
             base = slugify(entry.scenario.name) + (f"@{slugify(entry.agent)}" if several else "")
             slug = base
-            while slug in taken:
+            while slug in used:
                 # Continue from the last number, because thousands of names may begin alike.
                 numbers[base] = numbers.get(base, 1) + 1
                 slug = f"{base}~{numbers[base]}"
-            taken.add(slug)
+            used.add(slug)
             entry = replace(entry, slug=slug)
         named.append(entry)
     return named

@@ -142,12 +142,12 @@ def _command_words(command: str | list[str]) -> list[str]:
     return [re.sub(r"\.(py|[cm]?[jt]s|sh|jar)$", "", name) for name in names[:2]]
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _free_name(name: str, used: set[str]) -> str:
     free, number = name, 1
-    while free.casefold() in taken:  # names become file names
+    while free.casefold() in used:  # names become file names
         number += 1
         free = f"{name}-{number}"
-    taken.add(free.casefold())
+    used.add(free.casefold())
     return free
 
 
@@ -252,14 +252,14 @@ class Prepared:
 
     def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
         """Return the models that replace the configured one, by role with metric or file."""
-        found: dict[str, str] = {}
+        models: dict[str, str] = {}
         for requested in requested_models(self.plan.units) if self.named else ():
             spec = self.named.get(requested)
             if spec and spec.name != roles[requested.role]:
                 role = f"{requested.role} of {requested.metric or requested.file}"
-                taken = found.get(role, spec.name) != spec.name
-                found[f"{role} in {requested.file}" if taken else role] = spec.name
-        return found
+                is_ambiguous = models.get(role, spec.name) != spec.name
+                models[f"{role} in {requested.file}" if is_ambiguous else role] = spec.name
+        return models
 
 
 def prepare(

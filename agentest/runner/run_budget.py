@@ -260,8 +260,8 @@ class Allowance:
         most = self._max_need(unit)
         if not (known := self._known()):
             return most
-        found = _choose_each(max, known)
-        return Need(min(most.calls, found.calls), found.cost)
+        maximum = _choose_each(max, known)
+        return Need(min(most.calls, maximum.calls), maximum.cost)
 
     def _min_need(self, unit: Unit) -> Need:
         """Return the minimum need of a conversation, which suffices if it runs alone."""
@@ -390,12 +390,12 @@ def estimate(
         check: True if users are checked: each conversation may run, and be checked, twice.
         confirm: True if a second model confirms the judges' answers.
     """
-    found = [_estimate_of_unit(unit, user, judge, samples, batch) for unit in units]
+    estimates = [_estimate_of_unit(unit, user, judge, samples, batch) for unit in units]
     if judge and confirm:
-        found = [_with_confirmation(*each, batch) for each in zip(found, units, strict=True)]
+        estimates = [_with_confirmation(*each, batch) for each in zip(estimates, units, strict=True)]
     if check:
-        found = [_with_user_check(*each, samples) for each in zip(found, units, strict=True)]
-    return [*found, *_joining_calls(units, found)]
+        estimates = [_with_user_check(*each, samples) for each in zip(estimates, units, strict=True)]
+    return [*estimates, *_joining_calls(units, estimates)]
 
 
 def _joining_calls(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iterator[Estimate]:
@@ -415,12 +415,12 @@ def _max_labels(unit: Unit) -> int:
     return unit.conversations * places
 
 
-def _with_user_check(found: Estimate, unit: Unit, samples: int) -> Estimate:
-    checks = 2 * samples * unit.conversations if found.user else 0
-    return replace(found, user=2 * found.user, judge=found.judge + checks)
+def _with_user_check(estimate: Estimate, unit: Unit, samples: int) -> Estimate:
+    checks = 2 * samples * unit.conversations if estimate.user else 0
+    return replace(estimate, user=2 * estimate.user, judge=estimate.judge + checks)
 
 
-def _with_confirmation(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
+def _with_confirmation(estimate: Estimate, unit: Unit, batch: Batch) -> Estimate:
     """Add a call for each turn, and one for the whole, with a question that can fail the scenario."""
     scenario = unit.scenario
     can_fail = [m for m in unit.metrics if m in unit.thresholds or BUILTIN[m].kind is not Kind.SCALE]
@@ -428,7 +428,7 @@ def _with_confirmation(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
     of_whole = len(can_fail) - of_turn + sum(criterion.required for criterion in scenario.criteria)
     together = Batch.TURN if batch is Batch.OFF else batch
     calls = _calls(len(scenario.turns) or unit.max_turns, of_turn, of_whole, together)
-    return replace(found, judge=found.judge + unit.conversations * calls)
+    return replace(estimate, judge=estimate.judge + unit.conversations * calls)
 
 
 def _estimate_of_unit(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:

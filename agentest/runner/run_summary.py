@@ -285,16 +285,16 @@ def with_goal_and_profile(result: ScenarioResult, unit: Unit, redact: Callable[[
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
     """Return why a unit did not run to its end."""
-    of = "at most " if unit.repeat else ""
-    done = f"after {finished} of {of}{unit.conversations} conversations"
+    at_most = "at most " if unit.repeat else ""
+    done = f"after {finished} of {at_most}{unit.conversations} conversations"
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
 
 
 def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -> dict[str, tuple[str, ...]]:
     """Return the servers that see an agent's calls if it does not hand them over."""
     by_servers = (ToolVisibility.REPORTED, ToolVisibility.PARTIAL)
-    seen = {name: agent for name, agent in plan.agents.items() if visibilities[name] in by_servers}
-    return {name: _observing_keys(name, agent) for name, agent in seen.items() if agent.beside}
+    observed = {name: agent for name, agent in plan.agents.items() if visibilities[name] in by_servers}
+    return {name: _observing_keys(name, agent) for name, agent in observed.items() if agent.beside}
 
 
 def _observing_keys(name: str, agent: AgentConfig) -> tuple[str, ...]:

@@ -328,7 +328,7 @@ def scenario_names(prepared: Prepared) -> dict[str, str]:
 
 
 def _named_model_names(prepared: Prepared, role: str) -> set[str]:
-    names = {spec.name for wish, spec in prepared.named.items() if wish.role == role}
+    names = {spec.name for requested, spec in prepared.named.items() if requested.role == role}
     return names | ({prepared.confirm.name} if prepared.confirm and role == "judge" else set())
 
 

@@ -165,8 +165,8 @@ class LiveAgents:
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
-        here = shared_part(session.prepared) if session.has_workers else session.prepared
-        prepared, on_note = opened.enter_context(with_ports(here)), session.on_note
+        local_part = shared_part(session.prepared) if session.has_workers else session.prepared
+        prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         started = await start_servers(
             prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
         )

@@ -76,10 +76,10 @@ class MockServerTools:
         if len(self.servers) == 1:
             return frozenset()
         lists = {_key(server): self._names(server, names) for server in self.servers}
-        found = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
+        keys = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
         # A tool that no list has may belong to an MCP server that lists its tools only on request.
         unlisted = self.mocked.intersection(names).difference(*lists.values())
-        return frozenset(found | {"mcp_mock"} if unlisted else found)
+        return frozenset(keys | {"mcp_mock"} if unlisted else keys)
 
     def _names(self, server: McpMock | RestMock, names: Collection[str]) -> set[str]:
         try:
@@ -257,11 +257,11 @@ class KnownTool:
 
 def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...]:
     """Merge the tools of all sources by name; earlier sources take precedence."""
-    found: dict[str, KnownTool] = {}
+    tools: dict[str, KnownTool] = {}
     for tool in (tool for source in sources for tool in source):
-        known = found.get(tool.name)
-        found[tool.name] = _filled(known, tool) if known else tool
-    return tuple(found.values())
+        known = tools.get(tool.name)
+        tools[tool.name] = _filled(known, tool) if known else tool
+    return tuple(tools.values())
 
 
 def _filled(known: KnownTool, other: KnownTool) -> KnownTool:
@@ -420,8 +420,8 @@ def unknown_tools(
     if not left:
         return {}
     known = {*mocked, *(name for agent in agents for name in _tools_of_agent(agent))}
-    found = {key: tuple(t for t in tools if not is_known(t.name, known)) for key, tools in left.items()}
-    return {key: tools for key, tools in found.items() if tools}
+    unknown = {key: tuple(t for t in tools if not is_known(t.name, known)) for key, tools in left.items()}
+    return {key: tools for key, tools in unknown.items() if tools}
 
 
 def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
@@ -462,9 +462,9 @@ def _distance(name: str, other: str) -> int:
     row = list(range(len(other) + 1))
     for at, letter in enumerate(name, start=1):
         before, row[0] = row[0], at
-        for place, wanted in enumerate(other, start=1):
+        for column, wanted in enumerate(other, start=1):
             replaced = before + (letter != wanted)
-            before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, replaced)
+            before, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, replaced)
     return row[-1]
 
 

@@ -115,8 +115,8 @@ class UnitProgress:
         return more > 0
 
     def _wake(self) -> None:
-        looked, self._wanted_changed = self._wanted_changed, anyio.Event()
-        looked.set()
+        changed, self._wanted_changed = self._wanted_changed, anyio.Event()
+        changed.set()
 
     @property
     def left(self) -> list[int]:
@@ -329,8 +329,8 @@ def _thresholds_if_incomplete(thresholds: Mapping[str, float]) -> dict[str, floa
 def _incomplete_verdict(verdict: Verdict, stopped: Reason) -> Verdict:
     """Return the verdict on an incomplete scenario: it may have failed already, but it cannot pass."""
     status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
-    kept = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
-    return Verdict(status, (*kept, stopped))
+    reasons = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
+    return Verdict(status, (*reasons, stopped))
 
 
 def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:

@@ -112,20 +112,20 @@ def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWar
     # An agent that only failed says nothing about the unit's checks and mocks.
     is_conclusive = complete and any(each.conversation.failure is None for each in evidence.conversations)
     return tuple(
-        _warning(evidence.unit, code, *found)
+        _warning(evidence.unit, code, *finding)
         for code, find in UNIT_WARNINGS.items()
         if is_conclusive or code in _ALWAYS
-        for found in find(evidence)
+        for finding in find(evidence)
     )
 
 
 def run_warnings(evidence: RunEvidence) -> dict[str, tuple[VerdictWarning, ...]]:
     """Return scope of a unit → what questions its verdict, based on the whole run."""
-    found: dict[str, tuple[VerdictWarning, ...]] = {}
+    warnings: dict[str, tuple[VerdictWarning, ...]] = {}
     for code, find in RUN_WARNINGS.items():
         for unit, finding in find(evidence):
-            found[unit.scope] = (*found.get(unit.scope, ()), _warning(unit, code, *finding))
-    return found
+            warnings[unit.scope] = (*warnings.get(unit.scope, ()), _warning(unit, code, *finding))
+    return warnings
 
 
 def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
@@ -223,12 +223,13 @@ def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
         return
     turns = [turn for each in conversations for turn in each.conversation.turns]
     errors = [turn for turn in turns if _reads_like_error(turn.agent_message)]
-    found = [turn for turn in errors if not _is_checked(scenario, turn)]
-    if not found:
+    unchecked = [turn for turn in errors if not _is_checked(scenario, turn)]
+    if not unchecked:
         return
-    times = f"{len(found)} replies read" if found[1:] else "a reply reads"
+    times = f"{len(unchecked)} replies read" if unchecked[1:] else "a reply reads"
+    example = shortened(unchecked[0].agent_message.strip(), _SHOWN_CHARS)
     message = (
-        f"{times} like an error ({shortened(found[0].agent_message.strip(), _SHOWN_CHARS)!r}), and nothing "
+        f"{times} like an error ({example!r}), and nothing "
         "checks what is said: add `expect` with what the agent should say"
     )
     yield message, ()
@@ -307,12 +308,12 @@ def _mocks_that_fit_no_call(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
-    found: dict[tuple[str, str], list[str]] = {}
+    errors_by_mock: dict[tuple[str, str], list[str]] = {}
     for result in evidence.conversations:
         for call in (*result.conversation.tool_calls, *result.conversation.user_calls):
             if call.raised:
-                found.setdefault((call.name, call.raised), []).append(call.error or "")
-    for (tool, raised), errors in found.items():
+                errors_by_mock.setdefault((call.name, call.raised), []).append(call.error or "")
+    for (tool, raised), errors in errors_by_mock.items():
         times = f" ({len(errors)} times)" if len(errors) > 1 else ""
         first_row = errors[0].strip().partition("\n")[0]
         message = (
