@@ -118,7 +118,7 @@ class ScenarioEvaluator:
         from agentest.trajectory.matcher import match_all_trajectories
 
         why, calls = why_redacted([turn]), (*turn.tool_calls, *turn.asked_calls)
-        found = await match_all_trajectories(
+        result = await match_all_trajectories(
             scripted.trajectory,
             without_redacted_parts(why, calls),
             1,
@@ -128,7 +128,7 @@ class ScenarioEvaluator:
                 of_turn=True,
             ),
         )
-        return undecided_trajectory(why, calls, found)
+        return undecided_trajectory(why, calls, result)
 
     def _script_of(self, turn: Turn) -> ScriptedTurn | None:
         """Return the scripted turn, or None if the simulated user writes it."""
@@ -169,13 +169,13 @@ class ScenarioEvaluator:
         metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
         if why := why_redacted(conversation.turns):
             return {metric.name: Unscored(why) for metric in metrics}
-        whole = ConversationInput(
+        conversation_input = ConversationInput(
             goal=self.scenario.goal,
             profile=self.scenario.profile,
             knowledge=self.scenario.knowledge,
             turns=conversation.turns,
         )
-        return await self._custom_results(metrics, whole, CallKey("judge", self.scope, number))
+        return await self._custom_results(metrics, conversation_input, CallKey("judge", self.scope, number))
 
     async def _custom_results(
         self, metrics: Sequence[Metric], data: ScoreInput | ConversationInput, key: CallKey
@@ -236,7 +236,7 @@ class ScenarioEvaluator:
 
         failure = conversation.failure
         why = why_redacted((*conversation.turns, conversation.unfinished))
-        found = await match_all_trajectories(
+        result = await match_all_trajectories(
             self.scenario.trajectory,
             without_redacted_parts(why, conversation.tool_calls),
             conversation.started_turns,
@@ -246,7 +246,7 @@ class ScenarioEvaluator:
                 listed=self.agent.visibility.listed_in(conversation),
             ),
         )
-        return undecided_trajectory(why, conversation.tool_calls, found)
+        return undecided_trajectory(why, conversation.tool_calls, result)
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the session's state after the last turn against the scenario's expectation."""

@@ -116,9 +116,9 @@ def _undecided(check: str, error: str, expected: str, reply: str) -> CheckResult
 
 
 def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
-    shown = repr(reply if len(reply) <= _SHOWN_CHARS else reply[:_SHOWN_CHARS] + "…")
+    text = repr(reply if len(reply) <= _SHOWN_CHARS else reply[:_SHOWN_CHARS] + "…")
     return CheckResult(
-        check=check, passed=passed, summary=f"expected {expected}", reply=shown if reply else NO_TEXT
+        check=check, passed=passed, summary=f"expected {expected}", reply=text if reply else NO_TEXT
     )
 
 
@@ -272,8 +272,8 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
-    place = f"the reply of turn {turn.turn_index}"
-    outcome = f"it holds for {place}" if _is_function(saying) else f"{place} has it"
+    location = f"the reply of turn {turn.turn_index}"
+    outcome = f"it holds for {location}" if _is_function(saying) else f"{location} has it"
     if not saying.never:
         return _saying_result(
             saying, passed=True, summary=f"expected {_expectation_text(saying)}; {outcome}", turn=turn
@@ -309,12 +309,14 @@ def _matching_part(wanted: Text, reply: str) -> str:
     return reply[begin:end]
 
 
-def _result_not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> CheckResult:
+def _result_not_found(saying: Saying, looked_at: Sequence[Turn], turn_count: int) -> CheckResult:
     result = _saying_result(saying, passed=saying.never, summary=f"expected {_expectation_text(saying)}")
     if saying.never:
         return result
     if not looked_at:
-        return replace(result, summary=f"{result.summary}, but the conversation has {count(of, 'turn')}")
+        return replace(
+            result, summary=f"{result.summary}, but the conversation has {count(turn_count, 'turn')}"
+        )
     if len(looked_at) > 1:
         none = f"none of {len(looked_at)} replies"
         outcome = f"it holds for {none}" if _is_function(saying) else f"{none} has it"
