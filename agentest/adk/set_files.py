@@ -25,9 +25,9 @@ MAX_BYTES = 50_000_000
 class ChangedOnDisk(UsageError):
     """The file has changed since the edit began. `found` is its current content; None if it was deleted."""
 
-    def __init__(self, message: str, found: SetContent | None) -> None:
+    def __init__(self, message: str, current: SetContent | None) -> None:
         super().__init__(message)
-        self.found = found
+        self.found = current
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,11 @@ def check_version(path: Path, name: str, version: str | None) -> None:
             )
         return
     try:
-        found = read(path, name)
+        current = read(path, name)
     except UsageError as error:
         raise ChangedOnDisk(str(error), None) from None
-    if found.version != version:
-        raise ChangedOnDisk(f"{name}: has changed on disk since it was read; nothing was written", found)
+    if current.version != version:
+        raise ChangedOnDisk(f"{name}: has changed on disk since it was read; nothing was written", current)
 
 
 def write(new: SetContent, version: str | None) -> SetContent:

@@ -219,10 +219,10 @@ class _Amount(CriterionGrader):
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Return the amount of each turn. No model is called."""
-        found = {turn.turn_index: self._amount(turn) for turn in conversation.turns}
+        amounts = {turn.turn_index: self._amount(turn) for turn in conversation.turns}
         turns = {
             index: Score(amount, f"{self._unit()}: {amount:.6g}")
-            for index, amount in found.items()
+            for index, amount in amounts.items()
             if amount is not None
         }
         return GraderResult(turns, None if turns else Skipped(self._no_amount_reason()))
@@ -323,10 +323,10 @@ def messages_before_reply(data: IntermediateData | InvocationEvents | None) -> l
     if data is None:
         return []
     if isinstance(data, InvocationEvents):
-        said = [(event.author, _parts(event.content)) for event in data.invocation_events]
+        messages = [(event.author, _parts(event.content)) for event in data.invocation_events]
     else:
-        said = [(author, parts) for author, parts in data.intermediate_responses]
-    spoken = [(author, _spoken(parts)) for author, parts in said if author.lower() != _USER]
+        messages = [(author, parts) for author, parts in data.intermediate_responses]
+    spoken = [(author, _spoken(parts)) for author, parts in messages if author.lower() != _USER]
     return [(author, text) for author, text in spoken if text.strip()]
 
 
@@ -364,9 +364,9 @@ class FinalSessionState(CriterionGrader):
         return Score(0.0 if wrong else 1.0, "; ".join(wrong) or "the final state is as expected")
 
 
-def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+def _differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> Iterator[str]:
     for key, wanted in expected.items():
-        value = argument(found, key)
+        value = argument(actual, key)
         if value is MISSING:
             yield f"{key}: expected {_shown(wanted)}, found no such key"
         elif not equal(wanted, value):
@@ -403,7 +403,7 @@ class IntermediateResponses(ReferenceGrader):
 
 def _first_missing(wanted: Sequence[AuthoredText], remarks: Sequence[Remark]) -> AuthoredText | None:
     left = iter([(remark.author, _one_row(remark.text)) for remark in remarks])
-    return next((said for said in wanted if said not in left), None)
+    return next((message for message in wanted if message not in left), None)
 
 
 def _where(missing: AuthoredText, wanted: Sequence[AuthoredText]) -> str:
@@ -411,12 +411,12 @@ def _where(missing: AuthoredText, wanted: Sequence[AuthoredText]) -> str:
     return f" after {_shortened_message(wanted[at - 1])}" if at else ""
 
 
-def _shortened_message(said: AuthoredText) -> str:
-    return f"{shortened(said[0], _VALUE_CHARS)}: {_shown(said[1])}"
+def _shortened_message(message: AuthoredText) -> str:
+    return f"{shortened(message[0], _VALUE_CHARS)}: {_shown(message[1])}"
 
 
 def _all_messages(remarks: Sequence[Remark]) -> str:
-    said = [_shortened_message((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
-    if len(remarks) > len(said):
-        said.append(f"… {len(remarks) - len(said)} more")
-    return ", ".join(said) or "nothing before the reply"
+    messages = [_shortened_message((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
+    if len(remarks) > len(messages):
+        messages.append(f"… {len(remarks) - len(messages)} more")
+    return ", ".join(messages) or "nothing before the reply"

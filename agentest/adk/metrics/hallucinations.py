@@ -150,17 +150,17 @@ def _counts_as_earlier_call(call: ToolCall) -> bool:
     return call.seen_by in (SeenBy.AGENT, SeenBy.CALLER) or SeenBy.AGENT in call.also_seen_by
 
 
-def _share(said: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
+def _share(statements: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
     """Return the share of grounded sentences by majority, with the share of every sample."""
     if not sampled.answers:
         return Unscored(sampled.problem)
     by_sample = [answer.by_sentence() for answer in sampled.answers]
     problems = [
         problem
-        for number, sentence in enumerate(said, start=1)
+        for number, sentence in enumerate(statements, start=1)
         if (problem := _problem(sentence, [labels[number] for labels in by_sample]))
     ]
-    value = (len(said) - len(problems)) / len(said)
+    value = (len(statements) - len(problems)) / len(statements)
     return Score(value, "; ".join(problems), tuple(answer.share() for answer in sampled.answers))
 
 
@@ -169,11 +169,11 @@ def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
     if majority([label.label in _GROUNDED for label in labels]):
         return ""
     against = next(label for label in labels if label.label not in _GROUNDED)
-    shown = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
-    return f"{against.label}: “{shown}” ({against.reason})"
+    quote = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
+    return f"{against.label}: “{quote}” ({against.reason})"
 
 
-def _mean_of_statements(results: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
+def _mean_of_statements(results: Sequence[Score | Unscored], requested: int) -> Score | Unscored:
     """Combine a turn's statements: the mean of their values if all have one."""
     for result in results:
         if isinstance(result, Unscored):
@@ -182,7 +182,7 @@ def _mean_of_statements(results: Sequence[Score | Unscored], asked: int) -> Scor
     value = fsum(float(score.value) for score in scores) / len(scores)
     reason = "; ".join(score.reason for score in scores if score.reason)
     samples = tuple(sample for score in scores for sample in score.samples)
-    return Score(value, reason or "every sentence is supported", samples if asked > 1 else ())
+    return Score(value, reason or "every sentence is supported", samples if requested > 1 else ())
 
 
 _CLOSING = "\"'”’»)\\]}」』”）】》〉*_"
@@ -212,8 +212,8 @@ def sentences(text: str) -> tuple[str, ...]:
     """Split a text into sentences: parts with a letter or a digit. Pictograms alone are one sentence."""
     result = [
         sentence.strip()
-        for chunk, whole in _text_chunks(text)
-        for sentence in ([chunk] if whole else _split(chunk))
+        for chunk, is_sentence in _text_chunks(text)
+        for sentence in ([chunk] if is_sentence else _split(chunk))
         if any(map(str.isalnum, sentence))
     ]
     pictogram = any(unicodedata.category(char) == "So" for char in text)
