@@ -49,10 +49,10 @@ def parse_repeat(value: Any) -> Repeat | None:
 
 
 def _of_text(text: str) -> dict[str, Any]:
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         raise ValueError(f"expected MIN..MAX, like 3..20, found {text!r}")
-    return {"min": int(found[1]), "max": int(found[2])}
+    return {"min": int(match[1]), "max": int(match[2])}
 
 
 def _checked(keys: Mapping[str, Any]) -> Repeat:

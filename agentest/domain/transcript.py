@@ -115,8 +115,8 @@ def mismatch(call: ToolCall) -> str | None:
 def unanswered(call: ToolCall) -> bool:
     """True if we had to answer the call and had no answer, so that it was answered with null."""
     at_our_server = call.seen_by is SeenBy.MOCK_SERVER and call.result is None
-    asked = (call.seen_by is SeenBy.CALLER or at_our_server) and not (call.mocked or call.by_real_tool)
-    return asked and call.error is None and call.invalid_arguments is None
+    is_ours = (call.seen_by is SeenBy.CALLER or at_our_server) and not (call.mocked or call.by_real_tool)
+    return is_ours and call.error is None and call.invalid_arguments is None
 
 
 def call_text(call: ToolCall) -> str:
