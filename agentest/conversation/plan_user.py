@@ -209,12 +209,12 @@ def plan_ends(user: str) -> str:
 
 
 def _history(turns: Sequence[Turn]) -> str:
-    said = [
+    lines = [
         f"{who}: {_indented(text)}"
         for turn in turns
         for who, text in (("user", turn.user_message), ("agent", reply_seen(turn)))
     ]
-    return "\n\n".join(said)
+    return "\n\n".join(lines)
 
 
 def _indented(text: str) -> str:

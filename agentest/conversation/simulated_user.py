@@ -61,7 +61,9 @@ class ScriptedUser:
     """Sends the messages of a script, regardless of the agent's replies."""
 
     def __init__(self, messages: Sequence[str | UserText]) -> None:
-        self._messages = tuple(UserText(one) if isinstance(one, str) else one for one in messages)
+        self._messages = tuple(
+            UserText(message) if isinstance(message, str) else message for message in messages
+        )
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         at = len(turns)
@@ -124,7 +126,7 @@ class SimulatedUser:
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
         """Return the conversation from the user's side: its own messages are the assistant's."""
-        seen = reply_shown if self._tools else reply_seen
+        reply_text = reply_shown if self._tools else reply_seen
         messages: list[Message] = [
             {"role": "system", "content": self._prompt},
             {"role": "user", "content": OPENING},
@@ -132,7 +134,7 @@ class SimulatedUser:
         for turn in turns:
             messages += self._tool_messages(turn.turn_index)
             messages.append({"role": "assistant", "content": turn.user_message})
-            messages.append({"role": "user", "content": seen(turn)})
+            messages.append({"role": "user", "content": reply_text(turn)})
         return messages + self._tool_messages(len(turns))
 
     def _tool_messages(self, turn_index: int) -> list[Message]:
@@ -147,8 +149,8 @@ class RedactedUser:
         self._hide = hide
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        told = [replaced(turn, agent_message=self._hide(turn.agent_message)) for turn in turns]
-        return await self._user.next_message(told)
+        redacted = [replaced(turn, agent_message=self._hide(turn.agent_message)) for turn in turns]
+        return await self._user.next_message(redacted)
 
 
 def _opening(answer: UserMessage) -> NextMessage:
@@ -211,8 +213,8 @@ class OfflineUser:
             left.remove(turn.user_message)
         if not left:
             return Ending.SATISFIED
-        asked = _words(_last_question(turns[-1].agent_message))
-        return NextMessage(max(left, key=lambda fact: len(asked & _words(fact))))
+        question = _words(_last_question(turns[-1].agent_message))
+        return NextMessage(max(left, key=lambda fact: len(question & _words(fact))))
 
 
 def _last_question(text: str) -> str:
@@ -245,10 +247,10 @@ class _Round:
 
     @property
     def messages(self) -> list[Message]:
-        asked = json.dumps({"tool_calls": [use.model_dump() for use in self.uses]}, ensure_ascii=False)
+        request = json.dumps({"tool_calls": [use.model_dump() for use in self.uses]}, ensure_ascii=False)
         blocks = [_block(use, result) for use, result in zip(self.uses, self.results, strict=True)]
-        shown = "\n".join([*blocks, *([_UNSENT] if self.said_besides else [])])
-        return [{"role": "assistant", "content": asked}, {"role": "user", "content": shown}]
+        answer = "\n".join([*blocks, *([_UNSENT] if self.said_besides else [])])
+        return [{"role": "assistant", "content": request}, {"role": "user", "content": answer}]
 
 
 class UserTools:
