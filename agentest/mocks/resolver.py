@@ -249,8 +249,8 @@ class MockResolver:
 
     async def _answer_by_attendant(self, call: RecordedCall, proposed: MockOutcome | None) -> MockOutcome:
         """Return the attendant's answer, else the mock's, else null."""
-        given = await self._attendant.answer(call, proposed) if self._attendant else None
-        return given.outcome if given else proposed or MockOutcome()
+        answer = await self._attendant.answer(call, proposed) if self._attendant else None
+        return answer.outcome if answer else proposed or MockOutcome()
 
     async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> MockOutcome | None:
         """Return the answer of a mock or recording, if there is one. Raises an AgentestError unchanged."""
