@@ -57,7 +57,7 @@ _NONE: AbstractSet[int] = frozenset()
 
 
 def align_calls(
-    spec: Trajectory, found: Assessment, facts: CallFacts, view: CallView, *, undecided: bool = False
+    spec: Trajectory, assessment: Assessment, facts: CallFacts, view: CallView, *, undecided: bool = False
 ) -> tuple[tuple[AlignedRow, ...], int]:
     """Return the rows of an alignment, and the number of rows left out.
 
@@ -67,8 +67,8 @@ def align_calls(
     Args:
         undecided: True if it is unknown whether the trajectory was met.
     """
-    pairs = _pairs(spec, found, view, undecided) if found.assignment else _Pairs({})
-    rows = list(_Rows(spec, found, facts, view, undecided, pairs).all())
+    pairs = _pairs(spec, assessment, view, undecided) if assessment.assignment else _Pairs({})
+    rows = list(_Rows(spec, assessment, facts, view, undecided, pairs).all())
     if len(rows) <= MOST_ROWS:
         return tuple(rows), 0
     numbers = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
@@ -87,16 +87,16 @@ class _Pairs:
     """Calls that were made more often than expected."""
 
 
-def _pairs(spec: Trajectory, found: Assessment, view: CallView, undecided: bool) -> _Pairs:
+def _pairs(spec: Trajectory, assessment: Assessment, view: CallView, undecided: bool) -> _Pairs:
     """Pair calls by the assignment that decides, then calls with missing expected calls of the same tool.
 
     Leaves out pairs in an order that hidden calls may correct.
     """
-    assignment = found.assignment
+    assignment = assessment.assignment
     assert assignment
     partners = assignment.partners(ordered=spec.is_ordered)
     late: set[int] = set()
-    if spec.is_ordered and (found.calls.problems or undecided):
+    if spec.is_ordered and (assessment.calls.problems or undecided):
         rows = tuple(0 if call is None else 1 << call for call in partners)
         in_order = best_in_order(rows, assignment.groups, union(assignment.groups))
         late = {call for call in partners if call is not None and call not in in_order}
@@ -368,9 +368,9 @@ def count_equal_arguments(expected: ExpectedCall, made: ToolCall) -> int:
     wanted = expected_arguments(expected) or {}
     if not isinstance(made.args, Mapping):
         return -1
-    given = {key: argument(made.args, key) for key in wanted}
+    actual = {key: argument(made.args, key) for key in wanted}
     return sum(
-        given[key] is not MISSING and is_plain(value) and equal(value, given[key])
+        actual[key] is not MISSING and is_plain(value) and equal(value, actual[key])
         for key, value in wanted.items()
     )
 

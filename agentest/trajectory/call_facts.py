@@ -364,8 +364,8 @@ class CallFacts:
 
     def doubts(self) -> Iterator[tuple[int, str]]:
         """Yield calls about which something is unknown, with the reason."""
-        for wanted, found in ((self.expected, self.cells), (self.forbidden, self.banned)):
-            for key, known in found.items():
+        for wanted, known_calls in ((self.expected, self.cells), (self.forbidden, self.banned)):
+            for key, known in known_calls.items():
                 for call in bits(known.maybe):
                     yield call, self._why(wanted[key], call)
         for call in bits(self.free.known.maybe):
