@@ -175,9 +175,9 @@ class ScenarioPair:
     @property
     def shown(self) -> MeasuredScenario:
         """The newer of the two, because its location is current."""
-        found = self.new or self.base
-        assert found
-        return found
+        scenario = self.new or self.base
+        assert scenario
+        return scenario
 
 
 def pair_scenarios(base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:

@@ -333,25 +333,25 @@ def _metric_rows(
     }
     for name in names:
         strata = [Stratum(before=_clusters(base, name), after=_clusters(new, name)) for base, new in sides]
-        if found := _row(name, strata):
-            yield found
+        if row := _row(name, strata):
+            yield row
 
 
 def _row(name: str, strata: Sequence[Stratum]) -> tuple[ComparedFigure, float] | None:
-    found = mean_difference(strata)
-    if found is None:
+    difference = mean_difference(strata)
+    if difference is None:
         return None
     row = ComparedFigure(
         name=name,
-        base=found.before,
-        new=found.after,
-        n_base=found.n_before,
-        n_new=found.n_after,
-        low=found.low,
-        high=found.high,
-        p=found.p,
+        base=difference.before,
+        new=difference.after,
+        n_base=difference.n_before,
+        n_new=difference.n_after,
+        low=difference.low,
+        high=difference.high,
+        p=difference.p,
     )
-    return row, found.least
+    return row, difference.least
 
 
 def _clusters(scenario: MeasuredScenario, metric: str) -> list[Cluster]:

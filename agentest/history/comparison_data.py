@@ -150,12 +150,12 @@ def _run_document(run: MeasuredRun) -> dict[str, Any]:
 
 
 def _scenario_document(each: ScenarioChange) -> dict[str, Any]:
-    shown = each.pair.shown
+    scenario = each.pair.shown
     return {
-        "name": shown.name,
-        "agent": shown.agent,
-        "file": shown.file,
-        "line": shown.line,
+        "name": scenario.name,
+        "agent": scenario.agent,
+        "file": scenario.file,
+        "line": scenario.line,
         "change": str(each.change),
         "why": each.why,
         "certain": each.certain,
