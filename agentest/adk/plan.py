@@ -261,7 +261,7 @@ def _facts(
     return AgentFacts(
         instructions=redact(instructions_of(agent)),
         tools=tools if can_call_tools else "",
-        tools_beside="" if can_call_tools else tools,
+        mock_server_tools="" if can_call_tools else tools,
         unseen=advice_for_unseen_calls(name, agent)
         if visibility_of_agent(agent) is ToolVisibility.UNSEEN
         else "",

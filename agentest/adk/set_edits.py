@@ -234,7 +234,7 @@ class EvalSetEditor:
     def remove(self, name: str, version: str, eval_id: str) -> RemovedCase:
         """Remove a case from its set, unless it is the last: `agentest eval` rejects a set without cases."""
         old = self._open(name, version)
-        index = old.place_of(eval_id)
+        index = old.index_of(eval_id)
         if len(old.cases) == 1:
             raise UsageError(
                 f"{name}: {eval_id!r} is its only case, and `agentest eval` reads no set without cases; add "
@@ -287,7 +287,7 @@ class EvalSetEditor:
 
 
 def _saved(file: SetFile, eval_id: str, draft: CaseDraft) -> tuple[str, int]:
-    index, value = file.place_of(eval_id), draft.parsed()
+    index, value = file.index_of(eval_id), draft.parsed()
     return (file.with_value(index, value) if draft.text is None else file.with_text(index, draft.text)), index
 
 
@@ -299,7 +299,7 @@ def _added(file: SetFile, draft: CaseDraft, index: int | None) -> tuple[str, int
 
 def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
     """Copy the text of a case, changing only its id."""
-    index = file.place_of(eval_id)
+    index = file.index_of(eval_id)
     with_copy = open_set(file.content.with_text(file.with_added(file.shown(index), index + 1)))
     value = with_copy.value(index + 1)
     key = next(key for key in ("eval_id", "evalId") if key in value)

@@ -162,7 +162,7 @@ class SetFile:
     cases: tuple[CaseText, ...]
     camel: bool
 
-    def place_of(self, eval_id: str) -> int:
+    def index_of(self, eval_id: str) -> int:
         """Return the index of a case, from 0. Raises UsageError."""
         for number, case in enumerate(self.cases):
             if case.eval_id == eval_id:

@@ -83,7 +83,7 @@ def broken(prepared: Prepared) -> list[ScenarioResult]:
 
 def _conversations_left(unit: Unit) -> int:
     """Return the number of conversations that still have to run."""
-    return 0 if unit.kept.result else unit.conversations - len(unit.kept.conversations)
+    return 0 if unit.finished_part.result else unit.conversations - len(unit.finished_part.conversations)
 
 
 def _run_count(unit: Unit) -> str:
@@ -169,7 +169,7 @@ def known_costs(
     return Spending(
         took=took,
         answers=output.folder.path / ANSWERS if output and variant.resumed_by else None,
-        earlier_answers=prepared.kept.answers if prepared.kept else None,
+        earlier_answers=prepared.resumed_run.answers if prepared.resumed_run else None,
         resumed_by=variant.resumed_by,
     )
 
@@ -178,9 +178,9 @@ def _planned(unit: Unit, parallel: bool) -> PlannedUnit:
     return PlannedUnit(
         name=unit.scenario.name,
         agent=unit.agent,
-        conversations=unit.conversations - len(unit.kept.conversations),
+        conversations=unit.conversations - len(unit.finished_part.conversations),
         in_turn=not unit.is_parallel(parallel),
-        line=unit.about.line,
+        queue=unit.traits.queue,
     )
 
 

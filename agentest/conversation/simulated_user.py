@@ -243,13 +243,13 @@ class _Round:
 
     uses: Sequence[ToolUse]
     results: Sequence[str]
-    said_besides: bool
+    has_extra_text: bool
 
     @property
     def messages(self) -> list[Message]:
         request = json.dumps({"tool_calls": [use.model_dump() for use in self.uses]}, ensure_ascii=False)
         blocks = [_block(use, result) for use, result in zip(self.uses, self.results, strict=True)]
-        answer = "\n".join([*blocks, *([_UNSENT] if self.said_besides else [])])
+        answer = "\n".join([*blocks, *([_UNSENT] if self.has_extra_text else [])])
         return [{"role": "assistant", "content": request}, {"role": "user", "content": answer}]
 
 
@@ -281,7 +281,7 @@ class UserTools:
         AgentestError that a mock raised.
         """
         results = [await self._result(use, turn_index) for use in answer.tool_calls]
-        self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.said_besides))
+        self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.has_extra_text))
 
     async def _result(self, use: ToolUse, turn_index: int) -> str:
         name = well_formed(use.name)

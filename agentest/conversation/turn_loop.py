@@ -197,7 +197,7 @@ class TurnLoop:
                 reply = well_formed_reply(await self._connection.reply(self._messages, context))
         except NoReply as error:
             turn.count_retries(error.retries)
-            self._mocks.observe(turn.in_rounds(error.observed), retold=error.retells)
+            self._mocks.observe(turn.in_rounds(error.observed), may_repeat=error.retells)
             self._check_sources(error)
             raise
         except MockBypassed as error:
@@ -210,7 +210,7 @@ class TurnLoop:
             raise
         turn.asks += 1
         if reply.observed:
-            self._mocks.observe(turn.in_rounds(reply.observed), retold=reply.retells)
+            self._mocks.observe(turn.in_rounds(reply.observed), may_repeat=reply.retells)
         self._check_sources()
         self._check_bypass(turn.turn_index)
         turn.note(reply, self._agent.name, self._redact)

@@ -289,7 +289,7 @@ class ActingMessage(UserMessage, Acts):
         return self
 
     @property
-    def said_besides(self) -> bool:
+    def has_extra_text(self) -> bool:
         """True if it writes or stops although it waits for tool results."""
         return bool(self.tool_calls) and (self.should_stop or bool(self.message.strip()))
 

@@ -54,8 +54,8 @@ class PlannedUnit:
     conversations: int
     in_turn: bool = False
     """True if its conversations run one after another."""
-    line: str | None = None
-    """Units with the same line run one after another as well."""
+    queue: str | None = None
+    """Units with the same queue run one after another as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +126,13 @@ def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], 
     """Simulate the schedule and return when the last conversation is judged, in seconds."""
     places = [0.0] * max(1, concurrency)
     heapify(places)
-    lines: dict[str, float] = {}
+    queues: dict[str, float] = {}
     last_judged = 0.0
     for each, known in zip(planned, took, strict=True):
         talk, judged = known.talking_s / known.conversations, known.judging_s / known.conversations
-        if each.line is not None:  # a line takes one place for all of its units
-            begins = lines.get(each.line, 0.0)
-            ends = lines[each.line] = begins + talk * each.conversations
+        if each.queue is not None:  # a queue takes one place for all of its units
+            begins = queues.get(each.queue, 0.0)
+            ends = queues[each.queue] = begins + talk * each.conversations
         else:
             ends = _schedule(places, talk, each)
         last_judged = max(last_judged, ends + judged)

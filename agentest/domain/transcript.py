@@ -255,7 +255,7 @@ class Turn:
     """True if secrets were removed from the stored turn and replaced by `[redacted]`."""
 
     @property
-    def keeps_calls_back(self) -> bool:
+    def withholds_calls(self) -> bool:
         """True if a mock server answered calls in this turn, but no other source reported any."""
         sources = {source for call in self.tool_calls for source in (call.seen_by, *call.also_seen_by)}
         return SeenBy.MOCK_SERVER in sources and not sources & _REPORTING
@@ -402,9 +402,9 @@ class Conversation:
         return next((turn.call_refused for turn in self.turns if turn.call_refused), None)
 
     @property
-    def keeps_calls_back(self) -> bool:
+    def withholds_calls(self) -> bool:
         """True if a mock server answered calls in a turn, but no other source reported any."""
-        return any(turn.keeps_calls_back for turn in self.turns)
+        return any(turn.withholds_calls for turn in self.turns)
 
     @property
     def started_turns(self) -> int:

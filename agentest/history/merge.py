@@ -171,7 +171,7 @@ def missing_shards_text(parts: Sequence[MergedPart]) -> str | None:
     return f"{which} missing, with {lost} of {count(first.whole, 'scenario')}"
 
 
-def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
+def check_complete(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
     """Return what is missing if that is allowed; otherwise raise UsageError."""
     problem = missing_shards_text(parts)
     if problem and not allow_missing:

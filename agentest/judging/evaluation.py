@@ -54,14 +54,14 @@ class ConversationEvaluation:
     Args:
         number: the conversation's number within its scenario.
         at_end: True to evaluate nothing before the conversation has ended, which is also the case if judges
-            are called at the end (`ScenarioEvaluator.asks_at_end`).
+            are called at the end (`ScenarioEvaluator.judges_at_end`).
     """
 
     def __init__(self, evaluator: ScenarioEvaluator, number: int, *, at_end: bool = False) -> None:
         self._evaluator = evaluator
         self._judging = evaluator.judging
         self._number = number
-        self._at_end = at_end or evaluator.asks_at_end
+        self._at_end = at_end or evaluator.judges_at_end
         self._checked: dict[int, TurnEvaluation] = {}
         self._judged: list[Judgement] = []
         self._custom: dict[int | None, Mapping[str, MetricResult]] = {}

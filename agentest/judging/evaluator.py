@@ -74,7 +74,7 @@ class ScenarioEvaluator:
     """True to skip judges for a conversation that has failed without them."""
 
     @property
-    def asks_at_end(self) -> bool:
+    def judges_at_end(self) -> bool:
         """True if judges are called only after a conversation has ended."""
         return self.judge is not None and (self.skip_decided or self.judge.batch is Batch.CONVERSATION)
 

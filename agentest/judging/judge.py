@@ -53,7 +53,7 @@ class SampledAnswers:
     """The sampled answers to one question; empty unless more than half of the samples are usable."""
 
     usable: tuple[Any, ...]
-    asked: int
+    requested: int
     problem: str
     """The first problem by sample number, not by time, so that a replay reports the same one."""
 
@@ -66,7 +66,7 @@ class JudgedPart:
     """
 
     questions: tuple[JudgeQuestion, ...]
-    asked: range
+    turn_indexes: range
     """Indexes of the turns to judge."""
     is_last: bool
 
@@ -79,7 +79,7 @@ def split_into_parts(questions: Sequence[JudgeQuestion], turns: int) -> list[Jud
         indexes, is_last = range(start, min(start + MAX_TURNS_PER_CALL, turns)), start == starts[-1]
         mine = tuple(q for q in questions if (is_last if q.turn is None else q.turn in indexes))
         if mine:
-            parts.append(JudgedPart(questions=mine, asked=indexes, is_last=is_last))
+            parts.append(JudgedPart(questions=mine, turn_indexes=indexes, is_last=is_last))
     return parts
 
 
@@ -118,7 +118,7 @@ class Judge:
             context: returns the text to show for a part.
         """
         parts = split_into_parts(questions, turns)
-        keys = [key if part.is_last else replace(key, turn=part.asked[-1]) for part in parts]
+        keys = [key if part.is_last else replace(key, turn=part.turn_indexes[-1]) for part in parts]
         answered = await run_concurrently(
             [
                 partial(self._together, part.questions, context(part), part_key, by_turn=True)
@@ -263,7 +263,9 @@ class ConfirmedJudge(Judge):
         return {
             question: answers
             if self._agrees(question, second[question])
-            else SampledAnswers((), answers.asked, self._disagreement(question, answers, second[question]))
+            else SampledAnswers(
+                (), answers.requested, self._disagreement(question, answers, second[question])
+            )
             for question, answers in first.items()
         }
 
@@ -286,8 +288,8 @@ class ConfirmedJudge(Judge):
     def _result_of(self, question: JudgeQuestion, answers: SampledAnswers) -> _Result:
         criterion = self.criteria.get(question.name)
         if criterion:
-            return criterion_result(criterion, answers.usable, answers.asked, turns=0)
-        return score_of(question.name, answers.usable, answers.asked)
+            return criterion_result(criterion, answers.usable, answers.requested, turns=0)
+        return score_of(question.name, answers.usable, answers.requested)
 
     def _disagreement(self, question: JudgeQuestion, first: SampledAnswers, second: SampledAnswers) -> str:
         first_answer = self._described(question, first, self.model.name)

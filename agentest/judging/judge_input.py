@@ -246,24 +246,24 @@ class CallVisibility:
     Attributes:
         agent: the agent's name.
         blind: why its calls cannot be seen, and how to change that; None: they can be seen.
-        told_counts: True if an answer that reports calls makes the calls of a `blind` agent visible.
+        replies_show_calls: True if an answer that reports calls makes the `blind` calls visible.
         has_tools: True if a tool of the agent is known or its scenario expects calls.
         has_none: True if the agent is known to have no tools.
         reports_calls: True if the agent reports every call it makes, so that no report means no call.
         partial: True if `blind` applies to some of its calls only.
-        untold: why calls are hidden if a mock server answered some and the agent reported none; None if the
-            configuration says that the agent reports all calls, or if it has no mock server.
+        unreported: why calls are hidden if a mock server answered some and the agent reported none; None if
+            the configuration says that the agent reports all calls, or if it has no mock server.
         listed: the tools whose calls are all visible even if other calls are hidden.
     """
 
     agent: str = ""
     blind: str | None = None
-    told_counts: bool = True
+    replies_show_calls: bool = True
     has_tools: bool = False
     has_none: bool = False
     reports_calls: bool = False
     partial: bool = False
-    untold: str | None = None
+    unreported: str | None = None
     listed: frozenset[str] = frozenset()
 
     def hidden(self, record: Turn | Conversation, turns: Sequence[Turn] = ()) -> str | None:
@@ -277,13 +277,13 @@ class CallVisibility:
             return record.call_refused
         if record.calls_hidden and self.blind is None:
             return f"{cannot_be_seen(self.agent)}: {record.calls_hidden}"
-        blind = None if record.tells_calls and self.told_counts else self.blind
-        return blind or (self.untold if any(each.keeps_calls_back for each in (record, *turns)) else None)
+        blind = None if record.tells_calls and self.replies_show_calls else self.blind
+        return blind or (self.unreported if any(each.withholds_calls for each in (record, *turns)) else None)
 
     def wholly_hidden(self, record: Turn | Conversation) -> str | None:
         """Return why no call can be judged; None if the visible ones can, although others may be hidden."""
         why = self.hidden(record)
-        return None if why is not None and why in (self._partly_blind, self.untold) else why
+        return None if why is not None and why in (self._partly_blind, self.unreported) else why
 
     @property
     def _partly_blind(self) -> str | None:

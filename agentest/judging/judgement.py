@@ -127,8 +127,8 @@ class ScenarioJudge:
         self, judge: Judge, conversation: Conversation, number: int
     ) -> QuestionOutcomes:
         def context(part: JudgedPart) -> str:
-            visible = turns[: part.asked.stop]
-            return part_context(background_of(self.scenario, self.agent, visible), visible, part.asked)
+            visible = turns[: part.turn_indexes.stop]
+            return part_context(background_of(self.scenario, self.agent, visible), visible, part.turn_indexes)
 
         turns, key = conversation.turns, CallKey("judge", self.scope, number)
         return await judge.ask_of_all_turns(self._all_questions(conversation), len(turns), context, key)
@@ -201,7 +201,7 @@ class ScenarioJudge:
             return Unscored(self.redact(outcome.problem))
         from agentest.judging.answers import score_of
 
-        return score_of(question.name, outcome.usable, outcome.asked)
+        return score_of(question.name, outcome.usable, outcome.requested)
 
     def _criterion_result(
         self, criterion: Criterion, outcome: QuestionOutcome, turns: int
@@ -209,7 +209,7 @@ class ScenarioJudge:
         if not isinstance(outcome, SkippedQuestion) and outcome.usable:
             from agentest.judging.answers import criterion_result
 
-            return criterion_result(criterion, outcome.usable, outcome.asked, turns)
+            return criterion_result(criterion, outcome.usable, outcome.requested, turns)
         return CriterionResult(
             text=criterion.text,
             required=criterion.required,

@@ -168,17 +168,17 @@ class CallRecord:
             recorded.answered(**answer)
         self.on_change(recorded)
 
-    def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
+    def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
         """Record calls that one or more sources report, in order.
 
         Args:
-            retold: True if a source may repeat earlier reports, as a snapshot of the history does. Then its
-                calls with the same id, name and arguments are the same.
+            may_repeat: True if a source may repeat earlier reports, as a snapshot of the history does. Its
+                calls with the same id, name and arguments are then the same.
         """
         with self._lock:
             for call in calls:
                 self._drop_waiting(call)
-            known = self._known(calls, retold)
+            known = self._known(calls, may_repeat)
             following: RecordedCall | None = None
             # Backwards, because a new call is inserted before the one that followed it.
             for call, recorded in zip(reversed(calls), reversed(known), strict=True):
@@ -221,12 +221,12 @@ class CallRecord:
         self._sources[recorded.call.turn_index].add(reported.seen_by)
         self.on_change(recorded)
 
-    def _known(self, calls: Sequence[ToolCall], retold: bool) -> list[RecordedCall | None]:
+    def _known(self, calls: Sequence[ToolCall], may_repeat: bool) -> list[RecordedCall | None]:
         """Return for each call the recorded one that it equals. Each recorded one is used at most once."""
         known: list[RecordedCall | None] = []
         matched: set[RecordedCall | None] = set()
         for call in calls:
-            known.append(self._by_its_id(call, matched, retold))
+            known.append(self._by_its_id(call, matched, may_repeat))
             matched.add(known[-1])
         for i, call in enumerate(calls):
             if known[i] is None:
@@ -236,11 +236,11 @@ class CallRecord:
         return known
 
     def _by_its_id(
-        self, call: ToolCall, matched: Container[RecordedCall | None], retold: bool
+        self, call: ToolCall, matched: Container[RecordedCall | None], may_repeat: bool
     ) -> RecordedCall | None:
         for recorded in self._by_id.get(call.call_id or "", ()):
             again = recorded.is_seen_by(call.seen_by)
-            if recorded in matched or (again and not retold):
+            if recorded in matched or (again and not may_repeat):
                 continue
             reported = recorded.as_reported_by(call.seen_by)
             if again and reported.name == call.name and _same_arguments(reported.args, call.args):

@@ -125,14 +125,14 @@ class MockResolver:
         """The real tool's HTTP status of each of the `calls`; None: it has none."""
         return self._record.statuses
 
-    def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
+    def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
         """Record calls that were not answered here (`calls.CallRecord.observe`).
 
         Raises AgentError for an invalid tool name.
         """
         for call in calls:
             check_tool_name(call.name)
-        self._record.observe([recordable_call(call) for call in calls], retold=retold)
+        self._record.observe([recordable_call(call) for call in calls], may_repeat=may_repeat)
 
     def real_call(self, name: str, args: Any, turn_index: int) -> PendingRealCall | None:
         """Record a call that the agent's own tool is to answer. Returns None if the tool must not run.

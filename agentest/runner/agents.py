@@ -77,7 +77,7 @@ async def start_servers(
         async with awaited("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
     starting = _ServerStarter(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
-    for managed in prepared.own_servers.of_any(prepared.plan.agents):
+    for managed in prepared.managed_servers.of_any(prepared.plan.agents):
         async with awaited(_awaited_server(managed), say):
             await stack.enter_async_context(starting.running(managed))
     for name, agent in prepared.plan.agents.items():
@@ -201,7 +201,7 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
     The ports stay reserved until the block ends.
     """
     with _with_free_ports(prepared, _without_port(prepared)) as known:
-        servers = known.own_servers.servers
+        servers = known.managed_servers.servers
         port_of = {name: managed.port for managed in servers if managed.port for name in managed.agents}
         agents = {
             name: agent.at_port(port_of[name]) if name in port_of else agent
@@ -211,29 +211,29 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
             managed if managed.port is None else _at_port(managed, managed.port) for managed in servers
         )
         yield replace(
-            known, plan=replace(known.plan, agents=agents), own_servers=ManagedServers(placed_servers)
+            known, plan=replace(known.plan, agents=agents), managed_servers=ManagedServers(placed_servers)
         )
 
 
 def known_ports(prepared: Prepared) -> dict[str, int]:
     """Return the chosen ports by server name, for a process that prepares the run again."""
-    return {managed.name: managed.port for managed in prepared.own_servers.servers if managed.port}
+    return {managed.name: managed.port for managed in prepared.managed_servers.servers if managed.port}
 
 
 def with_known_ports(prepared: Prepared, ports: Mapping[str, int]) -> Prepared:
     """Return the run with the ports that another process chose."""
     servers = (
         replace(managed, port=ports.get(managed.name, managed.port))
-        for managed in prepared.own_servers.servers
+        for managed in prepared.managed_servers.servers
     )
-    return replace(prepared, own_servers=ManagedServers(tuple(servers)))
+    return replace(prepared, managed_servers=ManagedServers(tuple(servers)))
 
 
 def in_worker(prepared: Prepared, worker: int) -> Prepared:
     """Return the run as a worker (from 1) sees it, with the servers that each worker starts for itself."""
-    servers = prepared.own_servers.servers
+    servers = prepared.managed_servers.servers
     servers_of_worker = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
-    return replace(prepared, own_servers=ManagedServers(tuple(servers_of_worker)))
+    return replace(prepared, managed_servers=ManagedServers(tuple(servers_of_worker)))
 
 
 def per_worker_part(prepared: Prepared) -> Prepared:
@@ -262,14 +262,14 @@ def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
     engine = prepared.request.options.engine
     every = prepared.plan.agents.items()
     agents = {name: agent for name, agent in every if is_opened_per_worker(agent, engine) is per_worker}
-    servers = (each for each in prepared.own_servers.servers if each.server.per_worker is per_worker)
+    servers = (each for each in prepared.managed_servers.servers if each.server.per_worker is per_worker)
     plan = replace(prepared.plan, agents=agents)
-    return replace(prepared, plan=plan, own_servers=ManagedServers(tuple(servers)))
+    return replace(prepared, plan=plan, managed_servers=ManagedServers(tuple(servers)))
 
 
 def _without_port(prepared: Prepared) -> list[ManagedServer]:
     """Return the servers of the plan's agents that need a port and have none."""
-    servers = prepared.own_servers.of_any(prepared.plan.agents)
+    servers = prepared.managed_servers.of_any(prepared.plan.agents)
     return [managed for managed in servers if managed.server.awaits_port and managed.port is None]
 
 
@@ -322,12 +322,16 @@ def _units_of(plan: Plan, agent: str) -> list[Unit]:
 def _visibility_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) -> ToolVisibility:
     totals = [results[unit.scope].totals for unit in units if unit.scope in results]
     turns = sum(each.turns for each in totals)
-    all_reported = turns > 0 and turns == sum(each.told_turns for each in totals)
-    about = units[0].about
-    if about.untold and any(each.keeps_calls_back for each in totals):
+    all_reported = turns > 0 and turns == sum(each.reporting_turns for each in totals)
+    traits = units[0].traits
+    if traits.unreported and any(each.withholds_calls for each in totals):
         return ToolVisibility.PARTIAL
-    hidden = about.visibility in (ToolVisibility.UNSEEN, ToolVisibility.PARTIAL)
-    return ToolVisibility.REPORTED if all_reported and about.told_counts and hidden else about.visibility
+    hidden = traits.visibility in (ToolVisibility.UNSEEN, ToolVisibility.PARTIAL)
+    return (
+        ToolVisibility.REPORTED
+        if all_reported and traits.replies_show_calls and hidden
+        else traits.visibility
+    )
 
 
 def check_mocks(plan: Plan) -> None:
@@ -346,7 +350,7 @@ def _unreachable_mocks_error(name: str, agent: AgentConfig, mocked: Sequence[Uni
     remedies = [may_run, *ways_to_mock(agent)]
     return (
         f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
-        f"(type: {agent.type}, tool calls: {mocked[0].about.visibility.words}), so the real ones would run. "
+        f"(type: {agent.type}, tool calls: {mocked[0].traits.visibility.words}), so the real ones would run. "
         f"No conversation was begun. Ways out:{''.join(f'{_WAY}{remedy}' for remedy in remedies)}"
     )
 
@@ -372,7 +376,7 @@ def agents_without_calls(
         of_calls = [unit for unit, _ in replied if _speaks_of_calls(unit)]
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
-            vacuous = [unit for unit, result in replied if result.totals.held_without_calls]
+            vacuous = [unit for unit, result in replied if result.totals.passed_without_calls]
             why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(visibility)
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings

@@ -146,7 +146,7 @@ def _servers(prepared: Prepared) -> Iterator[ReachProblem]:
     """Yield servers of `servers`, which agents on other nodes would look for on their own machine."""
     agents = prepared.plan.agents.items()
     on_nodes = [name for name, agent in agents if agent.per_worker or not is_over_network(agent)]
-    for server in prepared.own_servers.servers if on_nodes else ():
+    for server in prepared.managed_servers.servers if on_nodes else ():
         if not server.agents and is_loopback(server.server.ready):
             yield (
                 f"{server.called} (`servers`, `ready`: {server.server.ready})",

@@ -162,11 +162,11 @@ class Unit:
         """Return True if its conversations may run at once: the scenario's setting, or else `usual`."""
         return usual if self.scenario.parallel is None else self.scenario.parallel
 
-    about: AgentTraits = AgentTraits()
+    traits: AgentTraits = AgentTraits()
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()
     """Metrics whose scores are shown but decide nothing."""
-    kept: FinishedUnitPart = NOTHING
+    finished_part: FinishedUnitPart = NOTHING
     """The part that an earlier run completed."""
     fingerprint: str = ""
     """Equal in two runs only if nothing relevant has changed (`fingerprints`)."""
@@ -192,7 +192,7 @@ class Plan:
     @property
     def left(self) -> tuple[Unit, ...]:
         """The units that no earlier run has finished."""
-        return tuple(unit for unit in self.units if unit.kept.result is None)
+        return tuple(unit for unit in self.units if unit.finished_part.result is None)
 
 
 def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
@@ -245,7 +245,7 @@ def _unknown_tools(
     from agentest.runner.tools import unknown_tools
 
     mocked = {tool for scenario in scenarios for tool in scenario.tools}
-    agents = {unit.agent: unit.about.tools for unit in units}
+    agents = {unit.agent: unit.traits.tools for unit in units}
     return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, agents.values())
 
 
@@ -255,7 +255,7 @@ def _refuse_misspelled(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]])
         return unit
     from agentest.runner.tools import misspelled_tool
 
-    problem = misspelled_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
+    problem = misspelled_tool(unit.scenario, unit.traits.tools, unknown[unit.scope])
     return unit if problem is None else _errored_result(unit, f"{_location(unit)}: {problem}")
 
 
@@ -451,7 +451,7 @@ def with_agents(
         scenarios = (unit.scenario for unit in units if unit.agent == name)
         known[name] = agent_traits(name, agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
     return [
-        replace(entry, about=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
+        replace(entry, traits=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
     ]
 
 

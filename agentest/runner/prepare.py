@@ -91,7 +91,7 @@ class ManagedServers:
         return AgentServers(tuple(each.printed for each in self.of_any([agent])))
 
 
-def own_servers(
+def managed_servers_of(
     config: Config, agents: Mapping[str, AnyAgent], redact: Callable[[str], str] = str
 ) -> ManagedServers:
     """Return the servers of `servers`, then the agents' own. Agents with equal servers share one."""
@@ -204,9 +204,9 @@ class Prepared:
     """The scenario files and all of the user's modules that they imported."""
     narrowed: bool = False
     """True if scenarios are left out because of their earlier results."""
-    own_servers: ManagedServers = ManagedServers()
+    managed_servers: ManagedServers = ManagedServers()
     """The servers that the run starts."""
-    kept: ResumedRun | None = None
+    resumed_run: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
     part: ShardedRun | None = None
     """The shard that this run executes."""
@@ -229,7 +229,7 @@ class Prepared:
         A run with a budget records them, because it may leave conversations for a resumed run.
         """
         options = self.request.options
-        keeps = options.has_budget or (self.kept and self.kept.answers)
+        keeps = options.has_budget or (self.resumed_run and self.resumed_run.answers)
         return options.tape or ("keep" if keeps else None)
 
     @property
@@ -374,7 +374,7 @@ def prepared_for(
         notes=(*notes, *named_notes, *_confirm_notes(loaded, judge, confirm, options), *calibration_notes),
         calibrations=calibrations,
         files=files,
-        own_servers=own_servers(loaded.config, plan.agents, loaded.redact),
+        managed_servers=managed_servers_of(loaded.config, plan.agents, loaded.redact),
     )
 
 

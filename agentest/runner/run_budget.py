@@ -83,9 +83,9 @@ class _StartedUnit:
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         planned = unit.repeat.min if unit.repeat else unit.conversations
-        self.left = max(0, planned - len(unit.kept.conversations))
+        self.left = max(0, planned - len(unit.finished_part.conversations))
         """Number of conversations that have not started; `repeat` may add more."""
-        self.has_failures = any(result.failures for result in unit.kept.conversations.values())
+        self.has_failures = any(result.failures for result in unit.finished_part.conversations.values())
 
 
 def _need(used: ModelUsage) -> Need:

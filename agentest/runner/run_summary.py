@@ -86,7 +86,7 @@ class RunResultBuilder:
                 agents=self._addresses,
                 scenarios=len(self._plan.entries),
                 conversations=sum(
-                    unit.conversations - len(unit.kept.conversations) for unit in self._plan.left
+                    unit.conversations - len(unit.finished_part.conversations) for unit in self._plan.left
                 ),
                 at_most=any(unit.repeat for unit in self._plan.left),
                 concurrency=self._prepared.concurrency,
@@ -95,9 +95,11 @@ class RunResultBuilder:
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
                 fingerprints={_scenario_and_agent(unit): unit.fingerprint for unit in self._plan.units},
                 used={
-                    _scenario_and_agent(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage
+                    _scenario_and_agent(unit): unit.finished_part.usage
+                    for unit in self._plan.units
+                    if unit.finished_part.usage
                 },
-                kept=self._prepared.kept.conversations if self._prepared.kept else (),
+                kept=self._prepared.resumed_run.conversations if self._prepared.resumed_run else (),
                 visibilities=self._visibilities,
                 servers=_observing_servers(self._plan, self._visibilities),
                 calibrations=self._prepared.calibrations,
@@ -182,10 +184,12 @@ class RunResultBuilder:
 
 def known_agent(unit: Unit, redact: Callable[[str], str]) -> AgentBackground:
     """Return what judges may know of the unit's agent and its tools, without secrets."""
-    scenario, about = unit.scenario, unit.about
-    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
+    scenario, traits = unit.scenario, unit.traits
+    tools = known_tools(traits.tools, scenario.tools, scenario.named_tools)
     return AgentBackground(
-        instructions=redact(about.instructions), tools=redact(tools.text), visibility=_visibility(unit, tools)
+        instructions=redact(traits.instructions),
+        tools=redact(tools.text),
+        visibility=_visibility(unit, tools),
     )
 
 
@@ -197,14 +201,14 @@ def agent_without_judge(unit: Unit) -> AgentBackground:
 def _visibility(unit: Unit, tools: KnownTools) -> CallVisibility:
     return CallVisibility(
         agent=unit.agent,
-        blind=unit.about.blind,
-        told_counts=unit.about.told_counts,
+        blind=unit.traits.blind,
+        replies_show_calls=unit.traits.replies_show_calls,
         has_tools=tools.some or unit.scenario.speaks_of_calls,
         has_none=bool(tools.text) and not tools.some,
-        reports_calls=unit.about.visibility is ToolVisibility.REPORTED,
-        partial=unit.about.visibility is ToolVisibility.PARTIAL,
-        untold=unit.about.untold,
-        listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
+        reports_calls=unit.traits.visibility is ToolVisibility.REPORTED,
+        partial=unit.traits.visibility is ToolVisibility.PARTIAL,
+        unreported=unit.traits.unreported,
+        listed=unit.traits.tools.listed if unit.traits.mock_servers else frozenset(),
     )
 
 
@@ -298,5 +302,5 @@ def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -
 
 
 def _observing_keys(name: str, agent: AgentConfig) -> tuple[str, ...]:
-    by_traces = agent_traits(name, agent).seen_by_spans_alone
+    by_traces = agent_traits(name, agent).visible_by_spans_only
     return tuple(key for key in agent.beside if key != "traces" or by_traces)

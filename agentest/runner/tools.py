@@ -50,7 +50,7 @@ class MockServerTools:
     """Paths of files are relative to this folder."""
     mocked: frozenset[str] = frozenset()
     """Tools that any scenario with this agent mocks. Operations are known by the names that mocks use."""
-    spoken: frozenset[str] = frozenset()
+    in_trajectories: frozenset[str] = frozenset()
     """Tools that trajectories name."""
 
     def tools(self) -> tuple[KnownTool, ...]:
@@ -68,7 +68,7 @@ class MockServerTools:
         """The names in the servers' own lists. A mock alone does not prove that a server has the tool."""
         names = {tool.name for tool in self.known()}
         if any(isinstance(server, RestMock) for server in self.servers):
-            names |= {name for name in self.mocked | self.spoken if _is_request(name)}
+            names |= {name for name in self.mocked | self.in_trajectories if _is_request(name)}
         return frozenset(names)
 
     def keys_of(self, names: Collection[str]) -> frozenset[str]:
@@ -91,7 +91,7 @@ class MockServerTools:
     def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
         if isinstance(server, RestMock):
             path = self.root / Path(server.openapi).expanduser()
-            yield from _operations(path, _changed(path), self.mocked, self.spoken)
+            yield from _operations(path, _changed(path), self.mocked, self.in_trajectories)
         elif server.tools and ((path := self.root / server.tools).exists() or not server.upstream):
             yield from _recorded(path, _changed(path))
 
@@ -107,7 +107,7 @@ def mock_server_tools_of(
         servers=servers,
         root=root,
         mocked=frozenset(tool for each in used for tool in each.tools),
-        spoken=frozenset(tool for each in used for tool in each.named_tools),
+        in_trajectories=frozenset(tool for each in used for tool in each.named_tools),
     )
 
 
@@ -122,12 +122,12 @@ def _is_request(name: str) -> bool:
 
 @lru_cache(maxsize=_FILES)
 def _operations(
-    path: Path, changed: int, mocked: frozenset[str], spoken: frozenset[str]
+    path: Path, changed: int, mocked: frozenset[str], in_trajectories: frozenset[str]
 ) -> tuple[KnownTool, ...]:
     del changed  # a changed file is read again
     from agentest.mock_servers.rest.operations import read_operations, told_operations
 
-    return tuple(map(_known, told_operations(read_operations(path), mocked, spoken)))
+    return tuple(map(_known, told_operations(read_operations(path), mocked, in_trajectories)))
 
 
 @lru_cache(maxsize=_FILES)
@@ -480,14 +480,14 @@ class AgentTraits:
     """How its tool calls become visible."""
     blind: str | None = None
     """Why some of its calls are invisible, with a remedy; None: all are visible."""
-    untold: str | None = None
+    unreported: str | None = None
     """The same for an agent that reported none of the calls that a mock server answered."""
-    told_counts: bool = True
+    replies_show_calls: bool = True
     """True if replies that report calls make them visible.
 
     False if the configuration says that calls are unseen, because the agent may report only some of them.
     """
-    line: str | None = None
+    queue: str | None = None
     """The queue of its conversations, if only one may run at a time; None: no limit."""
     mock_servers: tuple[str, ...] = ()
     """The keys of its mock servers."""
@@ -497,7 +497,7 @@ class AgentTraits:
     """True if its protocol lets it hand over a call or run it itself, which only a run can show."""
     spans_count: bool = False
     """True if its spans report calls that its protocol does not."""
-    seen_by_spans_alone: bool = False
+    visible_by_spans_only: bool = False
     """True if spans are the only source of its calls."""
     instructions: str = ""
     """Its instructions, for judges; "": unknown."""
@@ -519,14 +519,14 @@ def agent_traits(name: str, agent: AnyAgent, beside: MockServerTools | None = No
     return AgentTraits(
         visibility=visibility,
         blind=_why_hidden(name, agent),
-        untold=_why_untold(name, agent),
-        told_counts=agent.tool_visibility is None,
-        line=_queue_name(name, agent) if agent.exclusive else None,
+        unreported=_why_unreported(name, agent),
+        replies_show_calls=agent.tool_visibility is None,
+        queue=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
         mocks_inside=agent.in_process and agent.tool_visibility is ToolVisibility.RETURNED,
         tools_on_either_side=agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE,
         spans_count=_spans_count(agent),
-        seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
+        visible_by_spans_only=_spans_count(agent) and not agent.mock_servers,
         instructions=instructions_of(agent),
         tools=tools_of(agent, beside),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
@@ -543,7 +543,7 @@ def _why_hidden(name: str, agent: AnyAgent) -> str | None:
     return None
 
 
-def _why_untold(name: str, agent: AnyAgent) -> str | None:
+def _why_unreported(name: str, agent: AnyAgent) -> str | None:
     if (
         not agent.mock_servers
         or agent.tool_visibility is not None

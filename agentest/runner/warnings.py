@@ -92,7 +92,7 @@ class RunEvidence:
     silent: Mapping[RunWarning, Sequence[Unit]]
     """The units of agents that never called a tool."""
 
-    def seen_units(self) -> Iterator[Unit]:
+    def units_with_visible_calls(self) -> Iterator[Unit]:
         """Yield the units whose calls are visible, as far as they began."""
         for unit in self.plan.units:
             if unit.scope in self.results and self.visibilities[unit.agent] is not ToolVisibility.UNSEEN:
@@ -414,12 +414,12 @@ def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
 
     Finds nothing if the scenario is errored anyway, or if the agent's replies showed all of its calls.
     """
-    unit, conversations, about = evidence.unit, evidence.conversations, evidence.unit.about
-    if about.visibility is not ToolVisibility.PARTIAL or evidence.verdict.status is Status.ERRORED:
+    unit, conversations, traits = evidence.unit, evidence.conversations, evidence.unit.traits
+    if traits.visibility is not ToolVisibility.PARTIAL or evidence.verdict.status is Status.ERRORED:
         return
-    if about.told_counts and conversations and all(c.conversation.tells_calls for c in conversations):
+    if traits.replies_show_calls and conversations and all(c.conversation.tells_calls for c in conversations):
         return
-    lost = [name for name in unit.scenario.tools if name not in evidence.called | about.tools.listed]
+    lost = [name for name in unit.scenario.tools if name not in evidence.called | traits.tools.listed]
     judged = dict.fromkeys(
         name
         for each in conversations
@@ -435,7 +435,7 @@ def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
 
 def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
     called = frozenset[str]().union(*(result.totals.called for result in evidence.results.values()))
-    for unit in evidence.seen_units():
+    for unit in evidence.units_with_visible_calls():
         for tool in evidence.plan.unknown_tools.get(unit.scope, ()):
             if is_known(tool.name, called):
                 continue
@@ -450,14 +450,14 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
 
 def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
     """Find units whose calls may be hidden because other conversations showed that some are."""
-    for unit in evidence.seen_units():
+    for unit in evidence.units_with_visible_calls():
         is_shown = (
-            evidence.results[unit.scope].totals.keeps_calls_back
-            or unit.about.visibility is ToolVisibility.PARTIAL
+            evidence.results[unit.scope].totals.withholds_calls
+            or unit.traits.visibility is ToolVisibility.PARTIAL
         )
         is_partial = evidence.visibilities[unit.agent] is ToolVisibility.PARTIAL
         if is_partial and not is_shown and unit.scenario.speaks_of_calls:
-            yield unit, (f"in another scenario, {unit.about.untold}", ())
+            yield unit, (f"in another scenario, {unit.traits.unreported}", ())
 
 
 def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:

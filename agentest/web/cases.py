@@ -70,7 +70,7 @@ def _case(editor: EvalSetEditor, values: Values) -> Json:
         file = editor.open(name)
     except UsageError as error:
         return {"case": editor.converted(name, eval_id), "readOnly": str(error)}
-    place = file.place_of(eval_id)
+    place = file.index_of(eval_id)
     try:
         notes, readable = editor.check(name, eval_id, CaseDraft(text=file.shown(place))).notes, True
     except EditRejected as error:

@@ -25,7 +25,7 @@ class AgentFacts:
     instructions: str = ""
     tools: str = ""
     """The declarations of its tools, one per line."""
-    tools_beside: str = ""
+    mock_server_tools: str = ""
     """Descriptions of its tools from other sources, for cases that recorded none."""
     unseen: str = ""
     """Why its tool calls are invisible unless its replies report them; "" if they are visible."""
@@ -48,7 +48,7 @@ def facts_of(
     declared = (tool for agent in agents for tool in _tools(agent.tool_declarations))
     return AgentFacts(
         instructions=known.instructions or redact(_joined("\n\n", map(_instructions_of, agents))),
-        tools=known.tools or redact(_joined("\n", declared)) or known.tools_beside,
+        tools=known.tools or redact(_joined("\n", declared)) or known.mock_server_tools,
         unseen=known.unseen,
     )
 

@@ -48,25 +48,27 @@ class SentenceLabels(BaseModel):
 
     model_config = WITHOUT_DESCRIPTION
 
-    asked: ClassVar[int]
+    sentence_count: ClassVar[int]
 
     labels: list[SentenceLabel]
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         numbers = Counter(label.sentence for label in self.labels)
-        for number in range(1, self.asked + 1):
+        for number in range(1, self.sentence_count + 1):
             if numbers.pop(number, 0) != 1:
                 raise ValueError(f"sentence {number} must have exactly one label")
         if numbers:
-            raise ValueError(f"there is no sentence {min(numbers)}; they are numbered from 1 to {self.asked}")
+            raise ValueError(
+                f"there is no sentence {min(numbers)}; they are numbered from 1 to {self.sentence_count}"
+            )
         return self
 
     def by_sentence(self) -> dict[int, SentenceLabel]:
         return {label.sentence: label for label in self.labels}
 
     def share(self) -> float:
-        return sum(label.label in _GROUNDED for label in self.labels) / self.asked
+        return sum(label.label in _GROUNDED for label in self.labels) / self.sentence_count
 
 
 @cache
@@ -74,7 +76,7 @@ def sentence_labels(count: int) -> type[SentenceLabels]:
     """Return the answer type for this number of sentences."""
 
     class Labels(SentenceLabels):
-        asked: ClassVar[int] = count
+        sentence_count: ClassVar[int] = count
 
     return Labels
 

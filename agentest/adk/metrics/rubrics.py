@@ -126,7 +126,7 @@ class RubricAnswers(BaseModel):
 
     model_config = WITHOUT_DESCRIPTION
 
-    asked: ClassVar[int]
+    rubric_count: ClassVar[int]
 
     answers: list[RubricAnswer]
 
@@ -134,8 +134,10 @@ class RubricAnswers(BaseModel):
     def _check_properties(self) -> Self:
         numbers = [answer.property for answer in self.answers]
         for number in numbers:
-            if not 1 <= number <= self.asked:
-                raise ValueError(f"there is no property {number}; they are numbered from 1 to {self.asked}")
+            if not 1 <= number <= self.rubric_count:
+                raise ValueError(
+                    f"there is no property {number}; they are numbered from 1 to {self.rubric_count}"
+                )
             if numbers.count(number) > 1:
                 raise ValueError(f"property {number} is answered {numbers.count(number)} times")
         return self
@@ -148,7 +150,7 @@ class RubricAnswers(BaseModel):
 def rubric_answers(count: int) -> type[RubricAnswers]:
     """Return the answer type for this number of properties."""
     answers = create_model("Answers", __base__=RubricAnswers, __doc__=None)
-    answers.asked = count
+    answers.rubric_count = count
     return answers
 
 
