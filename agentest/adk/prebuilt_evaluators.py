@@ -219,7 +219,9 @@ def _conversation_result(
         else TurnEvaluation(turn.turn_index)
         for turn in conversation_result.conversation.turns
     )
-    return replace(conversation_result, turns=turns, metrics={metric: grades.whole} if grades.whole else {})
+    return replace(
+        conversation_result, turns=turns, metrics={metric: grades.conversation} if grades.conversation else {}
+    )
 
 
 def _result(

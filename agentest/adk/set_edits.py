@@ -242,7 +242,7 @@ class EvalSetEditor:
             )
         new = old.content.with_text(old.without(index))
         check_set(new)
-        return RemovedCase(open_set(write(new, version)), old.shown(index), index)
+        return RemovedCase(open_set(write(new, version)), old.case_text(index), index)
 
     def create(self, name: str, draft: CaseDraft, now: float) -> EditedSet:
         """Write a new set with one case. `now` is in seconds since 1970."""
@@ -300,7 +300,7 @@ def _added(file: SetFile, draft: CaseDraft, index: int | None) -> tuple[str, int
 def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
     """Copy the text of a case, changing only its id."""
     index = file.index_of(eval_id)
-    with_copy = open_set(file.content.with_text(file.with_added(file.shown(index), index + 1)))
+    with_copy = open_set(file.content.with_text(file.with_added(file.case_text(index), index + 1)))
     value = with_copy.value(index + 1)
     key = next(key for key in ("eval_id", "evalId") if key in value)
     return with_copy.with_value(index + 1, {**value, key: new_id}), index + 1

@@ -27,7 +27,7 @@ class ChangedOnDisk(UsageError):
 
     def __init__(self, message: str, current: SetContent | None) -> None:
         super().__init__(message)
-        self.found = current
+        self.current = current
 
 
 @dataclass(frozen=True, slots=True)

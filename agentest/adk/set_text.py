@@ -176,7 +176,7 @@ class SetFile:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{self.content.name}: the case cannot be edited here: {error}") from None
 
-    def shown(self, index: int) -> str:
+    def case_text(self, index: int) -> str:
         """Return the text of a case, without its indentation."""
         source, margin = self._source(index), self._margin(index)
         lines = source.replace("\r\n", "\n").split("\n")
@@ -190,10 +190,10 @@ class SetFile:
         return self._with_case_text(index, self._writer().rewritten(self.cases[index].span, value, flat=flat))
 
     def with_text(self, index: int, case_text: str) -> str:
-        """Return the file with the text of a case replaced. `shown` is not indented."""
+        """Return the file with the text of a case replaced. `case_text` is not indented."""
         return (
             self.text
-            if case_text == self.shown(index)
+            if case_text == self.case_text(index)
             else self._with_case_text(index, self._indented(index, case_text))
         )
 

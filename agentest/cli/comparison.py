@@ -367,7 +367,7 @@ def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
 
 
 def _regression(change: ScenarioChange) -> Regression:
-    shown = change.pair.shown
+    shown = change.pair.latest
     return Regression(
         name=shown.name,
         agent=shown.agent,

@@ -38,13 +38,13 @@ def report_load_errors(problems: Sequence[ScenarioResult]) -> ExitCode:
 
 def dry_run(prepared: Prepared) -> Iterator[str]:
     """Yield the maximum number of model calls per scenario, and the expected duration and cost."""
-    from agentest.runner.run_budget import estimate_of, shown
+    from agentest.runner.run_budget import estimate_of, format_estimates
 
     if not prepared.user and not prepared.judge:
         yield "offline: no model is configured, so none is called"
-    left = [replace(unit, conversations=_conversations_left(unit)) for unit in prepared.plan.left]
+    left = [replace(unit, conversations=_conversations_left(unit)) for unit in prepared.plan.remaining]
     estimates = estimate_of(prepared, left)
-    yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
+    yield from map(clean, format_estimates(estimates, len(prepared.plan.agents) > 1))
     yield from map(clean, forecast_lines(prepared, sum(each.total for each in estimates)))
 
 
@@ -133,7 +133,7 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
     if earlier is None:
         return None
     parallel = prepared.loaded.config.parallel
-    planned = [_planned(unit, parallel) for unit in prepared.plan.left]
+    planned = [_planned(unit, parallel) for unit in prepared.plan.remaining]
     return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
 
 

@@ -20,7 +20,7 @@ from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import FinishedUnitPart, Plan, ResumedRun, Unit, unmocked_tools_setting
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import PlanEntry, cut, with_units
+from agentest.runner.selection import PlanEntry, narrow_plan, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_whole_run, run_file
@@ -132,7 +132,7 @@ def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], spli
     """Return the run as a shard that contains the named scenarios."""
     from agentest.domain.shards import ShardedRun
 
-    plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
+    plan = narrow_plan(prepared.plan, lambda entry: name_of(entry) in names)
     part = ShardedRun(
         shard=shard,
         split_by=split_by,
@@ -190,7 +190,7 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
             return entry.verdict.status is not Status.SKIPPED
         return _place(entry) in earlier.parts
 
-    return replace(prepared, plan=cut(prepared.plan, is_kept), narrowed=True)
+    return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True)
 
 
 def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:

@@ -16,7 +16,7 @@ from agentest.conversation.user_prompts import (
     UserAnswer,
     date_line,
     ending_of,
-    reply_seen,
+    shortened_reply,
 )
 from agentest.domain.end_reason import PLAN_ENDS, Ending
 from agentest.domain.transcript import Turn
@@ -156,7 +156,7 @@ def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "")
     ]
     for turn in turns:
         messages.append({"role": "assistant", "content": turn.user_message})
-        messages.append({"role": "user", "content": reply_seen(turn)})
+        messages.append({"role": "user", "content": shortened_reply(turn)})
     return messages
 
 
@@ -212,7 +212,7 @@ def _history(turns: Sequence[Turn]) -> str:
     lines = [
         f"{who}: {_indented(text)}"
         for turn in turns
-        for who, text in (("user", turn.user_message), ("agent", reply_seen(turn)))
+        for who, text in (("user", turn.user_message), ("agent", shortened_reply(turn)))
     ]
     return "\n\n".join(lines)
 

@@ -22,8 +22,8 @@ from agentest.conversation.user_prompts import (
     OpeningMessage,
     ToolUse,
     UserMessage,
-    reply_seen,
-    reply_shown,
+    reply_block,
+    shortened_reply,
     user_prompt,
 )
 from agentest.domain.end_reason import Ending
@@ -126,7 +126,7 @@ class SimulatedUser:
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
         """Return the conversation from the user's side: its own messages are the assistant's."""
-        reply_text = reply_shown if self._tools else reply_seen
+        reply_text = reply_block if self._tools else shortened_reply
         messages: list[Message] = [
             {"role": "system", "content": self._prompt},
             {"role": "user", "content": OPENING},

@@ -208,7 +208,7 @@ class TurnLoop:
         except AgentError as error:
             self._check_sources(error)  # frameworks wrap errors that a tool raises
             raise
-        turn.asks += 1
+        turn.reply_count += 1
         if reply.observed:
             self._mocks.observe(turn.in_rounds(reply.observed), may_repeat=reply.retells)
         self._check_sources()

@@ -113,7 +113,7 @@ class TurnProgress:
     tells_calls: bool = False
     calls_hidden: str | None = None
     began_ns: int = field(default_factory=time_ns)
-    asks: int = 0
+    reply_count: int = 0
     """Number of replies by the agent."""
     named: int = 0
     """Number of answered requests that carried the turn's trace context."""
@@ -166,10 +166,10 @@ class TurnProgress:
             key=key,
             turn_index=self.turn_index,
             began_ns=self.began_ns,
-            asks=self.asks,
+            asks=self.reply_count,
             requests=self.named,
             stays_open=self.stays_open,
-            wait=bool(self.asks or self.named),  # an agent that was never reached sends no spans
+            wait=bool(self.reply_count or self.named),  # an agent that was never reached sends no spans
         )
 
     def note_traces(self, traces: TurnTraces) -> None:

@@ -96,7 +96,7 @@ def waiting(call: ToolCall) -> ToolCall:
     return replace(call, error=WAITS_FOR_APPROVAL, approval=Approval.PENDING)
 
 
-def arguments_untold(call: ToolCall) -> bool:
+def are_arguments_unknown(call: ToolCall) -> bool:
     """True if the arguments of a call are unknown, so that conditions on them cannot be decided."""
     return call.args is None and call.invalid_arguments == ARGUMENTS_UNTOLD
 
@@ -121,7 +121,7 @@ def unanswered(call: ToolCall) -> bool:
 
 def call_text(call: ToolCall) -> str:
     """Format a call as `name(key=value)`, or with the raw value that was sent in place of arguments."""
-    if arguments_untold(call):
+    if are_arguments_unknown(call):
         return f"{call.name}(arguments not told)"
     if not isinstance(call.args, Mapping):
         return f"{call.name}(invalid arguments: {safe_repr(call.args)})"

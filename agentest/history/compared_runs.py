@@ -173,7 +173,7 @@ class ScenarioPair:
     new: MeasuredScenario | None
 
     @property
-    def shown(self) -> MeasuredScenario:
+    def latest(self) -> MeasuredScenario:
         """The newer of the two, because its location is current."""
         scenario = self.new or self.base
         assert scenario

@@ -210,8 +210,8 @@ def agents_random_in_scripts(pairs: Iterable[ScenarioPair]) -> frozenset[str]:
     scripts, disagreeing = Counter[str](), Counter[str]()
     for pair in pairs:
         sides = [side for side in (pair.base, pair.new) if side and side.scripted]
-        scripts[pair.shown.agent] += bool(sides)
-        disagreeing[pair.shown.agent] += any(side.disagrees for side in sides)
+        scripts[pair.latest.agent] += bool(sides)
+        disagreeing[pair.latest.agent] += any(side.disagrees for side in sides)
     return frozenset(
         agent
         for agent, n in disagreeing.items()
@@ -274,7 +274,7 @@ def _draft(
     if unknown:
         return _ScenarioDraft(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
     rows, tests = _rows(pair.base, pair.new)
-    certain = None if pair.shown.agent in random else certain_change(pair.base, pair.new)
+    certain = None if pair.latest.agent in random else certain_change(pair.base, pair.new)
     return _ScenarioDraft(pair=pair, change=certain, rows=rows, tests=tests)
 
 

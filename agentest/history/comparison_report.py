@@ -107,7 +107,7 @@ def describe_change(change: ScenarioChange) -> str:
     """Describe the change of a scenario in one line."""
     pair = change.pair
     if change.why or pair.base is None or pair.new is None:
-        return change.why or _state(pair.shown)
+        return change.why or _state(pair.latest)
     base, new = pair.base, pair.new
     if change.certain:
         return f"{_CERTAIN_TEXTS[change.change]} ({_passed_of_known(base)} → {_passed_of_known(new)})"
@@ -238,7 +238,7 @@ def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[Co
 
 
 def _scenario(each: ScenarioChange, several: bool) -> Iterator[ConsoleLine]:
-    scenario = each.pair.shown
+    scenario = each.pair.latest
     agent = f"  [{scenario.agent}]" if several else ""
     yield ConsoleLine(
         ("  ",),
@@ -289,7 +289,7 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
     yield "\n" + table_row(["", "scenario", *(["agent"] if several else []), "what became of it"])
     yield table_row(["---"] * (4 if several else 3))
     for each in changes[:_MAX_MARKDOWN_SCENARIOS]:
-        scenario = each.pair.shown
+        scenario = each.pair.latest
         details = "".join(f"<br>{inline(_markdown_row(row))}" for row in map(cells, changed_rows(each)))
         agent = [inline(scenario.agent)] if several else []
         yield table_row(

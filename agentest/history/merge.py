@@ -66,7 +66,7 @@ class MergedPart:
         return f"{self.record.id}{shard}"
 
     @cached_property
-    def held(self) -> FinishedParts:
+    def journal(self) -> FinishedParts:
         """Content of the run's journal. Raises UsageError if it cannot be read or is incomplete."""
         finished = read_finished(self.folder / JOURNAL)
         if finished.end is None and self.record.ended:
@@ -79,7 +79,7 @@ class MergedPart:
     @property
     def places(self) -> list[Place]:
         """Scenario names and agents, in the planned order, followed by those that did not run."""
-        return [*self.held.parts, *self.held.not_run]
+        return [*self.journal.parts, *self.journal.not_run]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +297,9 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
 
 def _is_run_twice(place: Place, earlier: Mapping[Place, MergedPart], part: MergedPart) -> bool:
     """Return True if both runs contain the scenario, unless neither could run it, as with a broken file."""
-    return place in earlier and not (place in part.held.not_run and place in earlier[place].held.not_run)
+    return place in earlier and not (
+        place in part.journal.not_run and place in earlier[place].journal.not_run
+    )
 
 
 def _check_covered(parts: Sequence[MergedPart]) -> None:
@@ -346,7 +348,7 @@ class MergedEntry:
     @property
     def planned(self) -> PlannedConversations | None:
         """Planned conversations; None if the scenario was not going to run."""
-        finished = self.part.held.parts.get(self.place)
+        finished = self.part.journal.parts.get(self.place)
         return finished.planned if finished else None
 
 
@@ -377,21 +379,21 @@ class MergedRun:
     @property
     def comparison(self) -> bool:
         """True if several agents were compared."""
-        return any(part.held.run.mode is Mode.COMPARISON for part in self.parts)
+        return any(part.journal.run.mode is Mode.COMPARISON for part in self.parts)
 
     @property
     def models(self) -> dict[str, str | None]:
-        return {role: model for part in self.parts for role, model in part.held.run.models.items()}
+        return {role: model for part in self.parts for role, model in part.journal.run.models.items()}
 
     @property
     def started_at(self) -> str:
         """Start time of the first part."""
-        return min(part.held.run.started_at for part in self.parts)
+        return min(part.journal.run.started_at for part in self.parts)
 
     @property
     def duration_ms(self) -> float:
         """Duration of the longest part, because parts run in parallel. Unknown durations count as 0."""
-        return max(part.held.end.summary.duration_ms if part.held.end else 0.0 for part in self.parts)
+        return max(part.journal.end.summary.duration_ms if part.journal.end else 0.0 for part in self.parts)
 
     @property
     def calibrations(self) -> dict[str, JudgeCalibration]:
@@ -400,19 +402,19 @@ class MergedRun:
     @property
     def _ends(self) -> list[RunHead]:
         """Ends of the parts that are complete."""
-        return [part.held.end for part in self.parts if part.held.end]
+        return [part.journal.end for part in self.parts if part.journal.end]
 
     @property
     def stopped(self) -> str | None:
         """Reason why the run is incomplete; None if it is complete."""
-        whys = [part.held.end.stopped if part.held.end else KILLED for part in self.parts]
+        whys = [part.journal.end.stopped if part.journal.end else KILLED for part in self.parts]
         return "; ".join(dict.fromkeys(why for why in (self.missing, *whys) if why)) or None
 
     @property
     def interrupted(self) -> bool:
         """True if a shard is missing, or a part was interrupted or killed."""
         return bool(self.missing) or any(
-            part.held.end is None or part.held.end.interrupted for part in self.parts
+            part.journal.end is None or part.journal.end.interrupted for part in self.parts
         )
 
     def events(self) -> Iterator[Event]:
@@ -423,7 +425,7 @@ class MergedRun:
         yield self._started()
         scenarios: list[ScenarioResult] = []
         for entry in self.entries:
-            result = entry.part.held.so_far(entry.place)
+            result = entry.part.journal.so_far(entry.place)
             yield ScenarioStarted(result.name, result.agent, result.planned)
             yield from self._conversations(entry, result)
             yield ScenarioFinished(result)
@@ -457,12 +459,12 @@ class MergedRun:
 
     @property
     def _agents_at_first(self) -> Mapping[str, StoredAgent]:
-        return {name: each for part in self.parts for name, each in part.held.run.agents.items()}
+        return {name: each for part in self.parts for name, each in part.journal.run.agents.items()}
 
     def _conversations(self, entry: MergedEntry, result: ScenarioResult) -> Iterator[ConversationFinished]:
-        part = entry.part.held.parts.get(entry.place)
+        part = entry.part.journal.parts.get(entry.place)
         if part:
-            events = entry.part.held.events(entry.place, iter(sorted(part.lines)))
+            events = entry.part.journal.events(entry.place, iter(sorted(part.lines)))
             yield from (replace(event, case=result.case, thresholds=result.thresholds) for event in events)
 
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
@@ -503,7 +505,7 @@ def tool_visibility_of(
 def silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
     """Return warnings about agents without any tool call, unless another part has seen one."""
     called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
-    warnings = _unique(part.held.end.summary.silent_agents for part in parts if part.held.end)
+    warnings = _unique(part.journal.end.summary.silent_agents for part in parts if part.journal.end)
     return tuple(warning for warning in warnings if warning.agent not in called)
 
 
@@ -532,7 +534,7 @@ def _without_duplicates(entries: Sequence[MergedEntry]) -> list[MergedEntry]:
 
 def _agent_position(entry: MergedEntry) -> int:
     """Return the agent's position in its part, which has the order of the configuration."""
-    agents = list(entry.part.held.run.agents)
+    agents = list(entry.part.journal.run.agents)
     return agents.index(entry.place[1]) if entry.place[1] in agents else -1
 
 
@@ -543,24 +545,24 @@ def _by_plan(entry: MergedEntry) -> tuple[int, int]:
 
 def _by_file(entry: MergedEntry) -> tuple[str, int]:
     """Sort by file and line. Entries that a killed run did not reach have no known file and come last."""
-    results = entry.part.held
+    results = entry.part.journal
     scenario = results.not_run.get(entry.place) or results.parts[entry.place].scenario
     return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)
 
 
 def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:
-    mine = [part for part in parts if name in part.held.run.agents]
+    mine = [part for part in parts if name in part.journal.run.agents]
     talked = [
         part for part in mine if any(results[place].totals.turns for place in part.places if place[1] == name)
     ]
     ends = [_visibility_in_part(part, name) for part in talked]
-    at_first = mine[0].held.run.agents[name].tool_calls
+    at_first = mine[0].journal.run.agents[name].tool_calls
     return ends[0] if ends and len(set(ends)) == 1 else at_first
 
 
 def _visibility_in_part(part: MergedPart, name: str) -> ToolVisibility | None:
-    end = part.held.end
-    agents = end.agents if end and name in end.agents else part.held.run.agents
+    end = part.journal.end
+    agents = end.agents if end and name in end.agents else part.journal.run.agents
     return agents[name].tool_calls
 
 

@@ -106,7 +106,7 @@ class ConversationEvaluation:
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
         turns = tuple(add_grades(turn, self._grades) for turn in self._evaluated_turns())
-        graded = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
+        graded = {name: grade.conversation for name, grade in self._grades.items() if grade.conversation}
         judged = {name: result for each in self._judged for name, result in each.metrics.items()}
         result = ConversationResult(
             conversation=conversation,
@@ -163,7 +163,7 @@ class ConversationEvaluation:
                 await self._check_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
         self._final_state = await self._evaluator.final_state(conversation)
-        self._whole = await self._evaluator.whole(conversation)
+        self._whole = await self._evaluator.check_conversation(conversation)
 
     async def _judge_turn(self, turns: Sequence[Turn]) -> None:
         self._judged.append(await self._judging.one_turn(turns, self._number))
@@ -174,7 +174,7 @@ class ConversationEvaluation:
         elif self._at_end:
             self._judged.append(await self._judging.everything(conversation, self._number))
         else:
-            self._judged.append(await self._judging.whole(conversation, self._number))
+            self._judged.append(await self._judging.judge_conversation(conversation, self._number))
 
     async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
         """Judge a turn again that was judged before late calls arrived.

@@ -211,9 +211,9 @@ class ScenarioEvaluator:
         async with anyio.create_task_group() as tasks:
             for grader in self.graders:
                 if blind and (grader.name in ABOUT_CALLS or conversation.call_refused):
-                    grades[grader.name] = GraderResult(whole=Unscored(blind))
+                    grades[grader.name] = GraderResult(conversation=Unscored(blind))
                 elif redacted:
-                    grades[grader.name] = GraderResult(whole=Unscored(redacted))
+                    grades[grader.name] = GraderResult(conversation=Unscored(redacted))
                 else:
                     tasks.start_soon(grade, grader)
         return {
@@ -259,7 +259,7 @@ class ScenarioEvaluator:
         checks = await check_session_state("final_session_state", expected, last, self._agent_name)
         return _undecided_if(last.call_refused, undecided_checks(why_redacted([last]), checks))
 
-    async def whole(self, conversation: Conversation) -> tuple[CheckResult, ...]:
+    async def check_conversation(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the whole conversation: `expect`, the mocks' final state, and `check`."""
         scenario = self.scenario
         if not scenario.expect and scenario.final_state is None and scenario.check is None:

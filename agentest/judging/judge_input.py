@@ -20,7 +20,7 @@ from agentest.domain.transcript import (
     StateChange,
     ToolCall,
     Turn,
-    arguments_untold,
+    are_arguments_unknown,
     unanswered,
 )
 from agentest.domain.truncation import MAX_CHARS
@@ -196,8 +196,8 @@ def _remarks_and_calls(turn: Turn, limits: _Limits) -> Iterator[str]:
 def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
     """Yield a line for each known part of a call, in JSON, so that foreign text cannot begin a line."""
     yield f"tool: {cut(_json(call.name), limit)}"
-    yield f"arguments: {'not known' if arguments_untold(call) else cut(_json(call.args), limit)}"
-    if call.invalid_arguments and not arguments_untold(call):
+    yield f"arguments: {'not known' if are_arguments_unknown(call) else cut(_json(call.args), limit)}"
+    if call.invalid_arguments and not are_arguments_unknown(call):
         yield f"arguments refused: {cut(_json(call.invalid_arguments), limit)}"
     result = _result_text(call, limit)
     yield f"result: {result}"

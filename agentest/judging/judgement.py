@@ -86,7 +86,7 @@ class ScenarioJudge:
         context = turn_context(background_of(self.scenario, self.agent, turns), turns)
         return self._turn_results(turns, await self.judge.ask(questions, context, key))
 
-    async def whole(self, conversation: Conversation, number: int) -> Judgement:
+    async def judge_conversation(self, conversation: Conversation, number: int) -> Judgement:
         """Judge metrics of the whole conversation, and criteria. Never raises."""
         questions = self._conversation_questions(conversation)
         if self.judge is None or not questions:
@@ -105,7 +105,7 @@ class ScenarioJudge:
         parts = await run_concurrently(
             [
                 *(partial(self.one_turn, turns, number) for turns in growing_histories(conversation)),
-                partial(self.whole, conversation, number),
+                partial(self.judge_conversation, conversation, number),
             ]
         )
         turns = {index: metrics for part in parts for index, metrics in part.turns.items()}

@@ -118,7 +118,7 @@ def metric_question(metric: str, turn: int | None = None) -> JudgeQuestion:
         turn=turn,
         alone=question(metric),
         common=(*known.terms, *([_SCALE] if known.anchors else [])),
-        text="\n".join([own_question_text(metric), *_named_points(known)]),
+        text="\n".join([basic_question_text(metric), *_named_points(known)]),
         answer=ANSWERS[metric],
     )
 
@@ -298,7 +298,7 @@ def question(metric: str) -> str:
     return "\n".join([known.question, *known.terms, *points])
 
 
-def own_question_text(metric: str) -> str:
+def basic_question_text(metric: str) -> str:
     """Return the question of a built-in metric without its terms and scale."""
     known = BUILTIN[metric]
     return "\n".join([known.question, *_label_lines(known)])

@@ -225,7 +225,7 @@ def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) 
     failed: PredicateFailed | None = None
     for turn in looked_at:
         try:
-            if is_said(saying.wanted, turn, conversation):
+            if reply_contains(saying.wanted, turn, conversation):
                 return _result_found(saying, turn)
         except PredicateFailed as error:
             failed = failed or error
@@ -242,7 +242,7 @@ def _turns_to_search(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
     return turns[index : index + 1] if index >= 0 else ()
 
 
-def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
+def reply_contains(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
     """Return True if a turn's reply contains the expected value. May block; raises PredicateFailed."""
     reply = turn.agent_message
     if isinstance(wanted, str):
@@ -251,7 +251,7 @@ def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
         return wanted.is_in(reply)
     if isinstance(wanted, OneOf):
         pairs = ((value, turn) for value in wanted.values)
-        return any_holds(lambda value, turn: is_said(value, turn, conversation), pairs)
+        return any_holds(lambda value, turn: reply_contains(value, turn, conversation), pairs)
     if isinstance(wanted, Number | Approx):
         return any(equal(wanted, number) for number in numbers_in(reply))
     if isinstance(wanted, re.Pattern):

@@ -171,7 +171,7 @@ def check_messages(
     ]
 
 
-def shown_question() -> str:
+def role_check_prompt() -> str:
     """Return the question to the judge of a user, for `agentest show-prompts`."""
     return f"# system, user.check\n{SYSTEM}\n\n# user.check\n{_question()}"
 

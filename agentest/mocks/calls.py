@@ -485,7 +485,7 @@ def check_tool_name(name: str) -> None:
         )
 
 
-def shown_args(args: Any) -> str:
+def shortened_args(args: Any) -> str:
     """Return the beginning of arguments, which may be any value, for a message."""
     try:
         text = json_text(args)

@@ -21,7 +21,7 @@ from agentest.mocks.calls import (
     check_tool_name,
     recordable,
     recordable_call,
-    shown_args,
+    shortened_args,
 )
 from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.dataclasses import dataclass
@@ -78,7 +78,7 @@ class MockResolver:
         self._attendant = attendant
         self._record.on_change = attendant.noticed
 
-    def beside(self, tools: Mapping[str, Mock]) -> MockResolver:
+    def with_tools(self, tools: Mapping[str, Mock]) -> MockResolver:
         """Return a resolver for other tools in the same conversation. It shares only the state."""
         other = MockResolver(
             tools,
@@ -231,7 +231,9 @@ class MockResolver:
     async def _fill(self, call: RecordedCall, args: Any) -> tuple[Any, bool]:
         """Answer a recorded call; returns as `_resolved`."""
         if not isinstance(args, Mapping):
-            return self._refuse(call, f"the arguments are not a JSON object but {shown_args(args)}"), False
+            return self._refuse(
+                call, f"the arguments are not a JSON object but {shortened_args(args)}"
+            ), False
         try:
             outcome = await self._answer_by_attendant(call, await self._outcome(call.call, args))
         except AgentestError as error:

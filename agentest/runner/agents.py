@@ -24,7 +24,7 @@ from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
-from agentest.runner.session import awaited
+from agentest.runner.session import report_wait
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ServerError
 from agentest.support.http.address_guard import AddressGuard
@@ -74,14 +74,14 @@ async def start_servers(
     if any(agent.beside for agent in prepared.plan.agents.values()):
         from agentest.runner.mock_servers import open_servers
 
-        async with awaited("for the servers beside the agents to be ready", say):
+        async with report_wait("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
     starting = _ServerStarter(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
     for managed in prepared.managed_servers.of_any(prepared.plan.agents):
-        async with awaited(_awaited_server(managed), say):
+        async with report_wait(_awaited_server(managed), say):
             await stack.enter_async_context(starting.running(managed))
     for name, agent in prepared.plan.agents.items():
-        async with awaited(f"for agent {name!r} to be reached", say):
+        async with report_wait(f"for agent {name!r} to be reached", say):
             await check_reachable(name, agent, client)
     return StartedServers(client, registry)
 

@@ -122,7 +122,7 @@ def units_in_order(
 
     async def run() -> UnitResults:
         plan = session.prepared.plan
-        results = await _Scheduler(session, runner, connections, origin).run(plan.left)
+        results = await _Scheduler(session, runner, connections, origin).run(plan.remaining)
         finished_earlier = [unit.finished_part.result for unit in plan.units if unit.finished_part.result]
         return UnitResults(
             results, await joined_causes([*finished_earlier, *results.values()], session, connections)
@@ -310,7 +310,7 @@ class _Scheduler:
             await self._slots.acquire()
             return
         first = progress.wanted + 1
-        for number in [left for left in progress.left if left not in begun]:
+        for number in [left for left in progress.missing_numbers if left not in begun]:
             await self._wait_for_budget(progress.unit, number, self._slots)
             tasks.start_soon(self._run_conversation, progress, number, self._slots)
             await self._slots.acquire()

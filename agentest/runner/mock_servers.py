@@ -145,14 +145,17 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
     """Return an agent's server with the addresses filled into its command and environment."""
     values = addresses.by_placeholder
 
-    def told(text: str) -> str:
+    def filled(text: str) -> str:
         return fill_known(text, values)
 
     command = server.command
-    env = with_own(addresses.by_variable, {name: told(text) for name, text in server.env.items()})
+    env = with_own(addresses.by_variable, {name: filled(text) for name, text in server.env.items()})
     if addresses.mcp:
         env["PYTHONPATH"] = _with_adk_plugin(env.get("PYTHONPATH", os.environ.get("PYTHONPATH")))
-    changed = {"command": told(command) if isinstance(command, str) else list(map(told, command)), "env": env}
+    changed = {
+        "command": filled(command) if isinstance(command, str) else list(map(filled, command)),
+        "env": env,
+    }
     return server.model_copy(update=changed)
 
 

@@ -190,7 +190,7 @@ class Plan:
     """Scope of a unit → tools that it names but that no mock and no schema defines."""
 
     @property
-    def left(self) -> tuple[Unit, ...]:
+    def remaining(self) -> tuple[Unit, ...]:
         """The units that no earlier run has finished."""
         return tuple(unit for unit in self.units if unit.finished_part.result is None)
 

@@ -237,7 +237,7 @@ class Prepared:
         """Maximum number of conversations at once."""
         return self.request.options.concurrency or self.loaded.config.concurrency
 
-    def asks(self, role: Literal["user", "judge"]) -> bool:
+    def uses_model(self, role: Literal["user", "judge"]) -> bool:
         """Return True if a model plays this role anywhere in the run."""
         configured = self.user if role == "user" else self.judge
         return configured is not None or any(requested.role == role for requested in self.named)

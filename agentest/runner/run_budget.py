@@ -364,8 +364,8 @@ def estimate_of(prepared: Prepared, units: Sequence[Unit]) -> list[Estimate]:
     judge = prepared.loaded.config.judge
     return estimate(
         units,
-        user=prepared.asks("user"),
-        judge=prepared.asks("judge"),
+        user=prepared.uses_model("user"),
+        judge=prepared.uses_model("judge"),
         samples=judge.samples,
         batch=judge.batch,
         check=prepared.loaded.config.user.check,
@@ -469,7 +469,7 @@ def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
     return turns * of_turn + of_whole
 
 
-def shown(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:
+def format_estimates(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:
     """Format the estimates as lines of a table."""
     yield f"{'user':>8} {'judge':>8} {'dedup':>8} {'total':>8}  scenario"
     for e in estimates:

@@ -40,7 +40,7 @@ from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.notes import unanswered
 from agentest.runner.plan import Plan, Unit, endpoint
-from agentest.runner.session import RunSession, Stop, UnitConnections, awaited
+from agentest.runner.session import RunSession, Stop, UnitConnections, report_wait
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
 from agentest.runner.warnings import RunEvidence, amended, run_warnings
 from agentest.support.dataclasses import dataclass
@@ -86,9 +86,10 @@ class RunResultBuilder:
                 agents=self._addresses,
                 scenarios=len(self._plan.entries),
                 conversations=sum(
-                    unit.conversations - len(unit.finished_part.conversations) for unit in self._plan.left
+                    unit.conversations - len(unit.finished_part.conversations)
+                    for unit in self._plan.remaining
                 ),
-                at_most=any(unit.repeat for unit in self._plan.left),
+                at_most=any(unit.repeat for unit in self._plan.remaining),
                 concurrency=self._prepared.concurrency,
                 models=self._models,
                 comparison=self._plan.comparison,
@@ -239,7 +240,7 @@ async def joined_causes(
     joining = CauseJoiner(causes, model, JOINING_SCOPE)
     stop.over = True  # an exhausted budget or a missing recording stops nothing here
     try:
-        async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
+        async with anyio.create_task_group() as tasks, report_wait("for the root causes", session.say):
             tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
             try:
                 await joining.run()

@@ -150,7 +150,7 @@ def _nearest(text: str, known: Iterable[str]) -> str:
 PlanEntry = Unit | ScenarioResult
 
 
-def cut(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
+def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
     """Return the plan with some of its entries and the agents that they need. Ids do not change."""
     entries = tuple(filter(is_kept, plan.entries))
     units = tuple(unit for unit in plan.units if is_kept(unit))

@@ -302,7 +302,7 @@ class LiveConversations:
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
         """Return the user's own tools if a model plays the user; other users call none."""
         tools = unit.scenario.user_tools
-        return UserTools(mocks.beside(tools)) if tools and not self.pick_user else None
+        return UserTools(mocks.with_tools(tools)) if tools and not self.pick_user else None
 
     def user_instructions(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan

@@ -162,7 +162,7 @@ class ToolsOfAgent:
     """None: the configuration does not list them."""
     sent: tuple[AgentTool, ...] = ()
     """The tools that its requests declare."""
-    beside: MockServerTools = MockServerTools()
+    mock_servers: MockServerTools = MockServerTools()
 
     @property
     def listed(self) -> frozenset[str]:
@@ -170,7 +170,7 @@ class ToolsOfAgent:
 
         Tools that requests declare do not count: the agent may run a tool of that name itself.
         """
-        return self.beside.listed()
+        return self.mock_servers.listed()
 
 
 def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
@@ -180,7 +180,7 @@ def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
     """
     for name, agent in agents.items():
         try:
-            agent.beside.tools()
+            agent.mock_servers.tools()
         except ConfigError as error:
             yield (
                 f"judges are not told which tools the mock servers of agent {name!r} serve: {error}. Put the "
@@ -208,7 +208,7 @@ def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[
         mocks: the scenario's mocks by name.
         named: further tools that the scenario names.
     """
-    served = agent.beside.known()
+    served = agent.mock_servers.known()
     sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent))
     tools = joined_tools((*sources, map(_known, tool_specs(mocks))))
     if not tools:
@@ -427,7 +427,7 @@ def unknown_tools(
 def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
     yield from (tool.name for tool in agent.configured or ())
     yield from (tool.name for tool in agent.sent)
-    yield from (tool.name for tool in agent.beside.known())
+    yield from (tool.name for tool in agent.mock_servers.known())
 
 
 def misspelled_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
@@ -509,11 +509,11 @@ class AgentTraits:
     """Why the time to the first token is unknown; "": it is known."""
 
 
-def agent_traits(name: str, agent: AnyAgent, beside: MockServerTools | None = None) -> AgentTraits:
+def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | None = None) -> AgentTraits:
     """Collect the facts about an agent's calls and tools from its settings.
 
     Args:
-        beside: its mock servers, whose tools judges see.
+        mock_servers: its mock servers, whose tools judges see.
     """
     visibility = visibility_of_agent(agent)
     return AgentTraits(
@@ -528,7 +528,7 @@ def agent_traits(name: str, agent: AnyAgent, beside: MockServerTools | None = No
         spans_count=_spans_count(agent),
         visible_by_spans_only=_spans_count(agent) and not agent.mock_servers,
         instructions=instructions_of(agent),
-        tools=tools_of(agent, beside),
+        tools=tools_of(agent, mock_servers),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
@@ -560,10 +560,12 @@ def instructions_of(agent: AnyAgent) -> str:
     return (agent.instructions or agent.sent_instructions).strip()
 
 
-def tools_of(agent: AnyAgent, beside: MockServerTools | None = None) -> ToolsOfAgent:
+def tools_of(agent: AnyAgent, mock_servers: MockServerTools | None = None) -> ToolsOfAgent:
     """Collect an agent's tools from its settings."""
     configured = None if agent.tools is None else tuple(agent.tools)
-    return ToolsOfAgent(configured=configured, sent=agent.sent_tools, beside=beside or MockServerTools())
+    return ToolsOfAgent(
+        configured=configured, sent=agent.sent_tools, mock_servers=mock_servers or MockServerTools()
+    )
 
 
 def _spans_count(agent: AnyAgent) -> bool:

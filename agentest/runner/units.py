@@ -119,7 +119,7 @@ class UnitProgress:
         changed.set()
 
     @property
-    def left(self) -> list[int]:
+    def missing_numbers(self) -> list[int]:
         """The numbers of the needed conversations that have not finished."""
         return [n for n in range(1, self.wanted + 1) if n not in self.results]
 
@@ -345,7 +345,7 @@ def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[
     missing = tuple(key for key in traits.mock_servers if not reached(unit.agent, key))
     if any(map(_was_served, unit.finished_part.conversations.values())):  # in the resumed run
         return ()
-    needed = traits.tools.beside.keys_of({*scenario.tools, *scenario.named_tools})
+    needed = traits.tools.mock_servers.keys_of({*scenario.tools, *scenario.named_tools})
     if needed:
         return tuple(key for key in missing if key in needed)
     return missing if len(missing) == len(traits.mock_servers) else ()

@@ -73,7 +73,7 @@ class Assignment:
         )
 
     @property
-    def found(self) -> int:
+    def matched(self) -> int:
         """The calls that match any expected call."""
         return union(self.rows)
 
@@ -125,7 +125,7 @@ NO_DIFFERENCES = CallDifferences()
 def min_differences(spec: Trajectory, assignment: Assignment) -> int:
     """Return a lower bound for the number of differences, without matching."""
     missing = 0 if spec.match_mode == "within" else sum(not row for row in assignment.rows)
-    extra = assignment.counting & ~assignment.found if spec.forbids_others else 0
+    extra = assignment.counting & ~assignment.matched if spec.forbids_others else 0
     return missing + extra.bit_count()
 
 
@@ -140,7 +140,7 @@ def may_hold(spec: Trajectory, assignment: Assignment) -> bool:
 def compare_calls(spec: Trajectory, assignment: Assignment, view: CallView) -> CallDifferences:
     """Return the differences that remain whatever hidden calls were made."""
     if spec.match_mode == "within":
-        beyond = bits(assignment.counting & ~assignment.found)
+        beyond = bits(assignment.counting & ~assignment.matched)
         differences = _extra("calls beyond the allowed ones", assignment, beyond)
     elif view.blind:
         differences = _differences_of_visible_calls(spec, assignment, view)

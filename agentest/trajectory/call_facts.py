@@ -16,7 +16,7 @@ from agentest.domain.transcript import (
     ARGUMENTS_UNTOLD,
     WAITS_FOR_APPROVAL,
     ToolCall,
-    arguments_untold,
+    are_arguments_unknown,
     failed,
 )
 from agentest.scenarios.calls import ANYTHING, ExpectedCall, ToolName, is_one_tool, name_matches, name_text
@@ -140,7 +140,7 @@ def _arguments_hold(expected: ExpectedCall, made: ToolCall) -> bool:
     wanted = expected_arguments(expected)
     if wanted is None:
         return True
-    if arguments_untold(made):
+    if are_arguments_unknown(made):
         raise ComparisonUnknown(ARGUMENTS_UNTOLD)
     is_exact = expected.arg_match_mode == "exact"
     return isinstance(made.args, Mapping) and arguments_hold(wanted, made.args, is_exact)
@@ -148,7 +148,7 @@ def _arguments_hold(expected: ExpectedCall, made: ToolCall) -> bool:
 
 def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
     """Return the answer of a function about all arguments. Raises PredicateFailed, CannotTell."""
-    if arguments_untold(made):
+    if are_arguments_unknown(made):
         raise ComparisonUnknown(ARGUMENTS_UNTOLD)
     function = where if isinstance(where, FUNCTIONS) else functools.partial(where)
     return isinstance(made.args, Mapping) and equal(function, dict(made.args))

@@ -381,7 +381,7 @@ def score_of(spec: Trajectory, assessment: Assessment) -> TrajectoryScore:
     recall = _fraction(len(paired), expected)
     if spec.match_mode == "within":
         again = len(assignment.repeated()) if spec.at_most_once else 0
-        good = (counting & assignment.found).bit_count() - again
+        good = (counting & assignment.matched).bit_count() - again
         required = made = counting.bit_count()
     else:
         good, required, made = len(paired), expected, len({*paired, *bits(counting)})

@@ -372,7 +372,7 @@ _CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
 def worker_count(prepared: Prepared, wanted: int | str) -> int:
     """Return how many workers to start: at most one per conversation and concurrency slot."""
     count = cores() if wanted == AUTO else int(wanted)
-    left = sum(unit.conversations - len(unit.finished_part.conversations) for unit in prepared.plan.left)
+    left = sum(unit.conversations - len(unit.finished_part.conversations) for unit in prepared.plan.remaining)
     return max(1, min(count, left, prepared.concurrency))
 
 

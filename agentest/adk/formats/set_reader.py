@@ -31,7 +31,14 @@ from agentest.adk.formats.other_formats import (
     unlisted_metrics,
     without_extras,
 )
-from agentest.adk.formats.problems import EvalSetError, FileProblem, FormatNames, line_texts, problems, shown
+from agentest.adk.formats.problems import (
+    EvalSetError,
+    FileProblem,
+    FormatNames,
+    format_value,
+    line_texts,
+    problems,
+)
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
@@ -162,7 +169,9 @@ def read_session(path: Path) -> Mapping[str, Any]:
     """Read an initial session file: `{app_name?, user_id?, state?}`. Raises UsageError."""
     session = parse_json(path, read_bytes(path))
     if not isinstance(session, dict):
-        raise UsageError(f"{path}: is {shown(session)}, expected an object: {{app_name, user_id, state}}")
+        raise UsageError(
+            f"{path}: is {format_value(session)}, expected an object: {{app_name, user_id, state}}"
+        )
     _session(session, str(path))
     return session
 
@@ -293,7 +302,7 @@ def _shape(path: Path, document: Any) -> _Shape:
 
 def _description(document: Any) -> str:
     if not isinstance(document, dict):
-        return f"found {shown(document)}"
+        return f"found {format_value(document)}"
     return "found the keys " + ", ".join(f"`{key}`" for key in [*document][:MAX_IDS]) if document else "empty"
 
 

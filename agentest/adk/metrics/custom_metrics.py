@@ -323,7 +323,7 @@ class CustomGrader(CriterionGrader):
         except BaseException as error:
             if ends_the_run(error):
                 raise
-            return GraderResult(whole=Unscored(self._failure_text(error, limit)))
+            return GraderResult(conversation=Unscored(self._failure_text(error, limit)))
 
     @property
     def _threshold(self) -> float:
@@ -424,9 +424,9 @@ def parse_result(returned: Any, terms: ResultConstraints) -> GraderResult:
         aside = _note_about_overall(overall, list(known.values()))
         return GraderResult({n: _score(score, items[n].reason or aside, terms) for n, score in known.items()})
     if overall is None:
-        return GraderResult(whole=Skipped(_nothing(result, items)))
+        return GraderResult(conversation=Skipped(_nothing(result, items)))
     _check_direction([(overall, result.overall_eval_status)], terms.threshold)
-    return GraderResult(whole=_score(overall, result.reason, terms))
+    return GraderResult(conversation=_score(overall, result.reason, terms))
 
 
 def _as_result(shape: type[_T], returned: Any) -> _T:

@@ -32,7 +32,7 @@ from agentest.domain.transcript import (
     Remark,
     ToolCall,
     Turn,
-    arguments_untold,
+    are_arguments_unknown,
     call_text,
 )
 from agentest.judging.grader import GraderResult
@@ -102,9 +102,11 @@ class ReferenceGrader(CriterionGrader):
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Score each turn that has a reference. No model is called."""
         if self.case.conversation is None:
-            return GraderResult(whole=Skipped("a simulated conversation has no reference to compare with"))
+            return GraderResult(
+                conversation=Skipped("a simulated conversation has no reference to compare with")
+            )
         if not conversation.turns:
-            return GraderResult(whole=Skipped("no turn of the conversation was finished"))
+            return GraderResult(conversation=Skipped("no turn of the conversation was finished"))
         turns = dict(self._results(conversation.turns, self.case.conversation))
         return GraderResult(turns, None if turns else Skipped(self._no_score_reason()))
 
@@ -132,7 +134,7 @@ class ToolTrajectory(ReferenceGrader):
     def _score(self, turn: Turn, expected: Invocation) -> MetricResult:
         wanted = tool_calls(expected.intermediate_data)
         criterion = self.criterion
-        if not criterion.ignore_args and any(map(arguments_untold, turn.tool_calls)):
+        if not criterion.ignore_args and any(map(are_arguments_unknown, turn.tool_calls)):
             return Unscored(f"{ARGUMENTS_UNTOLD}: set ignore_args to compare the names alone")
         try:
             matched = trajectory_matches(
@@ -353,7 +355,7 @@ class FinalSessionState(CriterionGrader):
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Score the last turn. No model is called."""
         if not conversation.turns:
-            return GraderResult(whole=Skipped("no turn of the conversation was finished"))
+            return GraderResult(conversation=Skipped("no turn of the conversation was finished"))
         last = conversation.turns[-1]
         return GraderResult({last.turn_index: self._score(last)})
 

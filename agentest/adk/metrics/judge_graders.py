@@ -70,9 +70,9 @@ class ConversationJudge(CriterionGrader):
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         if model is None:
-            return GraderResult(whole=no_model(self.criterion))
+            return GraderResult(conversation=no_model(self.criterion))
         if not conversation.turns:
-            return GraderResult(whole=Skipped("no turn of the conversation was finished"))
+            return GraderResult(conversation=Skipped("no turn of the conversation was finished"))
         last = conversation.turns[-1].turn_index
         panel = JudgePanel.of(self.criterion, model, key)
         return GraderResult({last: await self._score(conversation, panel, last)})
@@ -308,7 +308,7 @@ class UserSimulatorQuality(CriterionGrader):
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         scenario = self.case.conversation_scenario
         if scenario is None or model is None:
-            return GraderResult(whole=WRITTEN if scenario is None else no_model(self.criterion))
+            return GraderResult(conversation=WRITTEN if scenario is None else no_model(self.criterion))
         turns = conversation.turns
         panel = JudgePanel.of(self.criterion, model, key)
         texts = [*(turn.user_message for turn in turns), self.criterion.stop_signal]
@@ -390,7 +390,7 @@ class ReferenceAnswerMatch(CriterionGrader):
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         skipped = _not_compared(self.case, self.criterion, conversation)
         if skipped:
-            return GraderResult(whole=skipped)
+            return GraderResult(conversation=skipped)
         panel = JudgePanel.of(self.criterion, model, key) if model else None
 
         async def score(turn: Turn) -> MetricResult | None:

@@ -44,14 +44,14 @@ class TurnJudge(CriterionGrader):
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         skipped = self._skipped(conversation)
         if skipped or model is None:
-            return GraderResult(whole=skipped or no_model(self.criterion))
+            return GraderResult(conversation=skipped or no_model(self.criterion))
         panel = JudgePanel.of(self.criterion, model, key)
 
         async def score(turn: Turn) -> MetricResult | None:
             return await self._score(turn, conversation, panel)
 
         graded = await each_turn(conversation.turns, score)
-        return graded if graded.turns else GraderResult(whole=self._no_turn())
+        return graded if graded.turns else GraderResult(conversation=self._no_turn())
 
     @abstractmethod
     async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
