@@ -78,7 +78,7 @@ class TurnLoop:
     """Runs one conversation. An error that ends it early becomes part of the transcript.
 
     Args:
-        sources: where the agent's calls arrive besides its protocol.
+        sources: where calls of the agent arrive outside its protocol.
         servers: the servers that were started for the agent.
     """
 

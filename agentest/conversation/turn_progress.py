@@ -1,4 +1,4 @@
-"""The turn in progress, and the sources from which its calls arrive besides the agent's protocol."""
+"""The turn in progress, and the sources of calls that arrive outside the agent's protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from agentest.support.replacing import replace
 
 
 class CallSource:
-    """A way in which an agent's tool calls arrive besides its protocol.
+    """A source of tool calls that arrive outside the agent's protocol.
 
     A conversation has the sources of its agent, and most agents have none. Each source records calls with the
     conversation's mocks. As an agent may swallow the error that ended its conversation at a source, the turn

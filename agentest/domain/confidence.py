@@ -106,11 +106,11 @@ def _passed(rate: Figure) -> int:
 def _scores_by_conversation(conversations: Sequence[ConversationResult]) -> dict[str, list[list[float]]]:
     scores: dict[str, list[list[float]]] = {}
     for result in conversations:
-        mine: dict[str, list[float]] = {}
+        own_scores: dict[str, list[float]] = {}
         for name, score in result.metric_results:
             if isinstance(score, Score) and score.number is not None:
-                mine.setdefault(name, []).append(score.number)
-        for name, values in mine.items():
+                own_scores.setdefault(name, []).append(score.number)
+        for name, values in own_scores.items():
             scores.setdefault(name, []).append(values)
     return scores
 

@@ -211,8 +211,8 @@ def selected_pairs(pairs: Sequence[ScenarioPair], base: MeasuredRun, new: Measur
 
 def of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
     """Return the part of a run that belongs to one agent, for comparison with another agent."""
-    mine = tuple(each for each in run.scenarios if each.agent == agent)
-    return replace(run, label=agent, agents=(agent,), scenarios=mine)
+    scenarios = tuple(each for each in run.scenarios if each.agent == agent)
+    return replace(run, label=agent, agents=(agent,), scenarios=scenarios)
 
 
 def did_not_load(pair: ScenarioPair, new: MeasuredRun) -> bool:

@@ -162,13 +162,13 @@ def missing_shards_text(parts: Sequence[MergedPart]) -> str | None:
     ]
     if not missing_shards:
         return None
-    lost = first.whole - sum(len(part.scenarios) for part in _shards(parts))
+    missing = first.whole - sum(len(part.scenarios) for part in _shards(parts))
     which = (
         f"shard {missing_shards[0]} is"
         if len(missing_shards) == 1
         else f"shards {', '.join(missing_shards)} are"
     )
-    return f"{which} missing, with {lost} of {count(first.whole, 'scenario')}"
+    return f"{which} missing, with {missing} of {count(first.whole, 'scenario')}"
 
 
 def check_complete(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
@@ -307,10 +307,10 @@ def _check_covered(parts: Sequence[MergedPart]) -> None:
     known = list(_shards(parts))
     if not known or missing_shards_text(parts):
         return
-    lost = known[0].whole - sum(len(part.scenarios) for part in known)
-    if lost:
+    missing = known[0].whole - sum(len(part.scenarios) for part in known)
+    if missing:
         raise UsageError(
-            f"merge: {lost} of {count(known[0].whole, 'scenario')} are in none of the shards"
+            f"merge: {missing} of {count(known[0].whole, 'scenario')} are in none of the shards"
             f"{_split_difference(*_split_differently(parts))}"
         )
 
@@ -551,12 +551,14 @@ def _by_file(entry: MergedEntry) -> tuple[str, int]:
 
 
 def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:
-    mine = [part for part in parts if name in part.journal.run.agents]
-    talked = [
-        part for part in mine if any(results[place].totals.turns for place in part.places if place[1] == name)
+    with_agent = [part for part in parts if name in part.journal.run.agents]
+    with_turns = [
+        part
+        for part in with_agent
+        if any(results[place].totals.turns for place in part.places if place[1] == name)
     ]
-    ends = [_visibility_in_part(part, name) for part in talked]
-    at_first = mine[0].journal.run.agents[name].tool_calls
+    ends = [_visibility_in_part(part, name) for part in with_turns]
+    at_first = with_agent[0].journal.run.agents[name].tool_calls
     return ends[0] if ends and len(set(ends)) == 1 else at_first
 
 

@@ -36,7 +36,7 @@ from agentest.support.redaction import Redactor
 from agentest.support.text import shortened
 
 MOST_FAILURES = 300
-_MOST_PLACES = 100
+_MAX_TURNS = 100
 """Limit for conversations, and for turns."""
 _REASONS_CHARS, _TURNS_CHARS, _CONVERSATIONS_CHARS = 30_000, 40_000, 16_000
 _MOST_CALLS = 6
@@ -72,7 +72,7 @@ MOST_EXAMPLES = 3
 _MESSAGE_CHARS = 300
 _CALL_CHARS = 150
 _MOST_EXAMPLE_CALLS = 5
-_ExamplePlace = tuple[str, int]
+_TurnLocation = tuple[str, int]
 """A conversation's id and a turn index."""
 
 
@@ -142,17 +142,17 @@ async def group_failures(
         return group_by_label(failures)
     if len(failures) == 1 and failures[0].severity is not None:
         return Deduplication((_group_of_one(failures[0], failures[0].severity),))
-    shown, unshown = select_failures(failures)
-    messages = dedup_messages(scenario, shown, conversations, instructions=instructions)
+    selected, omitted = select_failures(failures)
+    messages = dedup_messages(scenario, selected, conversations, instructions=instructions)
     try:
-        shape = groups_answer_for([failure.id for failure in shown])
+        shape = groups_answer_for([failure.id for failure in selected])
         answer = await model.ask(messages, shape, CallKey("dedup", scope))
     except ModelError as error:
         return replace(group_by_label(failures), error=str(error), graded=False)
     except Exception as error:  # noqa: BLE001 - stage boundary: no failure may be lost
         problem = f"internal error: {type(error).__name__}: {error}"
         return replace(group_by_label(failures), error=problem, graded=False)
-    return Deduplication(_with_unshown(corrected_groups(answer.groups, shown), shown, unshown))
+    return Deduplication(_with_omitted(corrected_groups(answer.groups, selected), selected, omitted))
 
 
 def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[UniqueError, ...]:
@@ -174,15 +174,15 @@ def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure
     return tuple(settled)
 
 
-def _with_unshown(
-    groups: Sequence[UniqueError], shown: Sequence[LabelledFailure], unshown: Sequence[LabelledFailure]
+def _with_omitted(
+    groups: Sequence[UniqueError], selected: Sequence[LabelledFailure], omitted: Sequence[LabelledFailure]
 ) -> tuple[UniqueError, ...]:
     """Add the failures that were not shown to the model, each to the most severe group that has its label."""
-    kinds = {failure.id: (failure.metric, failure.label) for failure in shown}
+    kinds = {failure.id: (failure.metric, failure.label) for failure in selected}
     worst_last = sorted(enumerate(groups), key=lambda each: each[1].severity)
     group_of = {kinds[id]: n for n, group in worst_last for id in group.occurrences}
     added: dict[int, list[str]] = {}
-    for failure in unshown:
+    for failure in omitted:
         added.setdefault(group_of.get((failure.metric, failure.label), 0), []).append(failure.id)
     return tuple(_with_added(group, added.get(n, [])) for n, group in enumerate(groups))
 
@@ -259,8 +259,8 @@ def select_failures(
     failures: Sequence[LabelledFailure],
 ) -> tuple[list[LabelledFailure], list[LabelledFailure]]:
     """Split failures into those to show, in their order, and the rest; each label gets an equal share."""
-    shown = {failure.id for failure in _alternating_labels(failures)[:MOST_FAILURES]}
-    return [f for f in failures if f.id in shown], [f for f in failures if f.id not in shown]
+    ids = {failure.id for failure in _alternating_labels(failures)[:MOST_FAILURES]}
+    return [f for f in failures if f.id in ids], [f for f in failures if f.id not in ids]
 
 
 def _alternating_labels(failures: Iterable[LabelledFailure]) -> list[LabelledFailure]:
@@ -303,7 +303,7 @@ def _conversation_parts(
         dict.fromkeys(f.conversation_id for f in _alternating_labels(failures) if f.conversation_id in known)
     )
     limit = _chars_per_item(_CONVERSATIONS_CHARS, len(ids), 60, 300)
-    lines = [encode_on_one_line(_conversation_record(known[id], limit)) for id in ids[:_MOST_PLACES]]
+    lines = [encode_on_one_line(_conversation_record(known[id], limit)) for id in ids[:_MAX_TURNS]]
     if lines:
         yield "The conversations in which they occurred, a line each." + _note_left_out(len(ids) - len(lines))
         yield block("conversations", "\n".join(lines))
@@ -362,14 +362,14 @@ def _turn_parts(
             turns.setdefault(
                 (failure.conversation_id, turn.turn_index), _FailureTurn(failure.conversation_id, turn)
             )
-    shown = list(turns.values())[:_MOST_PLACES]
-    limit = _chars_per_item(_TURNS_CHARS, len(shown), 400, 3_000)
-    if shown:
+    listed = list(turns.values())[:_MAX_TURNS]
+    limit = _chars_per_item(_TURNS_CHARS, len(listed), 400, 3_000)
+    if listed:
         yield "The turns in which they occurred, a line each; texts are shortened." + _note_left_out(
-            len(turns) - len(shown)
+            len(turns) - len(listed)
         )
         yield block(
-            "turns", "\n".join(encode_on_one_line(_turn_record(failed_turn, limit)) for failed_turn in shown)
+            "turns", "\n".join(encode_on_one_line(_turn_record(failed_turn, limit)) for failed_turn in listed)
         )
 
 
@@ -430,7 +430,7 @@ def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn 
 def _with_examples(
     group: UniqueError, turns: Mapping[str, tuple[str, Turn]], redact: Redactor
 ) -> UniqueError:
-    chosen: dict[_ExamplePlace, Turn] = {}
+    chosen: dict[_TurnLocation, Turn] = {}
     for id in group.occurrences:
         if id in turns and len(chosen) < MOST_EXAMPLES:
             conversation_id, turn = turns[id]
@@ -439,7 +439,7 @@ def _with_examples(
     return replace(group, examples=examples)
 
 
-def _example(location: _ExamplePlace, turn: Turn, redact: Redactor) -> ErrorExample:
+def _example(location: _TurnLocation, turn: Turn, redact: Redactor) -> ErrorExample:
     conversation_id, turn_index = location
     return ErrorExample(
         conversation_id=conversation_id,

@@ -77,9 +77,9 @@ def split_into_parts(questions: Sequence[JudgeQuestion], turns: int) -> list[Jud
     parts = []
     for start in starts:
         indexes, is_last = range(start, min(start + MAX_TURNS_PER_CALL, turns)), start == starts[-1]
-        mine = tuple(q for q in questions if (is_last if q.turn is None else q.turn in indexes))
-        if mine:
-            parts.append(JudgedPart(questions=mine, turn_indexes=indexes, is_last=is_last))
+        part_questions = tuple(q for q in questions if (is_last if q.turn is None else q.turn in indexes))
+        if part_questions:
+            parts.append(JudgedPart(questions=part_questions, turn_indexes=indexes, is_last=is_last))
     return parts
 
 

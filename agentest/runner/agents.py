@@ -400,8 +400,8 @@ def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Seque
     """`why`: what may hide the agent's calls."""
     first = units[0]
     who = ("it" if len(units) == 1 else "they") if vacuous == units else _listed(vacuous)
-    says = "says" if len(vacuous) == 1 else "say"
-    vacuous_note = f". What {who} {says} of calls held by this alone: it is `vacuous` in results.json"
+    verb = "says" if len(vacuous) == 1 else "say"
+    vacuous_note = f". What {who} {verb} of calls held by this alone: it is `vacuous` in results.json"
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "

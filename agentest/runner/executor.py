@@ -294,7 +294,7 @@ class _Scheduler:
     async def _start_conversations(
         self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
     ) -> None:
-        """Start a unit's conversations from the current slot, and return holding the slot of the next one.
+        """Start a unit's conversations from the current slot; return while occupying the next one's slot.
 
         Args:
             begun: numbers of the conversations that have already begun; the last one concludes the unit.

@@ -94,21 +94,23 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
     if not agents[0].mock_servers or any(_may_have_others(agent) for agent in agents):
         return
     handed_over = {tool.name for agent in agents for tool in agent.sent_tools}
-    lost = [tool.name for tool in opening.tools if tool.name not in group.tools | handed_over]
-    if not lost:
+    unserved = [tool.name for tool in opening.tools if tool.name not in group.tools | handed_over]
+    if not unserved:
         return
-    name, mcp = lost[0], agents[0].mcp_mock
+    name, mcp = unserved[0], agents[0].mcp_mock
     lists = [f"mcp_mock.tools ({mcp.tools})" if mcp.tools else "mcp_mock.upstream"] if mcp else []
     lists += [f"rest_mock.openapi ({rest.openapi})"] if (rest := agents[0].rest_mock) else []
     near = nearest(name, sorted(group.tools))
     hint = f"Did you mean {near!r}? " if near else ""
     record = "; or, if the real server has it now, record the list again (agentest mcp-tools)" if mcp else ""
     hands_over = any(agent.natural_visibility is ToolVisibility.RETURNED for agent in agents)
-    handed = "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
+    visibility_hint = (
+        "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
+    )
     raise ConfigError(
         f"tool {name!r} has a mock{opening.mocked_in.get(name, '')}, and {' and '.join(lists)} of agent "
         f"{group.agents[0]!r} does not list it: the mock would never be called, and if the agent has such a "
-        f"tool, the real one would run. {hint}Leave the mock out{record}{handed}"
+        f"tool, the real one would run. {hint}Leave the mock out{record}{visibility_hint}"
     )
 
 
@@ -258,13 +260,15 @@ def warnings_of_unclaimed(
 def _warning(plan: Plan, call: UnclaimedCall, number: int) -> RunWarning:
     first = next(unit for unit in plan.units if unit.agent == call.agent)
     promised = plan.agents[call.agent].exclusive
-    alone = "" if promised else "set exclusive: true (one conversation at a time); or, to hold many at once, "
+    exclusive_hint = (
+        "" if promised else "set exclusive: true (one conversation at a time); or, to hold many at once, "
+    )
     message = (
         f"{count(number, 'call')} of tool {call.tool!r} that came to the servers beside agent {call.agent!r} "
         f"{'was' if number == 1 else 'were'} refused: {call.why}. What it would have broken is not known, so "
         "this run is errored. If the agent makes such calls after its reply, have it reply after them; where "
         "they come without a name, or with the trace of an earlier conversation, "
-        f"{alone}{WAYS_TO_NAME}"
+        f"{exclusive_hint}{WAYS_TO_NAME}"
     )
     return RunWarning(message, call.agent, first.file, first.scenario.line)
 

@@ -199,8 +199,8 @@ def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
     """Return the models that scenario files request, one for each place that names one."""
     models: dict[tuple[RequestedModel, str], RequestedModel] = {}
     for unit in units:
-        led_by = unit.scenario.plan.model if unit.scenario.plan else None
-        for requested in (led_by, *(grader.judge for grader in unit.graders)):
+        plan_model = unit.scenario.plan.model if unit.scenario.plan else None
+        for requested in (plan_model, *(grader.judge for grader in unit.graders)):
             if requested:
                 models.setdefault((requested, requested.place), requested)
     return list(models.values())

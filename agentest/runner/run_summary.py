@@ -195,7 +195,7 @@ def known_agent(unit: Unit, redact: Callable[[str], str]) -> AgentBackground:
 
 
 def agent_without_judge(unit: Unit) -> AgentBackground:
-    """Return what is known of the unit's agent if no model judges, without reading its tools."""
+    """Return the known facts about the unit's agent if no model judges, without reading its tools."""
     return AgentBackground(visibility=_visibility(unit, NOTHING_KNOWN))
 
 

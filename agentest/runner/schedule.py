@@ -43,8 +43,8 @@ class Schedule:
         if assessment.standing is not SequentialDecision.OPEN:
             return 0
         # Without a pass rate, the next failed conversation decides.
-        soonest = 1 if PASS_RATE not in self.thresholds else assessment.fewest
-        return left if soonest is None else min(left, soonest)
+        next_decision = 1 if PASS_RATE not in self.thresholds else assessment.fewest
+        return left if next_decision is None else min(left, next_decision)
 
     def decided_after(self, results: Sequence[ConversationResult], verdict: Verdict) -> int | None:
         """Return after how many conversations the verdict was decided; None: it is undecided."""

@@ -419,16 +419,16 @@ def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
         return
     if traits.replies_show_calls and conversations and all(c.conversation.tells_calls for c in conversations):
         return
-    lost = [name for name in unit.scenario.tools if name not in evidence.called | traits.tools.listed]
+    unseen_tools = [name for name in unit.scenario.tools if name not in evidence.called | traits.tools.listed]
     judged = dict.fromkeys(
         name
         for each in conversations
         for name, result in each.metric_results
         if name in ABOUT_CALLS and isinstance(result, Score)
     )
-    mocks = f"the agent may have run tools of its own in place of these mocks: {', '.join(lost)}"
+    mocks = f"the agent may have run tools of its own in place of these mocks: {', '.join(unseen_tools)}"
     metrics = f"judged by the calls that were seen: {', '.join(judged)}"
-    unproven = [*([mocks] if lost else []), *([metrics] if judged else [])]
+    unproven = [*([mocks] if unseen_tools else []), *([metrics] if judged else [])]
     if unproven:
         yield f"{cannot_be_seen(unit.agent)} (tool_visibility: partial): {'; '.join(unproven)}", ()
 

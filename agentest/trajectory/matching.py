@@ -50,29 +50,29 @@ class Matching:
 
     def add(self, row: int) -> bool:
         """Pair a row, moving other pairs if necessary. Return False if no assignment includes all."""
-        came: dict[int, int] = {}
+        row_of_column: dict[int, int] = {}
         queue, visited = deque([row]), 0
         while queue:
             at = queue.popleft()
-            fresh = self._rows[at] & ~visited
-            untaken = fresh & ~self.taken
-            if untaken:
-                column = (untaken & -untaken).bit_length() - 1
-                came[column] = at
-                self._flip(column, came)
+            unvisited = self._rows[at] & ~visited
+            free = unvisited & ~self.taken
+            if free:
+                column = (free & -free).bit_length() - 1
+                row_of_column[column] = at
+                self._flip(column, row_of_column)
                 return True
-            visited |= fresh
-            for column in bits(fresh):
-                came[column] = at
+            visited |= unvisited
+            for column in bits(unvisited):
+                row_of_column[column] = at
                 queue.append(self._of_column[column])
         return False
 
-    def _flip(self, column: int, came: dict[int, int]) -> None:
+    def _flip(self, column: int, row_of_column: dict[int, int]) -> None:
         """Update the pairs along the path to a free column."""
         self.taken |= 1 << column
         at: int | None = column
         while at is not None:
-            row = came[at]
+            row = row_of_column[at]
             before = self.of_row[row]
             self.of_row[row], self._of_column[at] = at, row
             at = before
@@ -311,7 +311,7 @@ def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> l
     Among equal numbers of pairs, those with columns that count weigh more.
     """
     matching = Matching([row & group for row in rows[at:]])
-    of_those_that_count = Matching([row & group & counting for row in rows[at:]])
+    counting_matching = Matching([row & group & counting for row in rows[at:]])
     pair = len(rows) + 1
     weights, weight = [], 0
     for row in range(len(rows) - at):
@@ -319,7 +319,7 @@ def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> l
             break
         if rows[at + row] & group and matching.add(row):
             weight += pair
-            weight += of_those_that_count.add(row)
+            weight += counting_matching.add(row)
             weights.append((at + row + 1, weight))
     return weights
 

@@ -44,7 +44,7 @@ class SentenceLabel(BaseModel):
 
 
 class SentenceLabels(BaseModel):
-    """A judge's labels: exactly one for each sentence. `asked` is the number of sentences."""
+    """A judge's labels: exactly one for each sentence. `sentence_count` is their number."""
 
     model_config = WITHOUT_DESCRIPTION
 

@@ -122,7 +122,7 @@ class RubricAnswer(BaseModel):
 
 
 class RubricAnswers(BaseModel):
-    """A judge's answers: at most one for each property. `asked` is the number of properties."""
+    """A judge's answers: at most one for each property. `rubric_count` is their number."""
 
     model_config = WITHOUT_DESCRIPTION
 
