@@ -34,7 +34,7 @@ _USER = "agentest"
 
 
 @dataclass(frozen=True, slots=True)
-class SetPlace:
+class SetLocation:
     """The location of an agent's evaluation set: in the agent's folder, as in google-adk."""
 
     agent: str
@@ -80,7 +80,7 @@ def _possible_id(text: str) -> str:
     return re.sub("[^a-zA-Z0-9]+", "_", text).strip("_") or "return_flow_tests"
 
 
-def create_set(location: SetPlace, now: float) -> Path:
+def create_set(location: SetLocation, now: float) -> Path:
     """Write an evaluation set without cases, and return its file. Raises UsageError if it exists.
 
     Args:
@@ -107,7 +107,7 @@ class AddedCase:
     new: bool
 
 
-def add_cases(location: SetPlace, scenarios: Path, session: Path | None, now: float) -> list[AddedCase]:
+def add_cases(location: SetLocation, scenarios: Path, session: Path | None, now: float) -> list[AddedCase]:
     """Add each scenario of a file to a set, as a case with this session. Raises UsageError.
 
     The id of a case is a hash of its scenario, so adding the same scenario again has no effect.
@@ -128,7 +128,7 @@ def add_cases(location: SetPlace, scenarios: Path, session: Path | None, now: fl
     return added
 
 
-def _document(location: SetPlace) -> tuple[dict[str, Any], str]:
+def _document(location: SetLocation) -> tuple[dict[str, Any], str]:
     """Return the set's raw JSON, so that unknown keys are preserved, and the key of its cases."""
     file = location.file
     if not file.exists():
@@ -171,7 +171,7 @@ def _id_of(scenario: ConversationScenario, written: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _session(file: Path, location: SetPlace) -> dict[str, Any]:
+def _session(file: Path, location: SetLocation) -> dict[str, Any]:
     """Return the session of a file, with the app and user that google-adk requires."""
     session = snake_keys(read_session(file), _SESSION_KEYS)
     return {"app_name": location.app_name, "user_id": _USER, **session}

@@ -130,7 +130,7 @@ def _located_problem(
         # For a duplicate id, the reader names the first of the cases.
         is_duplicate = problem.keys == ("eval_id",) and ids[problem.case] == ids[index]
         if problem.case == index or is_duplicate:
-            return EditProblem(problem.said or problem.message, problem.keys)
+            return EditProblem(problem.short_message or problem.message, problem.keys)
     return EditProblem(f"{new.name}: {_with_short_paths(problem.message, new)}")
 
 

@@ -125,7 +125,7 @@ def _replace(new: SetContent, version: str | None) -> None:
 
 MAX_FILES = 1_000
 MAX_FOLDERS = 20_000
-_NOT_ENTERED = frozenset({"node_modules", "__pycache__", "site-packages"})
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,11 @@ class EvalSetProject:
             yield folder, names
 
     def _is_entered(self, folder: Path) -> bool:
-        if folder.name.startswith(".") or folder.name in _NOT_ENTERED or folder == self.root / self.outputs:
+        if (
+            folder.name.startswith(".")
+            or folder.name in _SKIPPED_FOLDERS
+            or folder == self.root / self.outputs
+        ):
             return False
         return not (folder / "pyvenv.cfg").exists()
 

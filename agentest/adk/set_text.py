@@ -79,7 +79,7 @@ _FIRST_ENTRY = re.compile(r"[\[{](\r?\n)([ \t]+)")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _COLON = re.compile(r":( ?)")
 _COMMA = re.compile(r",( ?)\S")
-_LOOKED_AT = 200_000
+_STYLE_SAMPLE_CHARS = 200_000
 """Number of characters of a file that are examined to find its style."""
 _ESCAPED = re.compile(r"\\u(?:00[89a-fA-F]|0[1-9a-fA-F]|[1-9a-fA-F])")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -121,7 +121,7 @@ class JsonStyle:
 
 def style_of(text: str) -> JsonStyle:
     """Find the formatting of a JSON text from its first entries."""
-    bare = _STRING.sub('""', text[:_LOOKED_AT])
+    bare = _STRING.sub('""', text[:_STYLE_SAMPLE_CHARS])
     first, colon, comma = _FIRST_ENTRY.search(bare), _COLON.search(bare), _COMMA.search(bare)
     return JsonStyle(
         newline=first[1] if first else "",

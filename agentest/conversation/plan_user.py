@@ -113,15 +113,15 @@ class PlanUser:
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if not turns:
-            return _said(self._plan.starting_prompt)
+            return _sent_message(self._plan.starting_prompt)
         key = replace(self._key, turn=len(turns))
         answer = await self._model.ask(plan_messages(self._plan, turns, self._date), PlanMessage, key)
         if _ends(self._plan.stop_signal, answer.message):
             return ending_of(answer.ended_by)
-        return _said(answer.message)
+        return _sent_message(answer.message)
 
 
-def _said(message: str) -> NextMessage:
+def _sent_message(message: str) -> NextMessage:
     if not message.strip():
         raise ModelError("the simulated user's message is empty (inference failure)")
     return NextMessage(message)

@@ -181,7 +181,7 @@ _WORD = re.compile(r"\w+")
 _QUESTION_MARKS = "?？؟"
 # A period inside a number or an abbreviation does not end a sentence; a following space does.
 _SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "؟ ", "？", "。", "！")
-_SAY_NOTHING = frozenset(
+_STOP_WORDS = frozenset(
     _WORD.findall(
         "a an and any are as at be by can could d did do does for from had has have how i if in is it ll m "
         "may me my of on or our please re s shall should so t that the then there this to us ve was we were "
@@ -226,12 +226,12 @@ def _last_question(text: str) -> str:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(word.casefold() for word in _WORD.findall(text)) - _SAY_NOTHING
+    return frozenset(word.casefold() for word in _WORD.findall(text)) - _STOP_WORDS
 
 
 _RESULT_CHARS = 20_000
 _NAME_CHARS = 100
-_UNSENT = (
+_UNSENT_TEXT_NOTE = (
     "What you wrote besides was not sent, and nothing has ended: you could not know yet what the tool would "
     "show. Write it now if it still holds."
 )
@@ -249,7 +249,7 @@ class _Round:
     def messages(self) -> list[Message]:
         request = json.dumps({"tool_calls": [use.model_dump() for use in self.uses]}, ensure_ascii=False)
         blocks = [_block(use, result) for use, result in zip(self.uses, self.results, strict=True)]
-        answer = "\n".join([*blocks, *([_UNSENT] if self.has_extra_text else [])])
+        answer = "\n".join([*blocks, *([_UNSENT_TEXT_NOTE] if self.has_extra_text else [])])
         return [{"role": "assistant", "content": request}, {"role": "user", "content": answer}]
 
 

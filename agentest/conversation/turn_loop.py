@@ -22,7 +22,7 @@ from agentest.agents.port import (
 )
 from agentest.agents.server_output import NO_SERVERS, AgentServers
 from agentest.conversation.simulated_user import NextMessage, User
-from agentest.conversation.turn_progress import CallSource, TurnProgress, Waited, failure_of
+from agentest.conversation.turn_progress import CallSource, TurnProgress, WaitingTimes, failure_of
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (
     AgentMessage,
@@ -142,7 +142,7 @@ class TurnLoop:
                 return message.ends
         return Ending.MAX_TURNS
 
-    async def _take_turn(self, message: NextMessage, waited: Waited) -> None:
+    async def _take_turn(self, message: NextMessage, waited: WaitingTimes) -> None:
         text, attached = well_formed(message.text), tuple(map(_attached, message.attachments))
         turn = self._current = TurnProgress(
             len(self._turns),
@@ -270,8 +270,8 @@ class TurnLoop:
     def _doubt_of(self, turn_index: int) -> str | None:
         return next((doubt for each in self._sources if (doubt := each.doubt_of(turn_index))), None)
 
-    def _waited(self) -> Waited:
-        return Waited(self._agent_wait.seconds, self._user_wait.seconds, self._tool_wait.seconds)
+    def _waited(self) -> WaitingTimes:
+        return WaitingTimes(self._agent_wait.seconds, self._user_wait.seconds, self._tool_wait.seconds)
 
     async def _failed(self, failure: Failure) -> Conversation:
         """Return the transcript of a conversation that an error ended."""

@@ -85,7 +85,7 @@ class CallSource:
         """Accept no more calls, because the conversation has ended."""
 
 
-class Waited(NamedTuple):
+class WaitingTimes(NamedTuple):
     """Seconds that a conversation has waited, by participant."""
 
     agent: float = 0.0
@@ -119,7 +119,7 @@ class TurnProgress:
     """Number of answered requests that carried the turn's trace context."""
     printed: Positions = field(default_factory=dict)
     """Positions in the output of the agent's servers when the turn began."""
-    waited: Waited = Waited()
+    waited: WaitingTimes = WaitingTimes()
     """The waits of the conversation before the user's message."""
     messages: int = 0
     """Number of agent messages with calls, as far as reported."""
@@ -179,7 +179,7 @@ class TurnProgress:
         self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
 
     def closed(
-        self, text: str, calls: tuple[ToolCall, ...], waited: Waited, call_refused: str | None = None
+        self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None
     ) -> Turn:
         """Return the turn with its reply. `waited`: the waits of the conversation so far."""
         return Turn(
@@ -207,7 +207,7 @@ class TurnProgress:
         )
 
     def unfinished(
-        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: Waited
+        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: WaitingTimes
     ) -> UnfinishedTurn:
         """Return the incomplete turn. `waited`: as in `closed`."""
         return UnfinishedTurn(

@@ -128,7 +128,7 @@ def _figure(value: float, n: int, interval: ConfidenceInterval | None) -> Figure
     return Figure(value, n, interval.low, interval.high) if interval else Figure(value, n)
 
 
-KEPT_SLOWEST = 5
+MAX_SLOWEST_TURNS = 5
 
 
 def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
@@ -179,4 +179,4 @@ def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...
         for result in conversations
         for turn in result.conversation.turns
     )
-    return tuple(nlargest(KEPT_SLOWEST, turns, key=lambda turn: turn.latency_ms))
+    return tuple(nlargest(MAX_SLOWEST_TURNS, turns, key=lambda turn: turn.latency_ms))

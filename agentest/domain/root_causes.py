@@ -418,7 +418,7 @@ def root_causes_of(
         joins: the joins of judged groups that a model made.
     """
     troubled = [each for each in scenarios if each.errors or each.causes or each.verdict.reasons]
-    causes = [*_deterministic(troubled), *map(_of_judged, judged_causes(troubled, joins))]
+    causes = [*_deterministic(troubled), *map(_judged_root_cause, judged_causes(troubled, joins))]
     return tuple(sorted(causes, key=_badness))
 
 
@@ -457,7 +457,7 @@ def _deterministic(scenarios: Iterable[ScenarioResult]) -> Iterator[RootCause]:
         )
 
 
-def _of_judged(cause: JudgedCause) -> RootCause:
+def _judged_root_cause(cause: JudgedCause) -> RootCause:
     several = len(cause.labels) > 1
     return replace(
         _root_cause(

@@ -83,7 +83,7 @@ UNANSWERED = "cancelled before it answered"
 """The `error` of a call that was made but has no answer yet."""
 NO_MOCK = "no mock"
 """The `error` of a call to a tool that has no mock."""
-ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
+ARGUMENTS_UNKNOWN = "the agent does not tell its arguments"
 """The `invalid_arguments` of a call for which the protocol reported only the name and the result."""
 get_call_metadata = attrgetter(
     *(each.name for each in fields(ToolCall) if each.name not in ("args", "result"))
@@ -98,13 +98,13 @@ def waiting(call: ToolCall) -> ToolCall:
 
 def are_arguments_unknown(call: ToolCall) -> bool:
     """True if the arguments of a call are unknown, so that conditions on them cannot be decided."""
-    return call.args is None and call.invalid_arguments == ARGUMENTS_UNTOLD
+    return call.args is None and call.invalid_arguments == ARGUMENTS_UNKNOWN
 
 
 def failed(call: ToolCall) -> bool:
     """True if the agent received an error: the tool raised, or its answer is an error."""
     says_so = isinstance(call.result, Mapping) and bool(call.result.get("error"))
-    return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNTOLD) or says_so
+    return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNKNOWN) or says_so
 
 
 def mismatch(call: ToolCall) -> str | None:

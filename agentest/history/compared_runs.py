@@ -209,7 +209,7 @@ def selected_pairs(pairs: Sequence[ScenarioPair], base: MeasuredRun, new: Measur
     return [pair for pair in pairs if not (_is_unselected(pair.new, new) or _is_unselected(pair.base, base))]
 
 
-def of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
+def part_of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
     """Return the part of a run that belongs to one agent, for comparison with another agent."""
     scenarios = tuple(each for each in run.scenarios if each.agent == agent)
     return replace(run, label=agent, agents=(agent,), scenarios=scenarios)

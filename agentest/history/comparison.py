@@ -156,7 +156,7 @@ _DECIDED = (Status.PASSED, Status.FAILED)
 _MAX_CONVERSATIONS = 50
 _MIN_CONTRADICTING = 2
 """A single script can be flaky for its own reasons."""
-_ONE_CONTRADICTING_IN = 20
+_SCRIPTS_PER_CONTRADICTION = 20
 """An agent counts as random if at least one script in this many has contradicting results."""
 
 
@@ -215,7 +215,7 @@ def agents_random_in_scripts(pairs: Iterable[ScenarioPair]) -> frozenset[str]:
     return frozenset(
         agent
         for agent, n in disagreeing.items()
-        if n >= max(_MIN_CONTRADICTING, scripts[agent] / _ONE_CONTRADICTING_IN)
+        if n >= max(_MIN_CONTRADICTING, scripts[agent] / _SCRIPTS_PER_CONTRADICTION)
     )
 
 

@@ -16,7 +16,7 @@ from agentest.config.models import Batch, RequestedModel
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
 from agentest.judging.judge_input import AgentBackground
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
@@ -335,7 +335,7 @@ def without_redacted_parts(why: str | None, calls: Sequence[ToolCall]) -> Sequen
 
 def _known_parts_of_call(call: ToolCall) -> ToolCall:
     if isinstance(call.args, Mapping) and HIDDEN in safe_repr(call.args):
-        call = replace(call, args=None, invalid_arguments=ARGUMENTS_UNTOLD)
+        call = replace(call, args=None, invalid_arguments=ARGUMENTS_UNKNOWN)
     if HIDDEN in safe_repr(call.result):
         call = replace(call, result=None, error=None, mocked=False, seen_by=SeenBy.AGENT)
     return call

@@ -216,7 +216,7 @@ async def _checked(
     try:
         result: CheckResult = await result_of(decide, limit=TimeLimit(timeout_s))
     except TimeoutError:
-        return _undecided_saying(saying, f"{_shown(saying.wanted)} gave no answer within {timeout_s:g} s")
+        return _undecided_saying(saying, f"{_brief(saying.wanted)} gave no answer within {timeout_s:g} s")
     return result
 
 
@@ -344,8 +344,8 @@ def _expectation_text(saying: Saying) -> str:
     """Describe the expected value and its place: `'refunded' in a reply`."""
     where = _place_text(saying.in_turn) or ("any reply" if saying.never else "a reply")
     if _is_function(saying):
-        return f"{_shown(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
-    return f"{'no ' if saying.never else ''}{_shown(saying.wanted)} in {where}"
+        return f"{_brief(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
+    return f"{'no ' if saying.never else ''}{_brief(saying.wanted)} in {where}"
 
 
 def _is_function(saying: Saying) -> bool:
@@ -362,7 +362,7 @@ def _place_text(index: int | None) -> str:
     return "the last reply" if index == -1 else f"reply {-index} from the end"
 
 
-def _shown(wanted: Any) -> str:
+def _brief(wanted: Any) -> str:
     return shortened(shown(wanted), _SHOWN_CHARS)
 
 

@@ -291,13 +291,13 @@ def _at_port(managed: ManagedServer, port: int) -> ManagedServer:
 
 
 _SHOWN_SCENARIOS = 3
-_WAY = "\n  - "
+_BULLET = "\n  - "
 _HIDDEN = {
     ToolVisibility.RETURNED: "it runs its tools itself, and the real ones have run",
     ToolVisibility.REPORTED: "it does not tell of them",
     ToolVisibility.PARTIAL: "it made calls of which nothing tells",
 }
-_PAST_SERVERS = (
+_BYPASSES_SERVERS = (
     "its tools never asked the mock servers beside it, and the real ones have run: see that all of them are "
     "given the address ({{mcp_url}}, {{rest_url}}; AGENTEST_MCP_URL, AGENTEST_REST_URL)"
 )
@@ -351,7 +351,7 @@ def _unreachable_mocks_error(name: str, agent: AgentConfig, mocked: Sequence[Uni
     return (
         f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
         f"(type: {agent.type}, tool calls: {mocked[0].traits.visibility.words}), so the real ones would run. "
-        f"No conversation was begun. Ways out:{''.join(f'{_WAY}{remedy}' for remedy in remedies)}"
+        f"No conversation was begun. Ways out:{''.join(f'{_BULLET}{remedy}' for remedy in remedies)}"
     )
 
 
@@ -377,7 +377,7 @@ def agents_without_calls(
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in replied if result.totals.passed_without_calls]
-            why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(visibility)
+            why = _BYPASSES_SERVERS if plan.agents[name].mock_servers else _hidden(visibility)
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
 

@@ -358,7 +358,7 @@ class Trials:
 
 _MAX_PARTS = 10_000
 """Number of parts to remember. Results with more distinct parts gain nothing from sharing."""
-_NONE_USED = Usage()
+_NO_USAGE = Usage()
 _T = TypeVar("_T", bound=object)
 
 
@@ -377,7 +377,7 @@ class PartSharing:
 
     def _turn(self, turn: Turn) -> Turn:
         calls = self._calls(turn.tool_calls)
-        usage = _NONE_USED if turn.usage == _NONE_USED else turn.usage
+        usage = _NO_USAGE if turn.usage == _NO_USAGE else turn.usage
         return replace(turn, tool_calls=calls, usage=usage, started_at=self._first_equal(turn.started_at))
 
     def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

@@ -226,8 +226,8 @@ def limited_to_connections(
     )
     where = f" in each of {processes} processes" if processes > 1 else ""
     note = (
-        f"{_shown(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
-        f"are allowed: there will be {_shown(fewer, _connections(lowered, fewer))} at once. "
+        f"{_limits(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
+        f"are allowed: there will be {_limits(fewer, _connections(lowered, fewer))} at once. "
         f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
     )
     return replace(lowered, notes=(*lowered.notes, note))
@@ -264,5 +264,5 @@ def _max_model_calls(spec: ModelSpec, conversations: int) -> int:
     return min(_MAX_REQUESTS_PER_CONVERSATION * conversations, spec.requests_at_once(conversations))
 
 
-def _shown(conversations: int, calls: int) -> str:
+def _limits(conversations: int, calls: int) -> str:
     return f"{conversations:,} conversations" + (f" with {calls:,} model calls" if calls else "")

@@ -98,13 +98,13 @@ def managed_servers_of(
     names: set[str] = set()
     return ManagedServers(
         tuple(
-            _own_server(server, agent_names, _free_name(_name_of(server, redact), names))
+            _managed_server(server, agent_names, _free_name(_name_of(server, redact), names))
             for server, agent_names in _servers_with_agents(config, agents)
         )
     )
 
 
-def _own_server(server: Server, agent_names: tuple[str, ...], name: str) -> ManagedServer:
+def _managed_server(server: Server, agent_names: tuple[str, ...], name: str) -> ManagedServer:
     return ManagedServer(name=name, server=server, agents=agent_names, printed=RecentOutput(name))
 
 

@@ -338,7 +338,7 @@ def _choose_each(choose: Callable[[Iterable[float]], float], needs: Collection[N
     return Need(int(choose(each.calls for each in needs)), choose(each.cost for each in needs))
 
 
-_ACROSS = "(root causes of the whole run)"
+_WHOLE_RUN = "(root causes of the whole run)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +404,7 @@ def _joining_calls(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iter
     if len(grouped) < 2:
         return
     groups = min(MOST_GROUPS, sum(map(_max_labels, grouped)))
-    yield Estimate(_ACROSS, "", user=0, judge=0, dedup=ceil(groups / GROUPS_PER_CALL))
+    yield Estimate(_WHOLE_RUN, "", user=0, judge=0, dedup=ceil(groups / GROUPS_PER_CALL))
 
 
 def _max_labels(unit: Unit) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import (
-    ARGUMENTS_UNTOLD,
+    ARGUMENTS_UNKNOWN,
     WAITS_FOR_APPROVAL,
     ToolCall,
     are_arguments_unknown,
@@ -141,7 +141,7 @@ def _arguments_hold(expected: ExpectedCall, made: ToolCall) -> bool:
     if wanted is None:
         return True
     if are_arguments_unknown(made):
-        raise ComparisonUnknown(ARGUMENTS_UNTOLD)
+        raise ComparisonUnknown(ARGUMENTS_UNKNOWN)
     is_exact = expected.arg_match_mode == "exact"
     return isinstance(made.args, Mapping) and arguments_hold(wanted, made.args, is_exact)
 
@@ -149,7 +149,7 @@ def _arguments_hold(expected: ExpectedCall, made: ToolCall) -> bool:
 def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
     """Return the answer of a function about all arguments. Raises PredicateFailed, CannotTell."""
     if are_arguments_unknown(made):
-        raise ComparisonUnknown(ARGUMENTS_UNTOLD)
+        raise ComparisonUnknown(ARGUMENTS_UNKNOWN)
     function = where if isinstance(where, FUNCTIONS) else functools.partial(where)
     return isinstance(made.args, Mapping) and equal(function, dict(made.args))
 

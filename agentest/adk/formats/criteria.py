@@ -393,10 +393,10 @@ class _UserSimulator(_CriteriaObject):
     include_function_calls: bool = False
 
     def value(self, source: str) -> UserSimulator:
-        model = self._wish(source)
+        model = self._requested_model(source)
         return UserSimulator(model, self.max_allowed_invocations, self.custom_instructions or "")
 
-    def _wish(self, source: str) -> RequestedModel | None:
+    def _requested_model(self, source: str) -> RequestedModel | None:
         config = self.model_configuration or ModelConfig()
         if self.model is None and not config.sampling.given() and not config.not_sent:
             return None

@@ -40,13 +40,13 @@ class FileProblem:
     Attributes:
         case: its index; None for a problem outside the cases.
         keys: the path to the value from the case's root, or from the file's, in the file's spelling.
-        said: a message without the names of case and invocation, for readers who see the value.
+        short_message: a message without the names of case and invocation, for readers who see the value.
     """
 
     case: int | None
     message: str
     keys: Location = ()
-    said: str = ""
+    short_message: str = ""
 
 
 class EvalSetError(UsageError):

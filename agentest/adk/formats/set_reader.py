@@ -47,7 +47,7 @@ from agentest.support.text import did_you_mean, nearest, snake_case
 MAX_PROBLEMS = 5
 """Maximum number of problems of a file that an error lists."""
 
-MAX_KEPT = 100
+MAX_STORED_PROBLEMS = 100
 """Maximum number of problems of a file that an error stores."""
 
 MAX_IDS = 20
@@ -249,7 +249,7 @@ def _validate_in_format(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str
         return shape, shape.adapter.validate_python(document), extras
     except ValidationError as error:
         lines = _lines_of_texts(text, line_texts(document, shape.names), shape.names.line)
-        listed = list(islice(problems(error, document, shape.type, shape.names), MAX_KEPT))
+        listed = list(islice(problems(error, document, shape.type, shape.names), MAX_STORED_PROBLEMS))
         raise EvalSetError(_problem_text(path, listed, error.error_count(), lines), listed) from None
 
 

@@ -42,8 +42,8 @@ from agentest.support.importing import import_object
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.text import did_you_mean, snake_case, snake_keys
 
-_NEEDED = "evaluate_invocations"
-_TOLD = "get_metric_info"
+_GRADE_METHOD = "evaluate_invocations"
+_INFO_METHOD = "get_metric_info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ def prepare_custom_metrics(
             n: evaluators.get(n) or _import_code(n, metric, root) for n, metric in criteria.custom.items()
         }
         metrics = {
-            n: _own_metric(n, criteria.custom[n], code, thresholds.get(n)) for n, code in codes.items()
+            n: _custom_metric_code(n, criteria.custom[n], code, thresholds.get(n))
+            for n, code in codes.items()
         }
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}" if criteria.source else str(error)) from None
@@ -149,21 +150,21 @@ def evaluator_for_conversation(
 def _check_class(where: str, code: type[Any]) -> None:
     if not issubclass(code, Evaluator):
         raise ConfigError(f"{where}: {code.__name__} is no Evaluator; subclass agentest.adk.Evaluator")
-    method = getattr(code, _NEEDED, None)
+    method = getattr(code, _GRADE_METHOD, None)
     if getattr(method, "__isabstractmethod__", False) or not callable(method):
         raise ConfigError(
-            f"{where}: {code.__name__} has no method `{_NEEDED}`; define "
-            f"`def {_NEEDED}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
+            f"{where}: {code.__name__} has no method `{_GRADE_METHOD}`; define "
+            f"`def {_GRADE_METHOD}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
         )
-    if not _has_metric_info(code) and (misspelled := _in_camel_case(code, _TOLD)):
+    if not _has_metric_info(code) and (misspelled := _in_camel_case(code, _INFO_METHOD)):
         raise ConfigError(
-            f"{where}: {code.__name__}.{misspelled} is the spelling of ADK-TS; call it `{_TOLD}`"
+            f"{where}: {code.__name__}.{misspelled} is the spelling of ADK-TS; call it `{_INFO_METHOD}`"
         )
 
 
 def _misspelled(code: type[Any]) -> str:
     """Return a hint if a method looks like a misspelling of the required one."""
-    other = _in_camel_case(code, _NEEDED)
+    other = _in_camel_case(code, _GRADE_METHOD)
     return f" (its `{other}` is the spelling of ADK-TS)" if other else ""
 
 
@@ -191,7 +192,9 @@ def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
     return check_code(name, code)
 
 
-def _own_metric(name: str, metric: CustomMetric, code: Code, threshold: float | None) -> CustomMetricCode:
+def _custom_metric_code(
+    name: str, metric: CustomMetric, code: Code, threshold: float | None
+) -> CustomMetricCode:
     """Read the code's metadata. Raises ConfigError if it cannot be created, or if its metadata is invalid."""
     written = metric.info or {}
     called = code.__name__ if isinstance(code, type) else getattr(code, "__name__", type(code).__name__)

@@ -25,9 +25,9 @@ from agentest.adk.formats.eval_set import (
 from agentest.adk.metrics.grader import CriterionGrader
 from agentest.adk.metrics.rouge import Overlap, rouge1
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
-from agentest.domain.tool_visibility import REMARKS_TOLD_BY, STATE_TOLD_BY
+from agentest.domain.tool_visibility import REMARKS_REPORTED_BY, STATE_REPORTED_BY
 from agentest.domain.transcript import (
-    ARGUMENTS_UNTOLD,
+    ARGUMENTS_UNKNOWN,
     Conversation,
     Remark,
     ToolCall,
@@ -135,7 +135,7 @@ class ToolTrajectory(ReferenceGrader):
         wanted = tool_calls(expected.intermediate_data)
         criterion = self.criterion
         if not criterion.ignore_args and any(map(are_arguments_unknown, turn.tool_calls)):
-            return Unscored(f"{ARGUMENTS_UNTOLD}: set ignore_args to compare the names alone")
+            return Unscored(f"{ARGUMENTS_UNKNOWN}: set ignore_args to compare the names alone")
         try:
             matched = trajectory_matches(
                 [_calls_made(call) for call in turn.tool_calls],
@@ -297,8 +297,8 @@ class InvocationDuration(_Amount):
 
 _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
-_STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_TOLD_BY}"
-_REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_TOLD_BY}"
+_STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_REPORTED_BY}"
+_REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_REPORTED_BY}"
 _USER = "user"
 
 AuthoredText = tuple[str, str]
@@ -370,12 +370,12 @@ def _differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> Iter
     for key, wanted in expected.items():
         value = argument(actual, key)
         if value is MISSING:
-            yield f"{key}: expected {_shown(wanted)}, found no such key"
+            yield f"{key}: expected {_short_value(wanted)}, found no such key"
         elif not equal(wanted, value):
-            yield f"{key}: expected {_shown(wanted)}, found {_shown(value)}"
+            yield f"{key}: expected {_short_value(wanted)}, found {_short_value(value)}"
 
 
-def _shown(value: Any) -> str:
+def _short_value(value: Any) -> str:
     return shortened(safe_repr(value), _VALUE_CHARS)
 
 
@@ -414,7 +414,7 @@ def _where(missing: AuthoredText, wanted: Sequence[AuthoredText]) -> str:
 
 
 def _shortened_message(message: AuthoredText) -> str:
-    return f"{shortened(message[0], _VALUE_CHARS)}: {_shown(message[1])}"
+    return f"{shortened(message[0], _VALUE_CHARS)}: {_short_value(message[1])}"
 
 
 def _all_messages(remarks: Sequence[Remark]) -> str:
