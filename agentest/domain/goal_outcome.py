@@ -105,6 +105,6 @@ def _totals(criteria: Sequence[tuple[str, CriterionResult]]) -> CriterionTotals:
         required=first[1].required,
         met=results.count(CriterionOutcome.MET),
         violated=results.count(CriterionOutcome.VIOLATED),
-        untold=results.count(CriterionOutcome.CANNOT_TELL),
+        undecided=results.count(CriterionOutcome.CANNOT_TELL),
         example=None if first[1].result is CriterionOutcome.MET else first,
     )
