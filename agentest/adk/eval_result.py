@@ -99,10 +99,10 @@ def turn_result(
     Args:
         metrics: where to look for the result, in order: the turn, then the whole conversation.
     """
-    results_found = [results[name] for results in metrics if name in results]
-    verdict = turn_verdict(name, threshold, results_found[0] if results_found else None)
+    candidates = [results[name] for results in metrics if name in results]
+    verdict = turn_verdict(name, threshold, candidates[0] if candidates else None)
     return metric_result(
-        verdict, why(results_found[0]) if results_found else "the case expects nothing here to compare with"
+        verdict, why(candidates[0]) if candidates else "the case expects nothing here to compare with"
     )
 
 

@@ -134,11 +134,11 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
     if unknown:
         verb = "was" if unknown == 1 else "were"
         yield f"{count(unknown, 'scenario')} {verb} not compared: nothing is known of what became of them"
-    single = [each for each in comparison.scenarios if each.certain and _ran_once(each)]
-    if single:
-        verb = "was" if len(single) == 1 else "were"
+    single_runs = [each for each in comparison.scenarios if each.certain and _ran_once(each)]
+    if single_runs:
+        verb = "was" if len(single_runs) == 1 else "were"
         yield (
-            f"{count(len(single), 'script')} that changed {verb} played once in each run: an agent "
+            f"{count(len(single_runs), 'script')} that changed {verb} played once in each run: an agent "
             "that does not answer alike each time looks the same (`--conversations 3` shows whether it does)"
         )
     if comparison.enough:

@@ -139,13 +139,13 @@ def _id_problems(ids: frozenset[str], times: Counter[str]) -> Iterator[str]:
     unknown = sorted(set(times) - ids)
     missing = sorted(ids - set(times))
     twice = sorted(id for id, number in times.items() if number > 1)
-    for problem, ids_found in (
+    for problem, affected in (
         ("these ids are not among the groups", unknown),
         ("these ids are in no cause", missing),
         ("these ids are in several causes, or twice in one", twice),
     ):
-        if ids_found:
-            yield f"{problem}: {shortened(', '.join(ids_found))}"
+        if affected:
+            yield f"{problem}: {shortened(', '.join(affected))}"
 
 
 def _messages(by_id: dict[str, _MergedCause]) -> list[Message]:

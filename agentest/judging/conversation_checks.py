@@ -223,10 +223,10 @@ def _assertion_text(error: AssertionError, check: Callable[..., Any]) -> str:
 def _assertion_source(error: AssertionError) -> str:
     """Return the source line of the assertion with the values of its names."""
     frames = [*traceback.walk_tb(error.__traceback__)]
-    users = [each for each in frames if is_users_file(each[0].f_code.co_filename)]
-    if not users:
+    users_frames = [each for each in frames if is_users_file(each[0].f_code.co_filename)]
+    if not users_frames:
         return ""
-    frame, line = users[-1]
+    frame, line = users_frames[-1]
     source = linecache.getline(frame.f_code.co_filename, line).strip()
     values = ", ".join(_local_values(source, frame))
     return f"{source} ({values})" if values else source

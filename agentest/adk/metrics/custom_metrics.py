@@ -216,8 +216,8 @@ def _default_threshold(
 
     Creates a class's evaluator once, so that failures show before the run.
     """
-    of_info = info.default_threshold if info else None
-    first = written if written is not None else of_info
+    metric_default = info.default_threshold if info else None
+    first = written if written is not None else metric_default
     if isinstance(code, type):
         evaluator = _make_evaluator(
             code, threshold if threshold is not None else first, f"custom_metrics.{name}"
@@ -225,7 +225,7 @@ def _default_threshold(
         return evaluator.threshold if first is None else first
     if not isinstance(code, Evaluator):
         return written
-    candidates = (written, chosen_threshold(code), of_info, code.threshold)
+    candidates = (written, chosen_threshold(code), metric_default, code.threshold)
     return next(value for value in candidates if value is not None)
 
 

@@ -47,9 +47,9 @@ def effective_rubrics(case: EvalCase, criterion: MetricCriterion, turn_index: in
             if rubric.rubric_id in owners:
                 where = _case_location(case, criterion, turn_index)
                 who = owners[rubric.rubric_id]
-                owners_text = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
+                whose = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
                 raise UsageError(
-                    f"{where}: the rubric id {rubric.rubric_id!r} is given twice, {owners_text}; "
+                    f"{where}: the rubric id {rubric.rubric_id!r} is given twice, {whose}; "
                     "give each rubric an id of its own"
                 )
             owners[rubric.rubric_id] = owner
