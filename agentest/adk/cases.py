@@ -93,7 +93,9 @@ def case_entries(
     Cases that cannot be evaluated become errored results. Raises UsageError, which names the file, if the
     criteria contradict a case.
     """
-    facts = {agent: partial(facts_of, own=known.get(agent, NOTHING_KNOWN), redact=redact) for agent in agents}
+    facts = {
+        agent: partial(facts_of, known=known.get(agent, NOTHING_KNOWN), redact=redact) for agent in agents
+    }
     placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
     cases = [(*at, case) for at in placed for case in at[0].read.eval_set.eval_cases]
     names = _scenario_names(
@@ -112,14 +114,14 @@ def _scenario_names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
     Each entry of `cases` has the case's id, its set's id, and its file.
     """
     forms = [(eval_id, f"{set_id}/{eval_id}", f"{file}/{eval_id}") for eval_id, set_id, file in cases]
-    taken = [0] * len(forms)
+    lengths = [0] * len(forms)
     alike: Sequence[int] = range(len(forms))
     while alike:
-        times = Counter(form[n] for form, n in zip(forms, taken, strict=True))
-        alike = [i for i, n in enumerate(taken) if times[forms[i][n]] > 1 and n < len(forms[i]) - 1]
+        times = Counter(form[n] for form, n in zip(forms, lengths, strict=True))
+        alike = [i for i, n in enumerate(lengths) if times[forms[i][n]] > 1 and n < len(forms[i]) - 1]
         for i in alike:
-            taken[i] += 1
-    return [form[n] for form, n in zip(forms, taken, strict=True)]
+            lengths[i] += 1
+    return [form[n] for form, n in zip(forms, lengths, strict=True)]
 
 
 def _entries(
@@ -164,7 +166,8 @@ def _graders(
     case: EvalCase, chosen: CaseSet, criteria: Sequence[MetricCriterion], facts: AgentFacts
 ) -> tuple[Grader, ...]:
     return tuple(
-        make_grader(case, _criterion_for_case(one, case), chosen.evaluators, facts) for one in criteria
+        make_grader(case, _criterion_for_case(criterion, case), chosen.evaluators, facts)
+        for criterion in criteria
     )
 
 

@@ -99,16 +99,18 @@ def turn_result(
     Args:
         metrics: where to look for the result, in order: the turn, then the whole conversation.
     """
-    found = [results[name] for results in metrics if name in results]
-    verdict = turn_verdict(name, threshold, found[0] if found else None)
-    return metric_result(verdict, why(found[0]) if found else "the case expects nothing here to compare with")
+    candidates = [results[name] for results in metrics if name in results]
+    verdict = turn_verdict(name, threshold, candidates[0] if candidates else None)
+    return metric_result(
+        verdict, why(candidates[0]) if candidates else "the case expects nothing here to compare with"
+    )
 
 
 def turn_information(name: str, metrics: Iterable[Mapping[str, MetricResult]]) -> EvalMetricResult:
     """Return the result of an informational metric for one invocation; `metrics` as in `turn_result`."""
-    found = next((results[name] for results in metrics if name in results), None)
-    score = found.number if isinstance(found, Score) else None
-    return _information(name, score, why(found) if found else "there is no score for this invocation")
+    result = next((results[name] for results in metrics if name in results), None)
+    score = result.number if isinstance(result, Score) else None
+    return _information(name, score, why(result) if result else "there is no score for this invocation")
 
 
 def overall_information(name: str, scenario: ScenarioResult) -> EvalMetricResult:
@@ -132,7 +134,7 @@ def overall_reason(name: str, scenario: ScenarioResult) -> str:
     scored = [
         (at, result) for at, result in of_turns if isinstance(result, Score) and result.number is not None
     ]
-    worst = unknown[:1] or sorted(scored, key=lambda found: found[1].number or 0.0)[:1]
+    worst = unknown[:1] or sorted(scored, key=lambda pair: pair[1].number or 0.0)[:1]
     for at, result in worst:
         return f"turn {at}: {why(result)}" if len(of_turns) > 1 and why(result) else why(result)
     return _reason_of_conversations(name, scenario.conversations) or sentences(scenario.verdict.reasons)
@@ -156,5 +158,5 @@ def why(result: MetricResult) -> str:
 
 
 def _reason_of_conversations(name: str, conversations: Sequence[ConversationResult]) -> str:
-    found = (conversation.metrics.get(name) for conversation in conversations)
-    return next((why(result) for result in found if result is not None), "")
+    results = (conversation.metrics.get(name) for conversation in conversations)
+    return next((why(result) for result in results if result is not None), "")

@@ -160,8 +160,8 @@ def parse_given_criteria(
     content = snake_keys(criteria, _FILE_KEYS) if "criteria" in criteria else {"criteria": criteria}
     if isinstance(named := content["criteria"], Mapping):
         content["criteria"] = {plain_name(metric): criterion for metric, criterion in named.items()}
-    given = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
-    content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **given}
+    custom = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
+    content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **custom}
     parsed = parse_criteria(content, "criteria", root)
     _warn_about_unused_evaluators(parsed, codes)
     return prepare_custom_metrics(parsed, root, codes)

@@ -77,20 +77,20 @@ class LocalEvalService:
 
     async def evaluate(self, request: EvaluateRequest | Mapping[str, Any]) -> AsyncIterator[EvalCaseResult]:
         """Evaluate finished conversations, and yield each result as it is ready."""
-        results, given, evaluators = evaluate_request(request)
-        criteria, codes = parse_given_criteria(given, evaluators, self._root)
+        results, criteria_document, evaluators = evaluate_request(request)
+        criteria, codes = parse_given_criteria(criteria_document, evaluators, self._root)
         # A case that ran several times has the same id each time: a unique path keeps them apart.
-        places = {f"inference-{n}": inference for n, inference in enumerate(results, start=1)}
+        inferences = {f"inference-{n}": inference for n, inference in enumerate(results, start=1)}
         sets = [
             CaseSet(
-                read_set(EvalSet(inference.eval_set_id, (inference.case,)), Path(place)), criteria, {}, codes
+                read_set(EvalSet(inference.eval_set_id, (inference.case,)), Path(path)), criteria, {}, codes
             )
-            for place, inference in places.items()
+            for path, inference in inferences.items()
         ]
-        finished = {place: _finished_conversation(inference) for place, inference in places.items()}
+        finished = {path: _finished_conversation(inference) for path, inference in inferences.items()}
         async with aclosing(self._results(sets, finished)) as scenarios:
             async for scenario in scenarios:
-                yield _case_result(scenario, places[scenario.file])
+                yield _case_result(scenario, inferences[scenario.file])
 
     def _results(
         self, sets: Sequence[CaseSet], finished_by_place: Mapping[str, Conversation] | None = None
@@ -273,7 +273,7 @@ def evaluate_request(
 
 def _keys(value: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
     if isinstance(value, EvaluateRequest | EvaluateConfig):
-        return {name: given for name in known if (given := getattr(value, name)) is not None}
+        return {name: field for name in known if (field := getattr(value, name)) is not None}
     if not isinstance(value, Mapping):
         raise UsageError(f"{what}: expected a mapping, found {safe_repr(value)}")
     try:

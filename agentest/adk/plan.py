@@ -194,9 +194,9 @@ def _requested_files(eval_request: EvalRequest) -> _RequestedFiles:
         path = Path(path_text)
         if path.is_dir() and cases:
             raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
-        found = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else FoundSets((path,))
-        notes += [found.note] if found.note else []
-        for file in found.files:
+        sets = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else FoundSets((path,))
+        notes += [sets.note] if sets.note else []
+        for file in sets.files:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
             # A file that was requested as a whole stays whole.
             all_of_it = not before or not cases
@@ -261,7 +261,7 @@ def _facts(
     return AgentFacts(
         instructions=redact(instructions_of(agent)),
         tools=tools if can_call_tools else "",
-        tools_beside="" if can_call_tools else tools,
+        mock_server_tools="" if can_call_tools else tools,
         unseen=advice_for_unseen_calls(name, agent)
         if visibility_of_agent(agent) is ToolVisibility.UNSEEN
         else "",

@@ -76,8 +76,8 @@ class PrebuiltEvaluator(Evaluator):
         model: Model | ChatModel | None = None,
         **spelled: Any,
     ) -> None:
-        given = {**_keys_of_first_argument(threshold), **(options or {}), **spelled}
-        self._base_criterion = _criterion(type(self), given)
+        values = {**_keys_of_first_argument(threshold), **(options or {}), **spelled}
+        self._base_criterion = _criterion(type(self), values)
         super().__init__(metric_name=self.built_in, threshold=self._base_criterion.threshold)
         self._model = model
 
@@ -107,13 +107,13 @@ class PrebuiltEvaluator(Evaluator):
         actual = _invocations(actual_invocations, "actual_invocations")
         expected = self._expected(expected_invocations, len(actual))
         criterion = replace(self._base_criterion, threshold=self.threshold)
-        found = await self._graded(criterion, actual, expected or actual)
-        return _result(criterion, actual, expected, found)
+        result = await self._graded(criterion, actual, expected or actual)
+        return _result(criterion, actual, expected, result)
 
-    def _expected(self, given: Sequence[Any] | None, count: int) -> list[Invocation] | None:
-        if given is None and self.needs_expected:
+    def _expected(self, invocations: Sequence[Any] | None, count: int) -> list[Invocation] | None:
+        if invocations is None and self.needs_expected:
             raise UsageError(f"{type(self).__name__} compares with expected invocations; give them")
-        expected = None if given is None else _invocations(given, "expected_invocations")
+        expected = None if invocations is None else _invocations(invocations, "expected_invocations")
         if expected is not None and len(expected) != count:
             raise UsageError(
                 f"expected_invocations: there are {len(expected)}, but {count} actual invocations; "
@@ -130,10 +130,10 @@ class PrebuiltEvaluator(Evaluator):
         grader = make_grader(case, criterion, {}, facts)
         if set(_JUDGE) & set(self.known):
             async with judge_for(criterion, self._model) as model:
-                found = await graded(grader, conversation, model, CallKey("judge", case.eval_id))
+                grades = await graded(grader, conversation, model, CallKey("judge", case.eval_id))
         else:
-            found = await graded(grader, conversation, None, CallKey("judge", case.eval_id))
-        return _conversation_result(criterion.metric, found, ConversationResult(conversation))
+            grades = await graded(grader, conversation, None, CallKey("judge", case.eval_id))
+        return _conversation_result(criterion.metric, grades, ConversationResult(conversation))
 
 
 class TrajectoryEvaluator(PrebuiltEvaluator):
@@ -176,11 +176,11 @@ def _keys_of_first_argument(threshold: float | Mapping[str, Any] | EvalMetric | 
     return dict(threshold) if isinstance(threshold, Mapping) else {"threshold": threshold}
 
 
-def _criterion(evaluator: type[PrebuiltEvaluator], given: Mapping[str, Any]) -> MetricCriterion:
+def _criterion(evaluator: type[PrebuiltEvaluator], options: Mapping[str, Any]) -> MetricCriterion:
     """Parse the evaluator's criterion. Raises UsageError."""
     name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
     try:
-        keys = snake_keys(given, known)
+        keys = snake_keys(options, known)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
     for key in keys:
@@ -193,17 +193,17 @@ def _criterion(evaluator: type[PrebuiltEvaluator], given: Mapping[str, Any]) -> 
     return parse_criteria({"criteria": {evaluator.built_in: keys}}, name).criteria[0]
 
 
-def _invocations(given: Any, what: str) -> list[Invocation]:
-    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise UsageError(f"{what}: expected a list of invocations, found {safe_repr(given)}")
-    return [_invocation(each, f"{what}[{n}]") for n, each in enumerate(given)]
+def _invocations(values: Any, what: str) -> list[Invocation]:
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        raise UsageError(f"{what}: expected a list of invocations, found {safe_repr(values)}")
+    return [_invocation(each, f"{what}[{n}]") for n, each in enumerate(values)]
 
 
-def _invocation(given: Any, what: str) -> Invocation:
-    if isinstance(given, Invocation):
-        return given
+def _invocation(value: Any, what: str) -> Invocation:
+    if isinstance(value, Invocation):
+        return value
     # google-adk's invocations are pydantic models with the keys of its files.
-    document = given.model_dump(mode="json", exclude_none=True) if hasattr(given, "model_dump") else given
+    document = value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
     try:
         return validate_document(_INVOCATION, Invocation, document, FormatNames())
     except UsageError as error:
@@ -211,29 +211,31 @@ def _invocation(given: Any, what: str) -> Invocation:
 
 
 def _conversation_result(
-    metric: str, found: GraderResult, conversation_result: ConversationResult
+    metric: str, grades: GraderResult, conversation_result: ConversationResult
 ) -> ConversationResult:
     turns = tuple(
-        TurnEvaluation(turn.turn_index, {metric: found.turns[turn.turn_index]})
-        if turn.turn_index in found.turns
+        TurnEvaluation(turn.turn_index, {metric: grades.turns[turn.turn_index]})
+        if turn.turn_index in grades.turns
         else TurnEvaluation(turn.turn_index)
         for turn in conversation_result.conversation.turns
     )
-    return replace(conversation_result, turns=turns, metrics={metric: found.whole} if found.whole else {})
+    return replace(
+        conversation_result, turns=turns, metrics={metric: grades.conversation} if grades.conversation else {}
+    )
 
 
 def _result(
     criterion: MetricCriterion,
     actual: Sequence[Invocation],
     expected: Sequence[Invocation] | None,
-    found: ConversationResult,
+    conversation: ConversationResult,
 ) -> EvaluationResult:
     """Decide by the rules of a run (`verdict`), so that both agree."""
     name, least = criterion.metric, {criterion.metric: criterion.threshold}
-    verdict = decide([found], Deduplication(), least, Severity.CRITICAL, exact=True)
+    verdict = decide([conversation], Deduplication(), least, Severity.CRITICAL, exact=True)
     items = []
-    for n, turn in enumerate(found.turns):
-        result = turn_result(name, criterion.threshold, (turn.metrics, found.metrics))
+    for n, turn in enumerate(conversation.turns):
+        result = turn_result(name, criterion.threshold, (turn.metrics, conversation.metrics))
         items.append(
             PerInvocationResult(
                 actual_invocation=actual[n],
@@ -244,7 +246,7 @@ def _result(
             )
         )
     return EvaluationResult(
-        overall_score=averages([found], exact=True).get(name),
+        overall_score=averages([conversation], exact=True).get(name),
         overall_eval_status=eval_status(verdict.status),
         per_invocation_results=items,
         reason=sentences(verdict.reasons),
@@ -253,23 +255,23 @@ def _result(
 
 @asynccontextmanager
 async def judge_for(
-    criterion: MetricCriterion, given: Model | ChatModel | None
+    criterion: MetricCriterion, model: Model | ChatModel | None
 ) -> AsyncIterator[Model | None]:
     """Yield the given judge, else the one that the criterion names, else the configured one, if any.
 
     Raises ConfigError for a model that cannot be called.
     """
-    if given is not None:
-        yield _as_model(given)
+    if model is not None:
+        yield _as_model(model)
         return
     spec = _spec(criterion, Path.cwd(), os.environ)
     async with open_models(None, spec, ModelTerms()) as models:
         yield models.judge
 
 
-def _as_model(given: Any) -> Model:
+def _as_model(value: Any) -> Model:
     """Wrap a model of `agentest.testing`; return an open model as it is."""
-    model: Model = given if hasattr(given, "ask") else scripted(given, Ledger(), RetryPolicy(retries=0))
+    model: Model = value if hasattr(value, "ask") else scripted(value, Ledger(), RetryPolicy(retries=0))
     return model
 
 

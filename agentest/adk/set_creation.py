@@ -34,7 +34,7 @@ _USER = "agentest"
 
 
 @dataclass(frozen=True, slots=True)
-class SetPlace:
+class SetLocation:
     """The location of an agent's evaluation set: in the agent's folder, as in google-adk."""
 
     agent: str
@@ -80,16 +80,21 @@ def _possible_id(text: str) -> str:
     return re.sub("[^a-zA-Z0-9]+", "_", text).strip("_") or "return_flow_tests"
 
 
-def create_set(place: SetPlace, now: float) -> Path:
+def create_set(location: SetLocation, now: float) -> Path:
     """Write an evaluation set without cases, and return its file. Raises UsageError if it exists.
 
     Args:
         now: the current time in seconds since 1970.
     """
-    file = place.file
+    file = location.file
     if file.exists():
         raise UsageError(f"{file}: is there already; add cases to it, or choose another id")
-    empty = {"eval_set_id": place.set_id, "name": place.set_id, "eval_cases": [], "creation_timestamp": now}
+    empty = {
+        "eval_set_id": location.set_id,
+        "name": location.set_id,
+        "eval_cases": [],
+        "creation_timestamp": now,
+    }
     _write(file, empty)
     return file
 
@@ -102,14 +107,14 @@ class AddedCase:
     new: bool
 
 
-def add_cases(place: SetPlace, scenarios: Path, session: Path | None, now: float) -> list[AddedCase]:
+def add_cases(location: SetLocation, scenarios: Path, session: Path | None, now: float) -> list[AddedCase]:
     """Add each scenario of a file to a set, as a case with this session. Raises UsageError.
 
     The id of a case is a hash of its scenario, so adding the same scenario again has no effect.
     """
-    document, key = _document(place)
-    session_input = _session(session, place) if session else None
-    known = _ids(place.file, document[key])
+    document, key = _document(location)
+    session_input = _session(session, location) if session else None
+    known = _ids(location.file, document[key])
     added = []
     for eval_id, scenario in _scenarios(scenarios):
         added.append(AddedCase(eval_id, eval_id not in known))
@@ -119,16 +124,16 @@ def add_cases(place: SetPlace, scenarios: Path, session: Path | None, now: float
             case |= {"session_input": session_input} if session_input else {}
             document[key].append({**case, "creation_timestamp": now})
     if any(each.new for each in added):
-        _write(place.file, document)
+        _write(location.file, document)
     return added
 
 
-def _document(place: SetPlace) -> tuple[dict[str, Any], str]:
+def _document(location: SetLocation) -> tuple[dict[str, Any], str]:
     """Return the set's raw JSON, so that unknown keys are preserved, and the key of its cases."""
-    file = place.file
+    file = location.file
     if not file.exists():
         raise UsageError(
-            f"{file}: does not exist; agentest eval_set create {place.agent} {place.set_id} makes it"
+            f"{file}: does not exist; agentest eval_set create {location.agent} {location.set_id} makes it"
         )
     document = parse_json(file, read_bytes(file))
     for key in ("eval_cases", "evalCases"):
@@ -166,10 +171,10 @@ def _id_of(scenario: ConversationScenario, written: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _session(file: Path, place: SetPlace) -> dict[str, Any]:
+def _session(file: Path, location: SetLocation) -> dict[str, Any]:
     """Return the session of a file, with the app and user that google-adk requires."""
-    given = snake_keys(read_session(file), _SESSION_KEYS)
-    return {"app_name": place.app_name, "user_id": _USER, **given}
+    session = snake_keys(read_session(file), _SESSION_KEYS)
+    return {"app_name": location.app_name, "user_id": _USER, **session}
 
 
 def _write(file: Path, document: Mapping[str, Any]) -> None:

@@ -46,28 +46,28 @@ class EditRejected(UsageError):
 _parsed = lru_cache(maxsize=2)(parse_eval_set)
 
 
-def check_set(new: SetContent, place: int | None = None) -> ReadSet:
+def check_set(new: SetContent, index: int | None = None) -> ReadSet:
     """Parse the set. Raises NotAccepted.
 
     Args:
-        place: the index of the edited case. Problems in this case are located by their keys.
+        index: the index of the edited case. Problems in this case are located by their keys.
     """
     try:
         return _parsed(new.path, new.data.removeprefix(_BOM))
     except EvalSetError as error:
         ids = _ids(new)
-        raise EditRejected([_located_problem(each, new, ids, place) for each in error.problems]) from None
+        raise EditRejected([_located_problem(each, new, ids, index) for each in error.problems]) from None
     except UsageError as error:
         raise EditRejected([EditProblem(_with_short_paths(str(error), new))]) from None
 
 
-def check_case(new: SetContent, place: int, root: Path) -> tuple[EditProblem, ...]:
+def check_case(new: SetContent, index: int, root: Path) -> tuple[EditProblem, ...]:
     """Return the problems of a readable case: why it would not be evaluated.
 
     Raises NotAccepted, also if the set's own criteria contradict the case.
     """
-    whole_set = check_set(new, place)
-    read = select(whole_set, (whole_set.eval_set.eval_cases[place].eval_id,))
+    whole_set = check_set(new, index)
+    read = select(whole_set, (whole_set.eval_set.eval_cases[index].eval_id,))
     try:
         criteria = criteria_of_set(read)
     except UsageError as error:
@@ -124,13 +124,13 @@ def _unsendable_messages(case: EvalCase) -> Iterator[EditProblem]:
 
 
 def _located_problem(
-    problem: FileProblem, new: SetContent, ids: Sequence[Any], place: int | None
+    problem: FileProblem, new: SetContent, ids: Sequence[Any], index: int | None
 ) -> EditProblem:
-    if problem.case is not None and place is not None:
+    if problem.case is not None and index is not None:
         # For a duplicate id, the reader names the first of the cases.
-        is_duplicate = problem.keys == ("eval_id",) and ids[problem.case] == ids[place]
-        if problem.case == place or is_duplicate:
-            return EditProblem(problem.said or problem.message, problem.keys)
+        is_duplicate = problem.keys == ("eval_id",) and ids[problem.case] == ids[index]
+        if problem.case == index or is_duplicate:
+            return EditProblem(problem.short_message or problem.message, problem.keys)
     return EditProblem(f"{new.name}: {_with_short_paths(problem.message, new)}")
 
 
@@ -215,17 +215,17 @@ class EvalSetEditor:
     def check(self, name: str, eval_id: str | None, draft: CaseDraft) -> EditedSet:
         """Return the result of an edit without writing it. `eval_id` is None for a new case."""
         file = self.open(name)
-        text, place = _saved(file, eval_id, draft) if eval_id is not None else _added(file, draft, None)
+        text, index = _saved(file, eval_id, draft) if eval_id is not None else _added(file, draft, None)
         new = file.content.with_text(text)
-        return EditedSet(file, place, self._checked(new, place))
+        return EditedSet(file, index, self._checked(new, index))
 
     def save(self, name: str, version: str, eval_id: str, draft: CaseDraft) -> EditedSet:
         """Write an edited case. Text that was not edited is preserved."""
         return self._write(name, version, lambda file: _saved(file, eval_id, draft))
 
-    def add(self, name: str, version: str, draft: CaseDraft, place: int | None = None) -> EditedSet:
-        """Write a new case before the one with index `place`, or at the end."""
-        return self._write(name, version, lambda file: _added(file, draft, place))
+    def add(self, name: str, version: str, draft: CaseDraft, index: int | None = None) -> EditedSet:
+        """Write a new case before the one at `index`, or at the end."""
+        return self._write(name, version, lambda file: _added(file, draft, index))
 
     def copy(self, name: str, version: str, eval_id: str, new_id: str) -> EditedSet:
         """Write a copy of a case under another id, directly after the original."""
@@ -234,15 +234,15 @@ class EvalSetEditor:
     def remove(self, name: str, version: str, eval_id: str) -> RemovedCase:
         """Remove a case from its set, unless it is the last: `agentest eval` rejects a set without cases."""
         old = self._open(name, version)
-        place = old.place_of(eval_id)
+        index = old.index_of(eval_id)
         if len(old.cases) == 1:
             raise UsageError(
                 f"{name}: {eval_id!r} is its only case, and `agentest eval` reads no set without cases; add "
                 "another one first, or delete the file"
             )
-        new = old.content.with_text(old.without(place))
+        new = old.content.with_text(old.without(index))
         check_set(new)
-        return RemovedCase(open_set(write(new, version)), old.shown(place), place)
+        return RemovedCase(open_set(write(new, version)), old.case_text(index), index)
 
     def create(self, name: str, draft: CaseDraft, now: float) -> EditedSet:
         """Write a new set with one case. `now` is in seconds since 1970."""
@@ -275,35 +275,35 @@ class EvalSetEditor:
 
     def _write(self, name: str, version: str, change: _Change) -> EditedSet:
         old = self._open(name, version)
-        text, place = change(old)
+        text, index = change(old)
         new = old.content.with_text(text)
-        notes = self._checked(new, place)
+        notes = self._checked(new, index)
         if new.data != old.content.data:
             write(new, version)
-        return EditedSet(open_set(new), place, notes)
+        return EditedSet(open_set(new), index, notes)
 
-    def _checked(self, new: SetContent, place: int) -> tuple[EditProblem, ...]:
-        return check_case(new, place, self.project.root)
+    def _checked(self, new: SetContent, index: int) -> tuple[EditProblem, ...]:
+        return check_case(new, index, self.project.root)
 
 
 def _saved(file: SetFile, eval_id: str, draft: CaseDraft) -> tuple[str, int]:
-    place, value = file.place_of(eval_id), draft.parsed()
-    return (file.with_value(place, value) if draft.text is None else file.with_text(place, draft.text)), place
+    index, value = file.index_of(eval_id), draft.parsed()
+    return (file.with_value(index, value) if draft.text is None else file.with_text(index, draft.text)), index
 
 
-def _added(file: SetFile, draft: CaseDraft, place: int | None) -> tuple[str, int]:
+def _added(file: SetFile, draft: CaseDraft, index: int | None) -> tuple[str, int]:
     value = draft.parsed()
-    at = len(file.cases) if place is None else max(0, min(place, len(file.cases)))
+    at = len(file.cases) if index is None else max(0, min(index, len(file.cases)))
     return file.with_added(value if draft.text is None else draft.text, at), at
 
 
 def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
     """Copy the text of a case, changing only its id."""
-    place = file.place_of(eval_id)
-    with_copy = open_set(file.content.with_text(file.with_added(file.shown(place), place + 1)))
-    value = with_copy.value(place + 1)
+    index = file.index_of(eval_id)
+    with_copy = open_set(file.content.with_text(file.with_added(file.case_text(index), index + 1)))
+    value = with_copy.value(index + 1)
     key = next(key for key in ("eval_id", "evalId") if key in value)
-    return with_copy.with_value(place + 1, {**value, key: new_id}), place + 1
+    return with_copy.with_value(index + 1, {**value, key: new_id}), index + 1
 
 
 def _with_line_ends(text: str, old: SetContent) -> str:
@@ -316,9 +316,9 @@ def _with_line_ends(text: str, old: SetContent) -> str:
 
 def free_id(file: SetFile, eval_id: str) -> str:
     """Return an unused id for a copy of a case."""
-    taken = {case.eval_id for case in file.cases}
+    used = {case.eval_id for case in file.cases}
     number = 1
-    while (name := f"{eval_id}_copy{number if number > 1 else ''}") in taken:
+    while (name := f"{eval_id}_copy{number if number > 1 else ''}") in used:
         number += 1
     return name
 
@@ -366,8 +366,8 @@ class EvalSetListing:
 
 def listing(project: EvalSetProject) -> EvalSetListing:
     """List all evaluation sets below a project's folder."""
-    found = project.find()
-    return EvalSetListing(sets=tuple(_listed(project, path) for path in found.files), notes=found.notes)
+    sets = project.find()
+    return EvalSetListing(sets=tuple(_listed(project, path) for path in sets.files), notes=sets.notes)
 
 
 def _listed(project: EvalSetProject, path: Path) -> ListedEvalSet:

@@ -25,9 +25,9 @@ MAX_BYTES = 50_000_000
 class ChangedOnDisk(UsageError):
     """The file has changed since the edit began. `found` is its current content; None if it was deleted."""
 
-    def __init__(self, message: str, found: SetContent | None) -> None:
+    def __init__(self, message: str, current: SetContent | None) -> None:
         super().__init__(message)
-        self.found = found
+        self.current = current
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,11 @@ def check_version(path: Path, name: str, version: str | None) -> None:
             )
         return
     try:
-        found = read(path, name)
+        current = read(path, name)
     except UsageError as error:
         raise ChangedOnDisk(str(error), None) from None
-    if found.version != version:
-        raise ChangedOnDisk(f"{name}: has changed on disk since it was read; nothing was written", found)
+    if current.version != version:
+        raise ChangedOnDisk(f"{name}: has changed on disk since it was read; nothing was written", current)
 
 
 def write(new: SetContent, version: str | None) -> SetContent:
@@ -125,7 +125,7 @@ def _replace(new: SetContent, version: str | None) -> None:
 
 MAX_FILES = 1_000
 MAX_FOLDERS = 20_000
-_NOT_ENTERED = frozenset({"node_modules", "__pycache__", "site-packages"})
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,11 @@ class EvalSetProject:
             yield folder, names
 
     def _is_entered(self, folder: Path) -> bool:
-        if folder.name.startswith(".") or folder.name in _NOT_ENTERED or folder == self.root / self.outputs:
+        if (
+            folder.name.startswith(".")
+            or folder.name in _SKIPPED_FOLDERS
+            or folder == self.root / self.outputs
+        ):
             return False
         return not (folder / "pyvenv.cfg").exists()
 

@@ -56,21 +56,21 @@ def entries(text: str, span: TextSpan) -> Iterator[JsonEntry]:
     """Yield the entries of an object or a list; nothing for other values."""
     if text[span.start] not in "[{":
         return
-    is_object, place = text[span.start] == "{", _after_space(text, span.start + 1)
-    while text[place] not in "]}":
-        start, key = place, None
+    is_object, position = text[span.start] == "{", _after_space(text, span.start + 1)
+    while text[position] not in "]}":
+        start, key = position, None
         if is_object:
             key, end = _SCAN(text, start)
-            place = _after_space(text, _after_space(text, end) + 1)
-        value, end = _SCAN(text, place)
-        yield JsonEntry(start, TextSpan(place, end), value, key)
-        place = _after_space(text, end)
-        if text[place] == ",":
-            place = _after_space(text, place + 1)
+            position = _after_space(text, _after_space(text, end) + 1)
+        value, end = _SCAN(text, position)
+        yield JsonEntry(start, TextSpan(position, end), value, key)
+        position = _after_space(text, end)
+        if text[position] == ",":
+            position = _after_space(text, position + 1)
 
 
-def _after_space(text: str, place: int) -> int:
-    match = _SPACE.match(text, place)
+def _after_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
     assert match is not None, "the pattern fits everywhere"
     return match.end()
 
@@ -79,7 +79,7 @@ _FIRST_ENTRY = re.compile(r"[\[{](\r?\n)([ \t]+)")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _COLON = re.compile(r":( ?)")
 _COMMA = re.compile(r",( ?)\S")
-_LOOKED_AT = 200_000
+_STYLE_SAMPLE_CHARS = 200_000
 """Number of characters of a file that are examined to find its style."""
 _ESCAPED = re.compile(r"\\u(?:00[89a-fA-F]|0[1-9a-fA-F]|[1-9a-fA-F])")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -121,7 +121,7 @@ class JsonStyle:
 
 def style_of(text: str) -> JsonStyle:
     """Find the formatting of a JSON text from its first entries."""
-    bare = _STRING.sub('""', text[:_LOOKED_AT])
+    bare = _STRING.sub('""', text[:_STYLE_SAMPLE_CHARS])
     first, colon, comma = _FIRST_ENTRY.search(bare), _COLON.search(bare), _COMMA.search(bare)
     return JsonStyle(
         newline=first[1] if first else "",
@@ -162,47 +162,47 @@ class SetFile:
     cases: tuple[CaseText, ...]
     camel: bool
 
-    def place_of(self, eval_id: str) -> int:
+    def index_of(self, eval_id: str) -> int:
         """Return the index of a case, from 0. Raises UsageError."""
         for number, case in enumerate(self.cases):
             if case.eval_id == eval_id:
                 return number
         raise UsageError(f"{self.content.name}: there is no case {eval_id!r} any more")
 
-    def value(self, place: int) -> Any:
+    def value(self, index: int) -> Any:
         """Return a case. Raises UsageError for a number with more digits than Python reads."""
         try:
-            return json.loads(self._source(place))
+            return json.loads(self._source(index))
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{self.content.name}: the case cannot be edited here: {error}") from None
 
-    def shown(self, place: int) -> str:
+    def case_text(self, index: int) -> str:
         """Return the text of a case, without its indentation."""
-        source, margin = self._source(place), self._margin(place)
+        source, margin = self._source(index), self._margin(index)
         lines = source.replace("\r\n", "\n").split("\n")
         return "\n".join([lines[0], *(line.removeprefix(margin) for line in lines[1:])])
 
-    def with_value(self, place: int, value: Any) -> str:
+    def with_value(self, index: int, value: Any) -> str:
         """Return the file with a new value for a case. Only what differs is reformatted."""
         flat = self.cases_at is not None and "\n" not in self.text
-        if same(self.value(place), value):
+        if same(self.value(index), value):
             return self.text
-        return self._with_case_text(place, self._writer().rewritten(self.cases[place].span, value, flat=flat))
+        return self._with_case_text(index, self._writer().rewritten(self.cases[index].span, value, flat=flat))
 
-    def with_text(self, place: int, case_text: str) -> str:
-        """Return the file with the text of a case replaced. `shown` is not indented."""
+    def with_text(self, index: int, case_text: str) -> str:
+        """Return the file with the text of a case replaced. `case_text` is not indented."""
         return (
             self.text
-            if case_text == self.shown(place)
-            else self._with_case_text(place, self._indented(place, case_text))
+            if case_text == self.case_text(index)
+            else self._with_case_text(index, self._indented(index, case_text))
         )
 
-    def with_added(self, case: Any, place: int | None = None) -> str:
+    def with_added(self, case: Any, index: int | None = None) -> str:
         """Return the file with another case, in its own formatting.
 
         Args:
             case: a value, or JSON text without indentation.
-            place: index of the case that it precedes; None to append it.
+            index: index of the case that it precedes; None to append it.
 
         Raises UsageError if the file has no list of cases.
         """
@@ -210,17 +210,17 @@ class SetFile:
         if not self.cases:
             value = json.loads(case) if isinstance(case, str) else case
             return self._replaced_at(span, writer.rewritten(span, [value]))
-        place = len(self.cases) if place is None else min(place, len(self.cases))
+        index = len(self.cases) if index is None else min(index, len(self.cases))
         first = self.cases[0].span.start
         text = self._indented(0, case) if isinstance(case, str) else writer.piece(span, first, case).text
         pieces = self._pieces()
-        pieces.insert(place, NewEntryText(text))
+        pieces.insert(index, NewEntryText(text))
         return self._replaced_at(span, writer.joined(span, self._entries(), pieces))
 
-    def without(self, place: int) -> str:
+    def without(self, index: int) -> str:
         """Return the file without a case. Raises UsageError if it has no list of cases."""
         span, pieces = self._list(), self._pieces()
-        del pieces[place]
+        del pieces[index]
         return self._replaced_at(span, self._writer().joined(span, self._entries(), pieces))
 
     def _list(self) -> TextSpan:
@@ -235,24 +235,24 @@ class SetFile:
         return [JsonEntry(case.span.start, case.span, None) for case in self.cases]
 
     def _pieces(self) -> list[NewEntryText]:
-        return [NewEntryText(self._source(place), place) for place in range(len(self.cases))]
+        return [NewEntryText(self._source(index), index) for index in range(len(self.cases))]
 
-    def _source(self, place: int) -> str:
-        return self.cases[place].span.of(self.text)
+    def _source(self, index: int) -> str:
+        return self.cases[index].span.of(self.text)
 
-    def _margin(self, place: int) -> str:
+    def _margin(self, index: int) -> str:
         """Return the common indentation of a case's lines after the first; "" if there is none."""
-        lines = self._source(place).split("\n")[1:]
+        lines = self._source(index).split("\n")[1:]
         last = lines[-1] if lines else ""
         margin = last[: len(last) - len(last.lstrip(" \t"))]
         return margin if all(line.startswith(margin) for line in lines if line.strip()) else ""
 
-    def _indented(self, place: int, case_text: str) -> str:
+    def _indented(self, index: int, case_text: str) -> str:
         newline = "\r\n" if self.style.newline == "\r\n" else "\n"
-        return case_text.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(place))
+        return case_text.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(index))
 
-    def _with_case_text(self, place: int, case: str) -> str:
-        return self._replaced_at(self.cases[place].span, case)
+    def _with_case_text(self, index: int, case: str) -> str:
+        return self._replaced_at(self.cases[index].span, case)
 
     def _replaced_at(self, span: TextSpan, text: str) -> str:
         return self.text[: span.start] + text + self.text[span.end :]
@@ -295,8 +295,8 @@ def _form_of_cases(document: Any) -> str | None:
 
 def _eval_id(case: Any) -> str:
     """Return the id of a case; "" if it has no text as its id."""
-    found = next((case[key] for key in _ID if key in case), "") if isinstance(case, dict) else ""
-    return found if isinstance(found, str) else ""
+    eval_id = next((case[key] for key in _ID if key in case), "") if isinstance(case, dict) else ""
+    return eval_id if isinstance(eval_id, str) else ""
 
 
 _MARGIN = re.compile(r"[ \t]*")
@@ -344,9 +344,9 @@ class JsonRewriter:
             return opening + closing
         before, after = self._surrounding_spaces(span, existing)
         parts = []
-        for place, piece in enumerate(pieces):
-            lead = before[0] if place == 0 else self._lead(piece, before)
-            last = place == len(pieces) - 1
+        for index, piece in enumerate(pieces):
+            lead = before[0] if index == 0 else self._lead(piece, before)
+            last = index == len(pieces) - 1
             known = piece.old is not None and piece.old < len(after) - 1
             tail = after[-1] if last else after[piece.old] if known and piece.old is not None else ""
             parts.append(lead + piece.text + tail)
@@ -404,13 +404,13 @@ class JsonRewriter:
         self, span: TextSpan, existing: Sequence[JsonEntry]
     ) -> tuple[list[str], list[str]]:
         """Return the white space before and after each entry, up to commas and brackets."""
-        before, after, place = [], [], span.start + 1
+        before, after, position = [], [], span.start + 1
         for entry in existing:
-            before.append(self.text[place : entry.start])
+            before.append(self.text[position : entry.start])
             end = entry.span.end
-            place = self.text.find(",", end) if entry is not existing[-1] else span.end - 1
-            after.append(self.text[end:place])
-            place += 1
+            position = self.text.find(",", end) if entry is not existing[-1] else span.end - 1
+            after.append(self.text[end:position])
+            position += 1
         return before, after
 
     def _lead(self, piece: NewEntryText, before: Sequence[str]) -> str:
@@ -454,11 +454,11 @@ def _plain(value: Any) -> Any:
 
 def _new_keys_after(new: Mapping[str, Any], known: Mapping[str | None, int]) -> dict[str | None, list[str]]:
     """Map each existing key to the new keys that follow it; None to those before all existing keys."""
-    found: dict[str | None, list[str]] = {}
+    new_keys: dict[str | None, list[str]] = {}
     previous = None
     for key in new:
         if key in known:
             previous = key
         else:
-            found.setdefault(previous, []).append(key)
-    return found
+            new_keys.setdefault(previous, []).append(key)
+    return new_keys

@@ -13,7 +13,7 @@ from typing import Any
 from agentest.agents.port import MockBypassed, TurnContext
 from agentest.domain.messages import Message, ToolResult, ToolSpec
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ToolCall, arguments_untold
+from agentest.domain.transcript import ToolCall, are_arguments_unknown
 from agentest.mock_servers.port import REFUSED
 from agentest.mocks.calls import tool_called
 from agentest.support.dataclasses import dataclass
@@ -186,7 +186,7 @@ def refused_by_framework(call: ToolCall, parameters: Mapping[str, Any]) -> bool:
     opens_wrong = call.error is not None or _OPENS_WRONG.search(text[:_OPENING_CHARS])
     if opens_wrong and _FRAMEWORKS_WORDS.search(text):
         return True
-    if arguments_untold(call):
+    if are_arguments_unknown(call):
         return False  # unknown whether the arguments fit
     sounds_wrong = call.error is not None or call.result is None or _SOUNDS_WRONG.search(text) is not None
     return sounds_wrong and not _fits(call.args, parameters)

@@ -38,7 +38,7 @@ from agentest.models.providers import MissingAccess, ModelSpec, key_variables, r
 from agentest.models.structured_output import StructuredModel
 from agentest.runner.agents import check_mocks, connected_agents, start_servers, with_ports
 from agentest.runner.plan import Plan, agents_under_test
-from agentest.runner.prepare import CONFIRM, MODEL_VARIABLE, Prepared, RunRequest, own_servers
+from agentest.runner.prepare import CONFIRM, MODEL_VARIABLE, Prepared, RunRequest, managed_servers_of
 from agentest.runner.run_budget import estimate
 from agentest.runner.tools import TYPES_WITH_TOOLS_ON_EITHER_SIDE
 from agentest.support.dataclasses import dataclass
@@ -299,8 +299,8 @@ async def check_agent(
     """
     calls = _check_calls(checked)
     notes: list[str] = []
-    servers = own_servers(loaded.config, {checked.name: checked.config}, loaded.redact)
-    wanted = Prepared(request, loaded, _startable_plan(checked), (), own_servers=servers)
+    servers = managed_servers_of(loaded.config, {checked.name: checked.config}, loaded.redact)
+    wanted = Prepared(request, loaded, _startable_plan(checked), (), managed_servers=servers)
     async with anyio.create_task_group() as tasks:
         async with AsyncExitStack() as stack:
             try:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from agentest.domain.end_reason import REASONS_TO_STOP
 from agentest.domain.results import CaseId, RunResult, ScenarioResult, Status
-from agentest.domain.transcript import ToolCall, arguments_untold
+from agentest.domain.transcript import ToolCall, are_arguments_unknown
 from agentest.runner.plan import Unit
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
@@ -316,5 +316,5 @@ def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUsage,
 def _failed(call: ToolCall) -> bool:
     """Return True if the agent saw the call fail: an exception, invalid arguments, or an `error`."""
     error = call.result.get("error") if isinstance(call.result, Mapping) else None
-    invalid = call.invalid_arguments and not arguments_untold(call)
+    invalid = call.invalid_arguments and not are_arguments_unknown(call)
     return bool(call.error or invalid or error)

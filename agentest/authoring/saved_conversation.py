@@ -131,7 +131,7 @@ def write(planned: PreparedFile, version: str | None) -> None:
     try:
         set_files.write(SetContent(planned.path, planned.path.name, planned.content), version)
     except ChangedOnDisk as error:
-        raise ChangedOnDisk(f"{error}: look at it again, and save then", error.found) from None
+        raise ChangedOnDisk(f"{error}: look at it again, and save then", error.current) from None
 
 
 def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config: Config) -> PreparedFile:

@@ -260,7 +260,7 @@ class PreparedTalk:
 
     @property
     def starts_servers(self) -> bool:
-        return bool(self.prepared.own_servers.of_any([self.unit.agent]))
+        return bool(self.prepared.managed_servers.of_any([self.unit.agent]))
 
     @property
     def reached(self) -> bool:
@@ -270,7 +270,7 @@ class PreparedTalk:
     @property
     def _answers_meanwhile(self) -> bool:
         """True if the agent's request stays open while its call waits; otherwise the call ends its reply."""
-        inside = self.unit.about.mocks_inside or not isinstance(self.agent, HttpAgent)
+        inside = self.unit.traits.mocks_inside or not isinstance(self.agent, HttpAgent)
         return bool(self.agent.mock_servers) or inside
 
     @property

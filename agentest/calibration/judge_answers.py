@@ -147,7 +147,7 @@ async def _ask(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, Judge
     if request.all_turns:
 
         def context(part: JudgedPart) -> str:
-            return part_context(conversation.background, turns[: part.asked.stop], part.asked)
+            return part_context(conversation.background, turns[: part.turn_indexes.stop], part.turn_indexes)
 
         found = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
     elif request.turn is None:
@@ -169,9 +169,9 @@ def _answer(question: LabelQuestion, found: SampledAnswers, turns: int) -> Judge
     if not found.usable:
         return Unscored(found.problem)
     if question.metric == CRITERIA:
-        result = criterion_result(Criterion(question.criterion), found.usable, found.asked, turns)
+        result = criterion_result(Criterion(question.criterion), found.usable, found.requested, turns)
         return JudgeAnswer(str(result.result), result.reason)
-    score = score_of(question.metric, found.usable, found.asked)
+    score = score_of(question.metric, found.usable, found.requested)
     if isinstance(score, Unscored):
         return score
     return JudgeAnswer(value_of(question.metric, score), score.reason)

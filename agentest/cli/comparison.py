@@ -19,7 +19,7 @@ from agentest.history.compared_runs import (
     check_common_scenarios,
     measure_run,
     measure_scenario,
-    of_agent,
+    part_of_agent,
 )
 from agentest.history.comparison import Change, Comparison, ScenarioChange, compare_measured_runs
 from agentest.history.comparison_data import ComparedSubjects, as_json, comparison_for_page
@@ -93,7 +93,7 @@ def run_label(path: Path, project: Project) -> str:
 
 def compare_agents(run: MeasuredRun) -> list[Comparison]:
     """Compare each agent of a run with the first one. Raises UsageError if they share no scenario."""
-    first, *others = (of_agent(run, agent) for agent in run.agents)
+    first, *others = (part_of_agent(run, agent) for agent in run.agents)
     return [compare_measured_runs(first, other) for other in others]
 
 
@@ -367,7 +367,7 @@ def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
 
 
 def _regression(change: ScenarioChange) -> Regression:
-    shown = change.pair.shown
+    shown = change.pair.latest
     return Regression(
         name=shown.name,
         agent=shown.agent,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agentest.adk.metrics.shown_prompts import JUDGED_NAMES, shown_prompt
+from agentest.adk.metrics.shown_prompts import JUDGED_NAMES, example_prompt
 from agentest.cli.requests import RequestOptions
 from agentest.cli.run import run_once
 from agentest.cli.run_output import JudgedRun
@@ -15,7 +15,7 @@ from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, 
 from agentest.domain.transcript import Conversation
 from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.questions import SYSTEM, criterion_question, prompts_text
-from agentest.judging.role_check import shown_question
+from agentest.judging.role_check import role_check_prompt
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.scenarios.model import Criterion
@@ -134,7 +134,7 @@ _OTHERS = {
         f"# system, all metrics\n{SYSTEM}\n\n"
         f"# criteria, each by itself\n{criterion_question(1, Criterion('(the criterion)')).alone}"
     ),
-    "user.check": shown_question,
+    "user.check": role_check_prompt,
 }
 """Judge questions that are not metrics."""
 
@@ -163,7 +163,7 @@ def prompt_text(metric: str | None, mode: str | None = None) -> str:
         return _OTHERS[metric]()
     name = snake_case(metric)
     if name in JUDGED_NAMES:
-        return shown_prompt(name)
+        return example_prompt(name)
     if name not in BUILTIN:
         raise UsageError(
             f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *JUDGED_NAMES, *_OTHERS})}"

@@ -38,13 +38,13 @@ def report_load_errors(problems: Sequence[ScenarioResult]) -> ExitCode:
 
 def dry_run(prepared: Prepared) -> Iterator[str]:
     """Yield the maximum number of model calls per scenario, and the expected duration and cost."""
-    from agentest.runner.run_budget import estimate_of, shown
+    from agentest.runner.run_budget import estimate_of, format_estimates
 
     if not prepared.user and not prepared.judge:
         yield "offline: no model is configured, so none is called"
-    left = [replace(unit, conversations=_conversations_left(unit)) for unit in prepared.plan.left]
+    left = [replace(unit, conversations=_conversations_left(unit)) for unit in prepared.plan.remaining]
     estimates = estimate_of(prepared, left)
-    yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
+    yield from map(clean, format_estimates(estimates, len(prepared.plan.agents) > 1))
     yield from map(clean, forecast_lines(prepared, sum(each.total for each in estimates)))
 
 
@@ -83,7 +83,7 @@ def broken(prepared: Prepared) -> list[ScenarioResult]:
 
 def _conversations_left(unit: Unit) -> int:
     """Return the number of conversations that still have to run."""
-    return 0 if unit.kept.result else unit.conversations - len(unit.kept.conversations)
+    return 0 if unit.finished_part.result else unit.conversations - len(unit.finished_part.conversations)
 
 
 def _run_count(unit: Unit) -> str:
@@ -133,7 +133,7 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
     if earlier is None:
         return None
     parallel = prepared.loaded.config.parallel
-    planned = [_planned(unit, parallel) for unit in prepared.plan.left]
+    planned = [_planned(unit, parallel) for unit in prepared.plan.remaining]
     return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
 
 
@@ -169,7 +169,7 @@ def known_costs(
     return Spending(
         took=took,
         answers=output.folder.path / ANSWERS if output and variant.resumed_by else None,
-        earlier_answers=prepared.kept.answers if prepared.kept else None,
+        earlier_answers=prepared.resumed_run.answers if prepared.resumed_run else None,
         resumed_by=variant.resumed_by,
     )
 
@@ -178,9 +178,9 @@ def _planned(unit: Unit, parallel: bool) -> PlannedUnit:
     return PlannedUnit(
         name=unit.scenario.name,
         agent=unit.agent,
-        conversations=unit.conversations - len(unit.kept.conversations),
+        conversations=unit.conversations - len(unit.finished_part.conversations),
         in_turn=not unit.is_parallel(parallel),
-        line=unit.about.line,
+        queue=unit.traits.queue,
     )
 
 

@@ -17,7 +17,7 @@ from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest, RunFinished
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
-from agentest.history.merge import MergedRun, check_parts, check_whole, find_parts, part_names
+from agentest.history.merge import MergedRun, check_complete, check_parts, find_parts, part_names
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 from agentest.runner.environment import check_can_be_written
 from agentest.store.journal import Journal
@@ -59,7 +59,7 @@ def merge(options: MergeOptions, environ: Mapping[str, str] = os.environ) -> Exi
     reports = _reports(options, settings, project)
     found = find_parts(options.runs, default_output, project.here)
     check_parts(found.parts)
-    missing = check_whole(found.parts, allow_missing=options.allow_missing)
+    missing = check_complete(found.parts, allow_missing=options.allow_missing)
     whole = MergedRun(parts=found.parts, missing=missing)
     whole.entries  # noqa: B018 - raises errors before anything is written
     for note in (*found.notes, f"merge: {count(len(found.parts), 'run')}: {part_names(found.parts)}"):

@@ -99,9 +99,9 @@ def create(agent: str, set_id: str) -> int:
     """Create an evaluation set without cases."""
     from time import time
 
-    from agentest.adk.set_creation import SetPlace, create_set
+    from agentest.adk.set_creation import SetLocation, create_set
 
-    file = create_set(SetPlace(agent, set_id), time())
+    file = create_set(SetLocation(agent, set_id), time())
     say(f"{file}: evaluation set {set_id!r} created, without cases yet")
     say(f"agentest eval_set add_eval_case {agent} {set_id} --scenarios_file FILE adds cases")
     return ExitCode.PASSED
@@ -127,9 +127,9 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
     """
     from time import time
 
-    from agentest.adk.set_creation import SetPlace, add_cases
+    from agentest.adk.set_creation import SetLocation, add_cases
 
-    place = SetPlace(agent, set_id)
+    place = SetLocation(agent, set_id)
     for case in add_cases(place, scenarios, session, time()):
         outcome = "added" if case.new else "exists already, left out"
         say(f"{place.file}: case {case.eval_id!r} {outcome}")

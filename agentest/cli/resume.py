@@ -20,7 +20,7 @@ from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import FinishedUnitPart, Plan, ResumedRun, Unit, unmocked_tools_setting
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import PlanEntry, cut, with_units
+from agentest.runner.selection import PlanEntry, narrow_plan, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_whole_run, run_file
@@ -83,11 +83,11 @@ def resume_run(
         prepared = _only_planned(prepared, earlier)
     slim = not prepared.request.reports.verbose
     plan = with_units(
-        prepared.plan, lambda unit: replace(unit, kept=_finished_part(unit, earlier, slim=slim))
+        prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier, slim=slim))
     )
     going_on = _ResumedRun(run=run, earlier=earlier, units=plan.units)
     notes = (*prepared.notes, f"{_OPTION}: {going_on.note(prepared)}")
-    return replace(prepared, plan=plan, notes=notes, kept=going_on.kept_run)
+    return replace(prepared, plan=plan, notes=notes, resumed_run=going_on.kept_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], spli
     """Return the run as a shard that contains the named scenarios."""
     from agentest.domain.shards import ShardedRun
 
-    plan = cut(prepared.plan, lambda entry: name_of(entry) in names)
+    plan = narrow_plan(prepared.plan, lambda entry: name_of(entry) in names)
     part = ShardedRun(
         shard=shard,
         split_by=split_by,
@@ -190,7 +190,7 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
             return entry.verdict.status is not Status.SKIPPED
         return _place(entry) in earlier.parts
 
-    return replace(prepared, plan=cut(prepared.plan, is_kept), narrowed=True)
+    return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True)
 
 
 def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:
@@ -248,7 +248,7 @@ class _ResumedRun:
 
     @property
     def kept_run(self) -> ResumedRun:
-        kept = {_place(unit): tuple(unit.kept.conversations) for unit in self.units}
+        kept = {_place(unit): tuple(unit.finished_part.conversations) for unit in self.units}
         return ResumedRun(
             id=self.run.id,
             answers=answers if (answers := self.run.path / ANSWERS).is_dir() else None,
@@ -257,7 +257,7 @@ class _ResumedRun:
         )
 
     def note(self, prepared: Prepared) -> str:
-        kept = sum(len(unit.kept.conversations) for unit in self.units)
+        kept = sum(len(unit.finished_part.conversations) for unit in self.units)
         planned = sum(part.planned.conversations for part in self.earlier.parts.values())
         of = count(planned, "conversation")
         return "; ".join([f"{kept} of {of} of run {self.run.id} kept", *self._notes(prepared)])
@@ -277,7 +277,7 @@ class _ResumedRun:
         left_out = [name for name, agent in parts if (name, agent) not in now]
         if left_out:
             yield f"left out, as {_it_is(left_out)} {_absence_reason(prepared)}: {_shown(left_out)}"
-        if self.units and all(unit.kept.result for unit in self.units):
+        if self.units and all(unit.finished_part.result for unit in self.units):
             yield "nothing is left to run"
 
 

@@ -49,7 +49,7 @@ def run_once(
     """
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
-    if variant.resumed_by and prepared.kept is None:
+    if variant.resumed_by and prepared.resumed_run is None:
         from agentest.cli.resume import with_fingerprints
 
         prepared = with_fingerprints(prepared)
@@ -201,7 +201,9 @@ def open_engine(
 
 def _source(prepared: Prepared, variant: RunVariant, output: RunOutput | None) -> SourceFactory:
     """Return the source of conversations, or an empty one that needs no agent if none are left to run."""
-    if prepared.kept and all(unit.kept.is_all(unit.conversations) for unit in prepared.plan.units):
+    if prepared.resumed_run and all(
+        unit.finished_part.is_all(unit.conversations) for unit in prepared.plan.units
+    ):
         from agentest.runner.sources import EarlierRun
 
         return EarlierRun({})

@@ -258,7 +258,7 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mappi
         shard=str(prepared.part.shard) if prepared.part else None,
         part=prepared.part,
         partial=prepared.is_partial,
-        resumed=prepared.kept.id if prepared.kept else None,
+        resumed=prepared.resumed_run.id if prepared.resumed_run else None,
         job=environ.get(JOB_VARIABLE),
     )
 

@@ -12,7 +12,7 @@ from agentest.domain.shards import Shard
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import PlanEntry, cut, first, shuffled
+from agentest.runner.selection import PlanEntry, first, narrow_plan, shuffled
 from agentest.store.runs.folder import RunKind
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
@@ -98,7 +98,7 @@ class LastFailed:
     def alone(self, prepared: Prepared) -> Prepared:
         """Return the run with only the failed scenarios, or with all if none failed."""
         failed = sum(map(self._is_kept, prepared.plan.units))
-        plan = cut(prepared.plan, self._is_kept) if failed else prepared.plan
+        plan = narrow_plan(prepared.plan, self._is_kept) if failed else prepared.plan
         parts = [_summary(prepared, self.verdicts, failed), *_left_out_notes(prepared, self.verdicts, failed)]
         notes = (*prepared.notes, f"{_OPTION}: {'; '.join(parts)}")
         return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)

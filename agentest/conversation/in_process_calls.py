@@ -122,13 +122,13 @@ class RequestCalls:
 
     def _not_awaited(self) -> str:
         """Describe the first call that was not awaited; "" if there is none. Closes all of them."""
-        found = [each for each in self._made if inspect.getcoroutinestate(each[0]) == inspect.CORO_CREATED]
-        for call, _, _ in found:
+        pending = [each for each in self._made if inspect.getcoroutinestate(each[0]) == inspect.CORO_CREATED]
+        for call, _, _ in pending:
             call.close()
-        if not found:
+        if not pending:
             return ""
-        _, name, place = found[0]
-        where = f"{place}: " if place else ""
+        _, name, location = pending[0]
+        where = f"{location}: " if location else ""
         return (
             f"{where}the handler did not await ctx.resolve_tool({name!r}), so no tool ran: "
             f"write `await ctx.resolve_tool({name!r}, …)`"
@@ -190,8 +190,8 @@ def _plain(name: str, what: str, value: Any) -> Any:
             problem = f"`{what}` cannot be written as JSON: {error}"
         else:
             problem = f"`{what}` is a call that was not awaited: write `await {call}(…)`"
-        place = called_at()
-        at = f"{place}: " if place else ""
+        location = called_at()
+        at = f"{location}: " if location else ""
         raise AgentError(f"{at}record_tool({name!r}): {problem}") from None
 
 
@@ -200,7 +200,7 @@ def _not_awaited(value: Any) -> str | None:
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        return next((found for found in map(_not_awaited, value) if found), None)
+        return next((name for name in map(_not_awaited, value) if name), None)
     return str(value.__name__) if inspect.iscoroutine(value) else None
 
 

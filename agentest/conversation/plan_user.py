@@ -16,7 +16,7 @@ from agentest.conversation.user_prompts import (
     UserAnswer,
     date_line,
     ending_of,
-    reply_seen,
+    shortened_reply,
 )
 from agentest.domain.end_reason import PLAN_ENDS, Ending
 from agentest.domain.transcript import Turn
@@ -113,15 +113,15 @@ class PlanUser:
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         if not turns:
-            return _said(self._plan.starting_prompt)
+            return _sent_message(self._plan.starting_prompt)
         key = replace(self._key, turn=len(turns))
         answer = await self._model.ask(plan_messages(self._plan, turns, self._date), PlanMessage, key)
         if _ends(self._plan.stop_signal, answer.message):
             return ending_of(answer.ended_by)
-        return _said(answer.message)
+        return _sent_message(answer.message)
 
 
-def _said(message: str) -> NextMessage:
+def _sent_message(message: str) -> NextMessage:
     if not message.strip():
         raise ModelError("the simulated user's message is empty (inference failure)")
     return NextMessage(message)
@@ -156,7 +156,7 @@ def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "")
     ]
     for turn in turns:
         messages.append({"role": "assistant", "content": turn.user_message})
-        messages.append({"role": "user", "content": reply_seen(turn)})
+        messages.append({"role": "user", "content": shortened_reply(turn)})
     return messages
 
 
@@ -209,12 +209,12 @@ def plan_ends(user: str) -> str:
 
 
 def _history(turns: Sequence[Turn]) -> str:
-    said = [
+    lines = [
         f"{who}: {_indented(text)}"
         for turn in turns
-        for who, text in (("user", turn.user_message), ("agent", reply_seen(turn)))
+        for who, text in (("user", turn.user_message), ("agent", shortened_reply(turn)))
     ]
-    return "\n\n".join(said)
+    return "\n\n".join(lines)
 
 
 def _indented(text: str) -> str:

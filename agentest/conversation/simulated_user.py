@@ -22,8 +22,8 @@ from agentest.conversation.user_prompts import (
     OpeningMessage,
     ToolUse,
     UserMessage,
-    reply_seen,
-    reply_shown,
+    reply_block,
+    shortened_reply,
     user_prompt,
 )
 from agentest.domain.end_reason import Ending
@@ -61,7 +61,9 @@ class ScriptedUser:
     """Sends the messages of a script, regardless of the agent's replies."""
 
     def __init__(self, messages: Sequence[str | UserText]) -> None:
-        self._messages = tuple(UserText(one) if isinstance(one, str) else one for one in messages)
+        self._messages = tuple(
+            UserText(message) if isinstance(message, str) else message for message in messages
+        )
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
         at = len(turns)
@@ -124,7 +126,7 @@ class SimulatedUser:
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
         """Return the conversation from the user's side: its own messages are the assistant's."""
-        seen = reply_shown if self._tools else reply_seen
+        reply_text = reply_block if self._tools else shortened_reply
         messages: list[Message] = [
             {"role": "system", "content": self._prompt},
             {"role": "user", "content": OPENING},
@@ -132,7 +134,7 @@ class SimulatedUser:
         for turn in turns:
             messages += self._tool_messages(turn.turn_index)
             messages.append({"role": "assistant", "content": turn.user_message})
-            messages.append({"role": "user", "content": seen(turn)})
+            messages.append({"role": "user", "content": reply_text(turn)})
         return messages + self._tool_messages(len(turns))
 
     def _tool_messages(self, turn_index: int) -> list[Message]:
@@ -147,8 +149,8 @@ class RedactedUser:
         self._hide = hide
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        told = [replaced(turn, agent_message=self._hide(turn.agent_message)) for turn in turns]
-        return await self._user.next_message(told)
+        redacted = [replaced(turn, agent_message=self._hide(turn.agent_message)) for turn in turns]
+        return await self._user.next_message(redacted)
 
 
 def _opening(answer: UserMessage) -> NextMessage:
@@ -179,7 +181,7 @@ _WORD = re.compile(r"\w+")
 _QUESTION_MARKS = "?？؟"
 # A period inside a number or an abbreviation does not end a sentence; a following space does.
 _SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "؟ ", "？", "。", "！")
-_SAY_NOTHING = frozenset(
+_STOP_WORDS = frozenset(
     _WORD.findall(
         "a an and any are as at be by can could d did do does for from had has have how i if in is it ll m "
         "may me my of on or our please re s shall should so t that the then there this to us ve was we were "
@@ -211,8 +213,8 @@ class OfflineUser:
             left.remove(turn.user_message)
         if not left:
             return Ending.SATISFIED
-        asked = _words(_last_question(turns[-1].agent_message))
-        return NextMessage(max(left, key=lambda fact: len(asked & _words(fact))))
+        question = _words(_last_question(turns[-1].agent_message))
+        return NextMessage(max(left, key=lambda fact: len(question & _words(fact))))
 
 
 def _last_question(text: str) -> str:
@@ -224,12 +226,12 @@ def _last_question(text: str) -> str:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(word.casefold() for word in _WORD.findall(text)) - _SAY_NOTHING
+    return frozenset(word.casefold() for word in _WORD.findall(text)) - _STOP_WORDS
 
 
 _RESULT_CHARS = 20_000
 _NAME_CHARS = 100
-_UNSENT = (
+_UNSENT_TEXT_NOTE = (
     "What you wrote besides was not sent, and nothing has ended: you could not know yet what the tool would "
     "show. Write it now if it still holds."
 )
@@ -241,14 +243,14 @@ class _Round:
 
     uses: Sequence[ToolUse]
     results: Sequence[str]
-    said_besides: bool
+    has_extra_text: bool
 
     @property
     def messages(self) -> list[Message]:
-        asked = json.dumps({"tool_calls": [use.model_dump() for use in self.uses]}, ensure_ascii=False)
+        request = json.dumps({"tool_calls": [use.model_dump() for use in self.uses]}, ensure_ascii=False)
         blocks = [_block(use, result) for use, result in zip(self.uses, self.results, strict=True)]
-        shown = "\n".join([*blocks, *([_UNSENT] if self.said_besides else [])])
-        return [{"role": "assistant", "content": asked}, {"role": "user", "content": shown}]
+        answer = "\n".join([*blocks, *([_UNSENT_TEXT_NOTE] if self.has_extra_text else [])])
+        return [{"role": "assistant", "content": request}, {"role": "user", "content": answer}]
 
 
 class UserTools:
@@ -279,7 +281,7 @@ class UserTools:
         AgentestError that a mock raised.
         """
         results = [await self._result(use, turn_index) for use in answer.tool_calls]
-        self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.said_besides))
+        self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.has_extra_text))
 
     async def _result(self, use: ToolUse, turn_index: int) -> str:
         name = well_formed(use.name)

@@ -22,7 +22,7 @@ from agentest.agents.port import (
 )
 from agentest.agents.server_output import NO_SERVERS, AgentServers
 from agentest.conversation.simulated_user import NextMessage, User
-from agentest.conversation.turn_progress import CallSource, TurnProgress, Waited, failure_of
+from agentest.conversation.turn_progress import CallSource, TurnProgress, WaitingTimes, failure_of
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (
     AgentMessage,
@@ -78,7 +78,7 @@ class TurnLoop:
     """Runs one conversation. An error that ends it early becomes part of the transcript.
 
     Args:
-        sources: where the agent's calls arrive besides its protocol.
+        sources: where calls of the agent arrive outside its protocol.
         servers: the servers that were started for the agent.
     """
 
@@ -142,7 +142,7 @@ class TurnLoop:
                 return message.ends
         return Ending.MAX_TURNS
 
-    async def _take_turn(self, message: NextMessage, waited: Waited) -> None:
+    async def _take_turn(self, message: NextMessage, waited: WaitingTimes) -> None:
         text, attached = well_formed(message.text), tuple(map(_attached, message.attachments))
         turn = self._current = TurnProgress(
             len(self._turns),
@@ -197,7 +197,7 @@ class TurnLoop:
                 reply = well_formed_reply(await self._connection.reply(self._messages, context))
         except NoReply as error:
             turn.count_retries(error.retries)
-            self._mocks.observe(turn.in_rounds(error.observed), retold=error.retells)
+            self._mocks.observe(turn.in_rounds(error.observed), may_repeat=error.retells)
             self._check_sources(error)
             raise
         except MockBypassed as error:
@@ -208,9 +208,9 @@ class TurnLoop:
         except AgentError as error:
             self._check_sources(error)  # frameworks wrap errors that a tool raises
             raise
-        turn.asks += 1
+        turn.reply_count += 1
         if reply.observed:
-            self._mocks.observe(turn.in_rounds(reply.observed), retold=reply.retells)
+            self._mocks.observe(turn.in_rounds(reply.observed), may_repeat=reply.retells)
         self._check_sources()
         self._check_bypass(turn.turn_index)
         turn.note(reply, self._agent.name, self._redact)
@@ -270,8 +270,8 @@ class TurnLoop:
     def _doubt_of(self, turn_index: int) -> str | None:
         return next((doubt for each in self._sources if (doubt := each.doubt_of(turn_index))), None)
 
-    def _waited(self) -> Waited:
-        return Waited(self._agent_wait.seconds, self._user_wait.seconds, self._tool_wait.seconds)
+    def _waited(self) -> WaitingTimes:
+        return WaitingTimes(self._agent_wait.seconds, self._user_wait.seconds, self._tool_wait.seconds)
 
     async def _failed(self, failure: Failure) -> Conversation:
         """Return the transcript of a conversation that an error ended."""

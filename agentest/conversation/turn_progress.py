@@ -1,4 +1,4 @@
-"""The turn in progress, and the sources from which its calls arrive besides the agent's protocol."""
+"""The turn in progress, and the sources of calls that arrive outside the agent's protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from agentest.support.replacing import replace
 
 
 class CallSource:
-    """A way in which an agent's tool calls arrive besides its protocol.
+    """A source of tool calls that arrive outside the agent's protocol.
 
     A conversation has the sources of its agent, and most agents have none. Each source records calls with the
     conversation's mocks. As an agent may swallow the error that ended its conversation at a source, the turn
@@ -85,7 +85,7 @@ class CallSource:
         """Accept no more calls, because the conversation has ended."""
 
 
-class Waited(NamedTuple):
+class WaitingTimes(NamedTuple):
     """Seconds that a conversation has waited, by participant."""
 
     agent: float = 0.0
@@ -113,13 +113,13 @@ class TurnProgress:
     tells_calls: bool = False
     calls_hidden: str | None = None
     began_ns: int = field(default_factory=time_ns)
-    asks: int = 0
+    reply_count: int = 0
     """Number of replies by the agent."""
     named: int = 0
     """Number of answered requests that carried the turn's trace context."""
     printed: Positions = field(default_factory=dict)
     """Positions in the output of the agent's servers when the turn began."""
-    waited: Waited = Waited()
+    waited: WaitingTimes = WaitingTimes()
     """The waits of the conversation before the user's message."""
     messages: int = 0
     """Number of agent messages with calls, as far as reported."""
@@ -166,10 +166,10 @@ class TurnProgress:
             key=key,
             turn_index=self.turn_index,
             began_ns=self.began_ns,
-            asks=self.asks,
+            asks=self.reply_count,
             requests=self.named,
             stays_open=self.stays_open,
-            wait=bool(self.asks or self.named),  # an agent that was never reached sends no spans
+            wait=bool(self.reply_count or self.named),  # an agent that was never reached sends no spans
         )
 
     def note_traces(self, traces: TurnTraces) -> None:
@@ -179,7 +179,7 @@ class TurnProgress:
         self.model_calls = traces.model_calls if self.model_calls is None else self.model_calls
 
     def closed(
-        self, text: str, calls: tuple[ToolCall, ...], waited: Waited, call_refused: str | None = None
+        self, text: str, calls: tuple[ToolCall, ...], waited: WaitingTimes, call_refused: str | None = None
     ) -> Turn:
         """Return the turn with its reply. `waited`: the waits of the conversation so far."""
         return Turn(
@@ -207,7 +207,7 @@ class TurnProgress:
         )
 
     def unfinished(
-        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: Waited
+        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: WaitingTimes
     ) -> UnfinishedTurn:
         """Return the incomplete turn. `waited`: as in `closed`."""
         return UnfinishedTurn(

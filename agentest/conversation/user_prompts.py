@@ -157,14 +157,14 @@ def reasons_listed(patience: int) -> str:
     return "\n".join(f"  - {ending}: {when}." for ending, when in filled.items())
 
 
-def reply_seen(turn: Turn) -> str:
+def shortened_reply(turn: Turn) -> str:
     """Return the agent's reply as the user sees it, shortened to a length that models accept."""
     return shortened(turn.agent_message) or SILENCE
 
 
-def reply_shown(turn: Turn) -> str:
+def reply_block(turn: Turn) -> str:
     """Return the reply in a block for users with tools, so that it cannot pass for a tool's result."""
-    return data_block("assistant", escaped(reply_seen(turn)))
+    return data_block("assistant", escaped(shortened_reply(turn)))
 
 
 STOP_MARK = "[[STOP]]"
@@ -289,7 +289,7 @@ class ActingMessage(UserMessage, Acts):
         return self
 
     @property
-    def said_besides(self) -> bool:
+    def has_extra_text(self) -> bool:
         """True if it writes or stops although it waits for tool results."""
         return bool(self.tool_calls) and (self.should_stop or bool(self.message.strip()))
 

@@ -53,9 +53,9 @@ def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
 
     Errored and invalid conversations do not count toward `n`.
     """
-    found = Counter(map(conversation_status, conversations))
-    passed = found[Status.PASSED]
-    n = passed + found[Status.FAILED]
+    counts = Counter(map(conversation_status, conversations))
+    passed = counts[Status.PASSED]
+    n = passed + counts[Status.FAILED]
     return _figure(passed / n, n, wilson(passed, n)) if n else None
 
 
@@ -104,15 +104,15 @@ def _passed(rate: Figure) -> int:
 
 
 def _scores_by_conversation(conversations: Sequence[ConversationResult]) -> dict[str, list[list[float]]]:
-    found: dict[str, list[list[float]]] = {}
+    scores: dict[str, list[list[float]]] = {}
     for result in conversations:
-        mine: dict[str, list[float]] = {}
+        own_scores: dict[str, list[float]] = {}
         for name, score in result.metric_results:
             if isinstance(score, Score) and score.number is not None:
-                mine.setdefault(name, []).append(score.number)
-        for name, values in mine.items():
-            found.setdefault(name, []).append(values)
-    return found
+                own_scores.setdefault(name, []).append(score.number)
+        for name, values in own_scores.items():
+            scores.setdefault(name, []).append(values)
+    return scores
 
 
 def _average_figure(name: str, value: float, clusters: Sequence[Sequence[float]]) -> Figure:
@@ -124,11 +124,11 @@ def _is_yes_or_no(clusters: Sequence[Sequence[float]]) -> bool:
     return all(value in _YES_OR_NO for values in clusters for value in values)
 
 
-def _figure(value: float, n: int, found: ConfidenceInterval | None) -> Figure:
-    return Figure(value, n, found.low, found.high) if found else Figure(value, n)
+def _figure(value: float, n: int, interval: ConfidenceInterval | None) -> Figure:
+    return Figure(value, n, interval.low, interval.high) if interval else Figure(value, n)
 
 
-KEPT_SLOWEST = 5
+MAX_SLOWEST_TURNS = 5
 
 
 def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
@@ -147,9 +147,9 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         slowest=_slowest(conversations),
         time=sum((result.time for result in conversations), TimeSpent()),
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
-        told_turns=sum(turn.tells_calls for turn in turns),
-        keeps_calls_back=any(c.keeps_calls_back for c in talks),
-        held_without_calls=any(map(_matched_without_calls, conversations)),
+        reporting_turns=sum(turn.tells_calls for turn in turns),
+        withholds_calls=any(c.withholds_calls for c in talks),
+        passed_without_calls=any(map(_matched_without_calls, conversations)),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),
@@ -158,12 +158,14 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
 
 def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evidence, int]]:
     """Count statements that are contradicted or unsupported, by metric; the worst evidence comes first."""
-    found: dict[str, Counter[Evidence]] = {}
+    by_metric: dict[str, Counter[Evidence]] = {}
     for result in conversations:
         for name, score in result.metric_results:
             if isinstance(score, Score) and score.evidence not in (None, Evidence.SUPPORTED):
-                found.setdefault(name, Counter())[score.evidence] += 1
-    return {name: {each: counts[each] for each in Evidence if counts[each]} for name, counts in found.items()}
+                by_metric.setdefault(name, Counter())[score.evidence] += 1
+    return {
+        name: {each: counts[each] for each in Evidence if counts[each]} for name, counts in by_metric.items()
+    }
 
 
 def _matched_without_calls(result: ConversationResult) -> bool:
@@ -177,4 +179,4 @@ def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...
         for result in conversations
         for turn in result.conversation.turns
     )
-    return tuple(nlargest(KEPT_SLOWEST, turns, key=lambda turn: turn.latency_ms))
+    return tuple(nlargest(MAX_SLOWEST_TURNS, turns, key=lambda turn: turn.latency_ms))

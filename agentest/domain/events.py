@@ -103,7 +103,7 @@ class ConversationFinished:
     case: CaseId | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     failed: bool = False
-    """True if the conversation fails by itself, whatever the verdict on its scenario."""
+    """True if the conversation fails on its own, whatever the verdict on its scenario."""
     used: ModelUsage = field(default_factory=ModelUsage)
     """What the scenario has used of models so far."""
 

@@ -54,8 +54,8 @@ class PlannedUnit:
     conversations: int
     in_turn: bool = False
     """True if its conversations run one after another."""
-    line: str | None = None
-    """Units with the same line run one after another as well."""
+    queue: str | None = None
+    """Units with the same queue run one after another as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +91,10 @@ def forecast(
     """
     if not earlier.took or not planned:
         return None
-    whole = sum(
+    total = sum(
         earlier.took.values(), ScenarioResources(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
     )
-    took = [earlier.took.get((each.name, each.agent), whole) for each in planned]
+    took = [earlier.took.get((each.name, each.agent), total) for each in planned]
     other_models = dict(models) != dict(earlier.models)
     return Forecast(
         seconds=_seconds(planned, took, concurrency),
@@ -126,13 +126,13 @@ def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], 
     """Simulate the schedule and return when the last conversation is judged, in seconds."""
     places = [0.0] * max(1, concurrency)
     heapify(places)
-    lines: dict[str, float] = {}
+    queues: dict[str, float] = {}
     last_judged = 0.0
     for each, known in zip(planned, took, strict=True):
         talk, judged = known.talking_s / known.conversations, known.judging_s / known.conversations
-        if each.line is not None:  # a line takes one place for all of its units
-            begins = lines.get(each.line, 0.0)
-            ends = lines[each.line] = begins + talk * each.conversations
+        if each.queue is not None:  # a queue takes one place for all of its units
+            begins = queues.get(each.queue, 0.0)
+            ends = queues[each.queue] = begins + talk * each.conversations
         else:
             ends = _schedule(places, talk, each)
         last_judged = max(last_judged, ends + judged)
@@ -150,28 +150,28 @@ def _schedule(places: list[float], talk_s: float, each: PlannedUnit) -> float:
     return ends
 
 
-def format_forecast(found: Forecast, now: datetime) -> str:
+def format_forecast(prediction: Forecast, now: datetime) -> str:
     """Format a forecast as one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03".
 
     Args:
         now: the current time with the time zone to show.
     """
-    then = format_relative_moment(found.started_at, now)
-    words = [f"about {about(found.seconds)}{_money(found.cost)}, by the run of {then}"]
-    if found.other_models:
+    then = format_relative_moment(prediction.started_at, now)
+    words = [f"about {about(prediction.seconds)}{_money(prediction.cost)}, by the run of {then}"]
+    if prediction.other_models:
         words.append("its models were others, so the cost is not known")
-    elif found.cost is None:
+    elif prediction.cost is None:
         words.append("the cost is not known: a model has no known price")
-    if found.new == found.scenarios:
+    if prediction.new == prediction.scenarios:
         words.append("none of these scenarios was in it: all are taken as its average")
-    elif found.new:
-        verb, of = "is" if found.new == 1 else "are", count(found.scenarios, "scenario")
-        words.append(f"{found.new:,} of {of} {verb} new: taken as the average")
+    elif prediction.new:
+        verb, total = "is" if prediction.new == 1 else "are", count(prediction.scenarios, "scenario")
+        words.append(f"{prediction.new:,} of {total} {verb} new: taken as the average")
     return "; ".join(words)
 
 
 def budget_warning(
-    found: Forecast, max_calls: int | None, max_cost: float | None, resumed_by: str
+    prediction: Forecast, max_calls: int | None, max_cost: float | None, resumed_by: str
 ) -> str | None:
     """Return a warning if the forecast exceeds a budget; None if it does not.
 
@@ -179,20 +179,20 @@ def budget_warning(
         resumed_by: the command that continues the run; "" if there is none.
     """
     expected, limits, shares = [], [], []
-    if max_calls is not None and found.calls > max_calls:
-        expected.append(f"{found.calls:,} model calls")
+    if max_calls is not None and prediction.calls > max_calls:
+        expected.append(f"{prediction.calls:,} model calls")
         limits.append(f"--max-llm-calls allows {max_calls:,}")
-        shares.append(max_calls / found.calls)
-    if max_cost is not None and found.cost is not None and found.cost > max_cost:
-        expected.append(f"{found.cost:.2g} USD")
+        shares.append(max_calls / prediction.calls)
+    if max_cost is not None and prediction.cost is not None and prediction.cost > max_cost:
+        expected.append(f"{prediction.cost:.2g} USD")
         limits.append(f"--max-cost allows {max_cost:g}")
-        shares.append(max_cost / found.cost)
+        shares.append(max_cost / prediction.cost)
     if not shares:
         return None
-    held = int(found.conversations * min(shares))
-    many = f"about {held:,} of {count(found.conversations, 'conversation')} will finish"
+    finished = int(prediction.conversations * min(shares))
+    progress = f"about {finished:,} of {count(prediction.conversations, 'conversation')} will finish"
     rest = f"; {resumed_by} runs the rest" if resumed_by else ""
-    return f"about {' and '.join(expected)} are expected, and {' and '.join(limits)}: {many}{rest}"
+    return f"about {' and '.join(expected)} are expected, and {' and '.join(limits)}: {progress}{rest}"
 
 
 def _money(cost: float | None) -> str:

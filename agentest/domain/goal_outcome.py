@@ -88,23 +88,23 @@ def unasked_message(criteria: Sequence[CriterionResult]) -> str:
 
 def criteria_totals(conversations: Iterable[ConversationResult]) -> tuple[CriterionTotals, ...]:
     """Count the outcomes of each criterion over all conversations in which it was judged."""
-    found: dict[str, list[tuple[str, CriterionResult]]] = {}
+    by_text: dict[str, list[tuple[str, CriterionResult]]] = {}
     for conversation in conversations:
         for criterion in conversation.criteria:
             if not criterion.not_asked:
                 at = conversation.conversation.conversation_id, criterion
-                found.setdefault(criterion.text, []).append(at)
-    return tuple(map(_totals, found.values()))
+                by_text.setdefault(criterion.text, []).append(at)
+    return tuple(map(_totals, by_text.values()))
 
 
-def _totals(found: Sequence[tuple[str, CriterionResult]]) -> CriterionTotals:
-    results = [criterion.result for _, criterion in found]
-    first = min(found, key=lambda each: _WORST_FIRST.index(each[1].result))
+def _totals(criteria: Sequence[tuple[str, CriterionResult]]) -> CriterionTotals:
+    results = [criterion.result for _, criterion in criteria]
+    first = min(criteria, key=lambda each: _WORST_FIRST.index(each[1].result))
     return CriterionTotals(
         text=first[1].text,
         required=first[1].required,
         met=results.count(CriterionOutcome.MET),
         violated=results.count(CriterionOutcome.VIOLATED),
-        untold=results.count(CriterionOutcome.CANNOT_TELL),
+        undecided=results.count(CriterionOutcome.CANNOT_TELL),
         example=None if first[1].result is CriterionOutcome.MET else first,
     )

@@ -321,7 +321,7 @@ def metric_name(name: str) -> str:
     return snake if snake in THRESHOLD_RANGE or snake in BUILTIN else name
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     from agentest.support.json_text import safe_repr  # slow to import: only for errors
     from agentest.support.text import shortened
 
@@ -336,9 +336,9 @@ def normalize_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
     normal: dict[str, float] = {}
     for name, value in thresholds.items():
         if not isinstance(name, str):
-            raise ValueError(f"expected the name of a metric, found {_shown(name)}")
+            raise ValueError(f"expected the name of a metric, found {_short_repr(name)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"the threshold of `{name}` must be a number, but is {_shown(value)}")
+            raise ValueError(f"the threshold of `{name}` must be a number, but is {_short_repr(value)}")
         if metric_name(name) in normal:
             raise ValueError(f"`{metric_name(name)}` is given twice, in both spellings")
         normal[metric_name(name)] = float(value)

@@ -134,8 +134,8 @@ def located_trajectories(result: ConversationResult) -> Iterator[LocatedTrajecto
             yield from _located_parts(turn.turn_index, turn.trajectory)
 
 
-def _located_parts(turn_index: int | None, found: TrajectoryResult) -> Iterator[LocatedTrajectory]:
-    for part in found.parts or (found,):
+def _located_parts(turn_index: int | None, trajectory: TrajectoryResult) -> Iterator[LocatedTrajectory]:
+    for part in trajectory.parts or (trajectory,):
         yield LocatedTrajectory(turn_index=turn_index, result=part)
 
 

@@ -38,7 +38,7 @@ def parse_repeat(value: Any) -> Repeat | None:
     if value is None or isinstance(value, Repeat):
         return value
     if isinstance(value, str):
-        return _checked(_of_text(value))
+        return _checked(_parse_range(value))
     if not isinstance(value, Mapping):
         raise ValueError(f"expected {_FORMS}, found {value!r}")
     keys = snake_keys(value, _KEYS)
@@ -48,11 +48,11 @@ def parse_repeat(value: Any) -> Repeat | None:
     return _checked(keys)
 
 
-def _of_text(text: str) -> dict[str, Any]:
-    found = _RANGE.fullmatch(text)
-    if found is None:
+def _parse_range(text: str) -> dict[str, Any]:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         raise ValueError(f"expected MIN..MAX, like 3..20, found {text!r}")
-    return {"min": int(found[1]), "max": int(found[2])}
+    return {"min": int(match[1]), "max": int(match[2])}
 
 
 def _checked(keys: Mapping[str, Any]) -> Repeat:

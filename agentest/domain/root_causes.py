@@ -89,15 +89,15 @@ class _FindingGroup:
     conversations: set[str] = field(default_factory=set)
 
     def cause(self) -> ScenarioCause:
-        found, reason = self.first, self.reason
+        finding, reason = self.first, self.reason
         return ScenarioCause(
-            kind=found.kind,
-            title=_title(found.title if self.agree else found.pattern),
-            pattern=found.pattern,
+            kind=finding.kind,
+            title=_title(finding.title if self.agree else finding.pattern),
+            pattern=finding.pattern,
             conversations=len(self.conversations),
             conversation_id=reason.conversation_id,
-            turn_index=reason.turn_index if found.turn_index is None else found.turn_index,
-            text=_text(found.text),
+            turn_index=reason.turn_index if finding.turn_index is None else finding.turn_index,
+            text=_text(finding.text),
         )
 
 
@@ -129,11 +129,11 @@ def find_scenario_causes(
         id = reason.conversation_id
         if id in explained and _is_goal(reason):
             continue
-        for found in _findings(reason, known.get(id or ""), ended=id in ended):
-            cause = causes.get((found.kind, found.pattern))
+        for finding in _findings(reason, known.get(id or ""), ended=id in ended):
+            cause = causes.get((finding.kind, finding.pattern))
             if cause is None:
-                cause = causes[found.kind, found.pattern] = _FindingGroup(found, reason)
-            cause.agree = cause.agree and cause.first.title == found.title
+                cause = causes[finding.kind, finding.pattern] = _FindingGroup(finding, reason)
+            cause.agree = cause.agree and cause.first.title == finding.title
             if id is not None:
                 cause.conversations.add(id)
     return _without_summaries(tuple(cause.cause() for cause in causes.values()))
@@ -164,10 +164,10 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
     elif _is_goal(reason):
         yield _Finding(CauseKind.GOAL, "goal not reached", "goal not reached", reason.message)
     elif reason.trajectory is not None:
-        found = list(_call_findings(reason.trajectory, conversation))
-        found += () if ended else _missing_call_findings(reason.trajectory)
+        findings = list(_call_findings(reason.trajectory, conversation))
+        findings += () if ended else _missing_call_findings(reason.trajectory)
         # A trajectory may have requirements that are not about calls.
-        yield from found or (
+        yield from findings or (
             () if ended else (_finding_from_text(CauseKind.TRAJECTORY, reason.trajectory.summary),)
         )
     elif reason.check is not None:
@@ -220,9 +220,9 @@ def _call_findings(trajectory: TrajectoryResult, conversation: Conversation | No
     reported = set()
     for row in different:
         reported.add(_tool(row.expected or ""))
-        found = _different_call(row)
-        found.turn_index = _turn_of(row, conversation)
-        yield found
+        finding = _different_call(row)
+        finding.turn_index = _turn_of(row, conversation)
+        yield finding
     for name in dict.fromkeys(trajectory.forbidden_calls):
         yield _finding_with_title(f"{name} called although it is forbidden")
     for words in trajectory.broken:
@@ -254,20 +254,20 @@ def _different_call(row: AlignedRow) -> _Finding:
     text = f"{tool}: {row.difference or 'not as expected'}"
     if not arguments:
         return _finding_from_text(CauseKind.TRAJECTORY, text)
-    shown = [f"{path} {words}" for path, words in arguments[:_MOST_ARGUMENTS]]
+    texts = [f"{path} {words}" for path, words in arguments[:_MOST_ARGUMENTS]]
     if len(arguments) > _MOST_ARGUMENTS:
-        shown.append(count(len(arguments) - _MOST_ARGUMENTS, "more argument"))
+        texts.append(count(len(arguments) - _MOST_ARGUMENTS, "more argument"))
     pattern = f"{tool}: {', '.join(f'{path} {_mismatch_pattern(words)}' for path, words in arguments)}"
-    return _Finding(CauseKind.TRAJECTORY, f"{tool}: {'; '.join(shown)}", pattern, text)
+    return _Finding(CauseKind.TRAJECTORY, f"{tool}: {'; '.join(texts)}", pattern, text)
 
 
 def _arguments(difference: str) -> Iterator[tuple[str, str]]:
     """Yield path and mismatch of each argument: `time`, `expected '10:30', got '09:00'`."""
     if difference.startswith("nearest "):
         difference = difference.partition("): ")[2]
-    found = list(_ARGUMENT.finditer(difference))
-    for at, match in enumerate(found, start=1):
-        end = found[at].start() if at < len(found) else len(difference)
+    matches = list(_ARGUMENT.finditer(difference))
+    for at, match in enumerate(matches, start=1):
+        end = matches[at].start() if at < len(matches) else len(difference)
         yield match[1], difference[match.end() : end]
 
 
@@ -278,8 +278,8 @@ def _mismatch_pattern(words: str) -> str:
     if words.startswith("not expected"):
         return "not expected"
     expected, _, got = words.removeprefix("expected ").rpartition(", got ")
-    wanted, given = _type_name(expected), _type_name(got)
-    return f"expected {wanted}, got {given}" if wanted and given and wanted != given else "…"
+    wanted, actual = _type_name(expected), _type_name(got)
+    return f"expected {wanted}, got {actual}" if wanted and actual and wanted != actual else "…"
 
 
 def _type_name(text: str) -> str:
@@ -305,8 +305,8 @@ def _finding_with_title(title: str) -> _Finding:
     return _Finding(CauseKind.TRAJECTORY, title, title, title)
 
 
-def _finding_from_text(kind: CauseKind, text: str, shown: str = "") -> _Finding:
-    return _Finding(kind, text, template(text), shown or text)
+def _finding_from_text(kind: CauseKind, text: str, details: str = "") -> _Finding:
+    return _Finding(kind, text, template(text), details or text)
 
 
 def _without_id(reason: Reason) -> str:
@@ -329,11 +329,11 @@ def template(text: str) -> str:
     """
     # Read more characters than are shown, so that the cut does not change the pattern.
     words = _QUOTED.sub("…", text[:_READ_CHARS].strip().partition("\n")[0]).split()[:_MOST_WORDS]
-    shown = [
+    pattern = [
         word if word.isalpha() or before == "status" else _without_values(word)
         for before, word in zip(["", *words], words, strict=False)
     ]
-    return _REPEATED.sub("…", " ".join(shown))
+    return _REPEATED.sub("…", " ".join(pattern))
 
 
 @lru_cache(maxsize=1024)
@@ -374,12 +374,12 @@ def normalized_label(label: str) -> str:
 def judged_causes(scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()) -> list[JudgedCause]:
     """Combine the judged groups of all scenarios by labels and joins, from worst to mildest."""
     joined = _joined_labels(joins)
-    found: dict[str, JudgedCause] = {}
+    causes: dict[str, JudgedCause] = {}
     for scenario in scenarios:
         for group in scenario.errors:
             label = normalized_label(group.label)
             join = joined.get(label)
-            cause = found.setdefault(
+            cause = causes.setdefault(
                 join.labels[0] if join else label,
                 JudgedCause(
                     label=join.title if join else group.label,
@@ -390,18 +390,18 @@ def judged_causes(scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin
             )
             cause.severity = max(cause.severity, group.severity)
             cause.groups.append((scenario, group))
-    return sorted(found.values(), key=lambda cause: (-cause.severity, -len(cause.groups)))
+    return sorted(causes.values(), key=lambda cause: (-cause.severity, -len(cause.groups)))
 
 
 def _joined_labels(joins: Iterable[CauseJoin]) -> dict[str, CauseJoin]:
     """Map each label to its join. Joins of several runs that share a label become one."""
-    found: dict[str, CauseJoin] = {}
+    by_label: dict[str, CauseJoin] = {}
     for join in joins:
-        known = list(dict.fromkeys(found[label] for label in join.labels if label in found))
+        known = list(dict.fromkeys(by_label[label] for label in join.labels if label in by_label))
         labels = dict.fromkeys(label for each in (*known, join) for label in each.labels)
-        whole = CauseJoin(title=known[0].title if known else join.title, labels=tuple(labels))
-        found |= dict.fromkeys(labels, whole)
-    return found
+        merged = CauseJoin(title=known[0].title if known else join.title, labels=tuple(labels))
+        by_label |= dict.fromkeys(labels, merged)
+    return by_label
 
 
 def root_causes(result: RunResult) -> tuple[RootCause, ...]:
@@ -418,7 +418,7 @@ def root_causes_of(
         joins: the joins of judged groups that a model made.
     """
     troubled = [each for each in scenarios if each.errors or each.causes or each.verdict.reasons]
-    causes = [*_deterministic(troubled), *map(_of_judged, judged_causes(troubled, joins))]
+    causes = [*_deterministic(troubled), *map(_judged_root_cause, judged_causes(troubled, joins))]
     return tuple(sorted(causes, key=_badness))
 
 
@@ -428,13 +428,13 @@ def _badness(cause: RootCause) -> tuple[int, bool, int, int, str]:
 
 
 def _deterministic(scenarios: Iterable[ScenarioResult]) -> Iterator[RootCause]:
-    found: dict[tuple[CauseKind, str], list[tuple[ScenarioResult, ScenarioCause]]] = {}
+    by_pattern: dict[tuple[CauseKind, str], list[tuple[ScenarioResult, ScenarioCause]]] = {}
     for scenario in scenarios:
         judged = any(reason.kind is ReasonKind.ERROR for reason in scenario.verdict.reasons)
         for cause in scenario_causes(scenario):
             if not (judged and cause.kind in _SUMMARIES):
-                found.setdefault((cause.kind, cause.pattern), []).append((scenario, cause))
-    for (kind, pattern), causes in found.items():
+                by_pattern.setdefault((cause.kind, cause.pattern), []).append((scenario, cause))
+    for (kind, pattern), causes in by_pattern.items():
         titles = {cause.title for _, cause in causes}
         scenario, first = causes[0]
         places = tuple(
@@ -457,7 +457,7 @@ def _deterministic(scenarios: Iterable[ScenarioResult]) -> Iterator[RootCause]:
         )
 
 
-def _of_judged(cause: JudgedCause) -> RootCause:
+def _judged_root_cause(cause: JudgedCause) -> RootCause:
     several = len(cause.labels) > 1
     return replace(
         _root_cause(

@@ -43,29 +43,29 @@ class ShardedRun:
 
 def parse_shard(text: str) -> Shard:
     """Parse the value of the command line. Raises ValueError."""
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"expected K/N, part K of N parts, like 1/4; found {text!r}")
-    number, of = int(found[1]), int(found[2])
-    if of < 1:
+    number, total = int(match[1]), int(match[2])
+    if total < 1:
         raise ValueError(f"{text}: there must be at least one part, as in 1/1")
-    if not 1 <= number <= of:
+    if not 1 <= number <= total:
         raise ValueError(
-            f"{text}: of {of} {'parts' if of > 1 else 'part'} there is none with number {number}; "
-            f"they are counted from 1/{of} to {of}/{of}"
+            f"{text}: of {total} {'parts' if total > 1 else 'part'} there is none with number {number}; "
+            f"they are counted from 1/{total} to {total}/{total}"
         )
-    return Shard(number=number, of=of)
+    return Shard(number=number, of=total)
 
 
-def split(costs: Sequence[int], of: int) -> list[int]:
+def split(costs: Sequence[int], total: int) -> list[int]:
     """Assign each cost to a shard, from 1: the largest costs first, each to the shard with the least work.
 
     The result depends only on the costs. The first shard has work if any shard has.
     """
-    shards = [(0, 0, number) for number in range(1, of + 1)]
+    shards = [(0, 0, number) for number in range(1, total + 1)]
     heapify(shards)
-    found = [0] * len(costs)
-    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
-        cost, held, found[place] = shards[0]
-        heapreplace(shards, (cost + costs[place], held + 1, found[place]))
-    return found
+    assigned = [0] * len(costs)
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        cost, size, assigned[index] = shards[0]
+        heapreplace(shards, (cost + costs[index], size + 1, assigned[index]))
+    return assigned

@@ -53,17 +53,17 @@ def cannot_be_seen(agent: str) -> str:
     return f"calls of agent {agent!r} cannot be seen"
 
 
-STATE_TOLD_BY = (
+STATE_REPORTED_BY = (
     "a google-adk agent does (type: adk, behind its server; adk_module, in this process), and a handler can "
     "by ctx.record_state (type: custom)"
 )
-REMARKS_TOLD_BY = "a google-adk agent does (type: adk, behind its server; adk_module, in this process)"
+REMARKS_REPORTED_BY = "a google-adk agent does (type: adk, behind its server; adk_module, in this process)"
 
 
 def invisible_state_message(agent: str) -> str:
     """Explain that the state of the agent's session is expected, but not visible."""
     return (
-        f"the session state of agent {agent!r} cannot be seen: it does not tell of it; {STATE_TOLD_BY}. "
+        f"the session state of agent {agent!r} cannot be seen: it does not tell of it; {STATE_REPORTED_BY}. "
         "Otherwise leave out what checks the state"
     )
 
@@ -72,5 +72,5 @@ def invisible_remarks_message(agent: str) -> str:
     """Explain that a missing remark proves nothing, because the agent does not report all remarks."""
     return (
         f"what is said on the way to the reply of agent {agent!r} cannot be seen: it does not tell who says "
-        f"what; {REMARKS_TOLD_BY}. Otherwise leave out what checks remarks"
+        f"what; {REMARKS_REPORTED_BY}. Otherwise leave out what checks remarks"
     )

@@ -83,7 +83,7 @@ UNANSWERED = "cancelled before it answered"
 """The `error` of a call that was made but has no answer yet."""
 NO_MOCK = "no mock"
 """The `error` of a call to a tool that has no mock."""
-ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
+ARGUMENTS_UNKNOWN = "the agent does not tell its arguments"
 """The `invalid_arguments` of a call for which the protocol reported only the name and the result."""
 get_call_metadata = attrgetter(
     *(each.name for each in fields(ToolCall) if each.name not in ("args", "result"))
@@ -96,15 +96,15 @@ def waiting(call: ToolCall) -> ToolCall:
     return replace(call, error=WAITS_FOR_APPROVAL, approval=Approval.PENDING)
 
 
-def arguments_untold(call: ToolCall) -> bool:
+def are_arguments_unknown(call: ToolCall) -> bool:
     """True if the arguments of a call are unknown, so that conditions on them cannot be decided."""
-    return call.args is None and call.invalid_arguments == ARGUMENTS_UNTOLD
+    return call.args is None and call.invalid_arguments == ARGUMENTS_UNKNOWN
 
 
 def failed(call: ToolCall) -> bool:
     """True if the agent received an error: the tool raised, or its answer is an error."""
     says_so = isinstance(call.result, Mapping) and bool(call.result.get("error"))
-    return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNTOLD) or says_so
+    return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNKNOWN) or says_so
 
 
 def mismatch(call: ToolCall) -> str | None:
@@ -115,13 +115,13 @@ def mismatch(call: ToolCall) -> str | None:
 def unanswered(call: ToolCall) -> bool:
     """True if we had to answer the call and had no answer, so that it was answered with null."""
     at_our_server = call.seen_by is SeenBy.MOCK_SERVER and call.result is None
-    asked = (call.seen_by is SeenBy.CALLER or at_our_server) and not (call.mocked or call.by_real_tool)
-    return asked and call.error is None and call.invalid_arguments is None
+    is_ours = (call.seen_by is SeenBy.CALLER or at_our_server) and not (call.mocked or call.by_real_tool)
+    return is_ours and call.error is None and call.invalid_arguments is None
 
 
 def call_text(call: ToolCall) -> str:
     """Format a call as `name(key=value)`, or with the raw value that was sent in place of arguments."""
-    if arguments_untold(call):
+    if are_arguments_unknown(call):
         return f"{call.name}(arguments not told)"
     if not isinstance(call.args, Mapping):
         return f"{call.name}(invalid arguments: {safe_repr(call.args)})"
@@ -255,7 +255,7 @@ class Turn:
     """True if secrets were removed from the stored turn and replaced by `[redacted]`."""
 
     @property
-    def keeps_calls_back(self) -> bool:
+    def withholds_calls(self) -> bool:
         """True if a mock server answered calls in this turn, but no other source reported any."""
         sources = {source for call in self.tool_calls for source in (call.seen_by, *call.also_seen_by)}
         return SeenBy.MOCK_SERVER in sources and not sources & _REPORTING
@@ -402,9 +402,9 @@ class Conversation:
         return next((turn.call_refused for turn in self.turns if turn.call_refused), None)
 
     @property
-    def keeps_calls_back(self) -> bool:
+    def withholds_calls(self) -> bool:
         """True if a mock server answered calls in a turn, but no other source reported any."""
-        return any(turn.keeps_calls_back for turn in self.turns)
+        return any(turn.withholds_calls for turn in self.turns)
 
     @property
     def started_turns(self) -> int:

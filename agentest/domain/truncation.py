@@ -41,28 +41,30 @@ def stored(result: ConversationResult, redact: Redactor = _KNOWS_NO_SECRET) -> C
 
 def _marked(hidden: ConversationResult, true: Conversation) -> ConversationResult:
     """Return a conversation without secrets, with a mark on the turns that had them."""
-    told = hidden.conversation
+    conversation = hidden.conversation
     of_user = {
-        call.turn_index for call, was in zip(told.user_calls, true.user_calls, strict=True) if call is not was
+        call.turn_index
+        for call, was in zip(conversation.user_calls, true.user_calls, strict=True)
+        if call is not was
     }
     turns = tuple(
         replaced(turn, redacted=True) if turn is not was or turn.turn_index in of_user else turn
-        for turn, was in zip(told.turns, true.turns, strict=True)
+        for turn, was in zip(conversation.turns, true.turns, strict=True)
     )
-    unfinished = told.unfinished
+    unfinished = conversation.unfinished
     if unfinished and (unfinished is not true.unfinished or unfinished.turn_index in of_user):
         unfinished = replaced(unfinished, redacted=True)
-    return replaced(hidden, conversation=replaced(told, turns=turns, unfinished=unfinished))
+    return replaced(hidden, conversation=replaced(conversation, turns=turns, unfinished=unfinished))
 
 
 def _shortened_result(result: ConversationResult) -> ConversationResult:
     """Cut oversized texts of the conversation; return the same object if there are none."""
-    held = _stored_conversation(result.conversation)
+    conversation = _stored_conversation(result.conversation)
     trajectory = _stored_trajectory(result.trajectory)
     turns = tuple(map(_stored_evaluation, result.turns))
-    if held is result.conversation and trajectory is result.trajectory and _same(turns, result.turns):
+    if conversation is result.conversation and trajectory is result.trajectory and _same(turns, result.turns):
         return result
-    return replace(result, conversation=held, trajectory=trajectory, turns=turns)
+    return replace(result, conversation=conversation, trajectory=trajectory, turns=turns)
 
 
 def _same(new: tuple[Any, ...], old: tuple[Any, ...]) -> bool:
@@ -144,12 +146,12 @@ def _stored_trajectory(result: TrajectoryResult | None) -> TrajectoryResult | No
     if len(result.reason) <= MAX_CHARS:
         return result
     left = MAX_CHARS
-    kept: dict[str, Any] = {}
+    texts: dict[str, Any] = {}
     for name in ("summary", "expected", "forbidden", "actual"):
         if (text := getattr(result, name)) is not None:
-            kept[name] = shortened(text, max(left, 0))
+            texts[name] = shortened(text, max(left, 0))
             left -= len(text)
-    return replace(result, **kept)
+    return replace(result, **texts)
 
 
 def _is_small(value: Any) -> bool:
@@ -177,9 +179,9 @@ class _Cut:
     def value(self, value: Any, depth: int) -> Any:
         self._left -= 1
         if isinstance(value, str):
-            kept = shortened(value, max(self._left, 0))
+            text = shortened(value, max(self._left, 0))
             self._left -= len(value)
-            return kept
+            return text
         if depth >= _MAX_DEPTH:
             return "…"
         if isinstance(value, dict):
@@ -187,20 +189,20 @@ class _Cut:
         return self._list(value, depth) if isinstance(value, list | tuple) else value
 
     def _dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
-        kept: dict[Any, Any] = {}
+        items: dict[Any, Any] = {}
         for key, item in value.items():
             if self._left <= 0:
-                kept[CUT_OFF] = f"({len(value) - len(kept)} more, shortened)"
+                items[CUT_OFF] = f"({len(value) - len(items)} more, shortened)"
                 break
             # The key comes first, because its value may use up all room.
             name = self.value(key, depth) if isinstance(key, str) else key
-            kept[name] = self.value(item, depth + 1)
-        return kept
+            items[name] = self.value(item, depth + 1)
+        return items
 
     def _list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
-        kept: list[Any] = []
+        items: list[Any] = []
         for item in value:
             if self._left <= 0:
-                return [*kept, f"… ({len(value) - len(kept)} more, shortened)"]
-            kept.append(self.value(item, depth + 1))
-        return kept
+                return [*items, f"… ({len(value) - len(items)} more, shortened)"]
+            items.append(self.value(item, depth + 1))
+        return items

@@ -229,7 +229,7 @@ def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tup
 
 def _has_unscored_metric(result: ConversationResult) -> bool:
     """True if a metric of Agentest has no score; a custom metric counts only through its threshold."""
-    return any(isinstance(found, Unscored) and name in METRICS for name, found in result.metric_results)
+    return any(isinstance(score, Unscored) and name in METRICS for name, score in result.metric_results)
 
 
 def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Iterator[Reason]:
@@ -309,7 +309,7 @@ def _not_asked(conversations: Sequence[ConversationResult]) -> set[str]:
     whys: dict[str, set[str]] = {}
     for name, result in _metric_results(conversations):
         whys.setdefault(name, set()).add(result.why if isinstance(result, Skipped) else "")
-    return {name for name, found in whys.items() if found == {DECIDED}}
+    return {name for name, reasons in whys.items() if reasons == {DECIDED}}
 
 
 def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Reason:
@@ -336,7 +336,7 @@ def undecisive_problems(
 ) -> tuple[str, ...]:
     """Describe failures in the code of custom metrics without thresholds, which decide nothing."""
     deciding = _problems(conversations, decided_by=thresholds)
-    problems = {name: found for name, found in _problems(conversations).items() if name not in deciding}
+    problems = {name: texts for name, texts in _problems(conversations).items() if name not in deciding}
     why = "; without a threshold it does not change the verdict"
     return tuple(message + why for _, message in _unscored(conversations, problems))
 

@@ -173,11 +173,11 @@ class ScenarioPair:
     new: MeasuredScenario | None
 
     @property
-    def shown(self) -> MeasuredScenario:
+    def latest(self) -> MeasuredScenario:
         """The newer of the two, because its location is current."""
-        found = self.new or self.base
-        assert found
-        return found
+        scenario = self.new or self.base
+        assert scenario
+        return scenario
 
 
 def pair_scenarios(base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
@@ -209,10 +209,10 @@ def selected_pairs(pairs: Sequence[ScenarioPair], base: MeasuredRun, new: Measur
     return [pair for pair in pairs if not (_is_unselected(pair.new, new) or _is_unselected(pair.base, base))]
 
 
-def of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
+def part_of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
     """Return the part of a run that belongs to one agent, for comparison with another agent."""
-    mine = tuple(each for each in run.scenarios if each.agent == agent)
-    return replace(run, label=agent, agents=(agent,), scenarios=mine)
+    scenarios = tuple(each for each in run.scenarios if each.agent == agent)
+    return replace(run, label=agent, agents=(agent,), scenarios=scenarios)
 
 
 def did_not_load(pair: ScenarioPair, new: MeasuredRun) -> bool:

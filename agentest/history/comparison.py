@@ -156,7 +156,7 @@ _DECIDED = (Status.PASSED, Status.FAILED)
 _MAX_CONVERSATIONS = 50
 _MIN_CONTRADICTING = 2
 """A single script can be flaky for its own reasons."""
-_ONE_CONTRADICTING_IN = 20
+_SCRIPTS_PER_CONTRADICTION = 20
 """An agent counts as random if at least one script in this many has contradicting results."""
 
 
@@ -210,12 +210,12 @@ def agents_random_in_scripts(pairs: Iterable[ScenarioPair]) -> frozenset[str]:
     scripts, disagreeing = Counter[str](), Counter[str]()
     for pair in pairs:
         sides = [side for side in (pair.base, pair.new) if side and side.scripted]
-        scripts[pair.shown.agent] += bool(sides)
-        disagreeing[pair.shown.agent] += any(side.disagrees for side in sides)
+        scripts[pair.latest.agent] += bool(sides)
+        disagreeing[pair.latest.agent] += any(side.disagrees for side in sides)
     return frozenset(
         agent
         for agent, n in disagreeing.items()
-        if n >= max(_MIN_CONTRADICTING, scripts[agent] / _ONE_CONTRADICTING_IN)
+        if n >= max(_MIN_CONTRADICTING, scripts[agent] / _SCRIPTS_PER_CONTRADICTION)
     )
 
 
@@ -274,7 +274,7 @@ def _draft(
     if unknown:
         return _ScenarioDraft(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
     rows, tests = _rows(pair.base, pair.new)
-    certain = None if pair.shown.agent in random else certain_change(pair.base, pair.new)
+    certain = None if pair.latest.agent in random else certain_change(pair.base, pair.new)
     return _ScenarioDraft(pair=pair, change=certain, rows=rows, tests=tests)
 
 
@@ -333,25 +333,25 @@ def _metric_rows(
     }
     for name in names:
         strata = [Stratum(before=_clusters(base, name), after=_clusters(new, name)) for base, new in sides]
-        if found := _row(name, strata):
-            yield found
+        if row := _row(name, strata):
+            yield row
 
 
 def _row(name: str, strata: Sequence[Stratum]) -> tuple[ComparedFigure, float] | None:
-    found = mean_difference(strata)
-    if found is None:
+    difference = mean_difference(strata)
+    if difference is None:
         return None
     row = ComparedFigure(
         name=name,
-        base=found.before,
-        new=found.after,
-        n_base=found.n_before,
-        n_new=found.n_after,
-        low=found.low,
-        high=found.high,
-        p=found.p,
+        base=difference.before,
+        new=difference.after,
+        n_base=difference.n_before,
+        n_new=difference.n_after,
+        low=difference.low,
+        high=difference.high,
+        p=difference.p,
     )
-    return row, found.least
+    return row, difference.least
 
 
 def _clusters(scenario: MeasuredScenario, metric: str) -> list[Cluster]:

@@ -102,8 +102,8 @@ def _row(row: ComparedFigure) -> Json:
 def _scenario(each: ScenarioChange) -> Json:
     sides = (each.pair.base, each.pair.new)
     return {
-        "name": each.pair.shown.name,
-        "agent": each.pair.shown.agent,
+        "name": each.pair.latest.name,
+        "agent": each.pair.latest.agent,
         "change": str(each.change),
         "story": describe_change(each),
         "sides": [side and side.agent for side in sides],
@@ -150,12 +150,12 @@ def _run_document(run: MeasuredRun) -> dict[str, Any]:
 
 
 def _scenario_document(each: ScenarioChange) -> dict[str, Any]:
-    shown = each.pair.shown
+    scenario = each.pair.latest
     return {
-        "name": shown.name,
-        "agent": shown.agent,
-        "file": shown.file,
-        "line": shown.line,
+        "name": scenario.name,
+        "agent": scenario.agent,
+        "file": scenario.file,
+        "line": scenario.line,
         "change": str(each.change),
         "why": each.why,
         "certain": each.certain,

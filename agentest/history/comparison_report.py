@@ -107,7 +107,7 @@ def describe_change(change: ScenarioChange) -> str:
     """Describe the change of a scenario in one line."""
     pair = change.pair
     if change.why or pair.base is None or pair.new is None:
-        return change.why or _state(pair.shown)
+        return change.why or _state(pair.latest)
     base, new = pair.base, pair.new
     if change.certain:
         return f"{_CERTAIN_TEXTS[change.change]} ({_passed_of_known(base)} → {_passed_of_known(new)})"
@@ -134,11 +134,11 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
     if unknown:
         verb = "was" if unknown == 1 else "were"
         yield f"{count(unknown, 'scenario')} {verb} not compared: nothing is known of what became of them"
-    once = [each for each in comparison.scenarios if each.certain and _ran_once(each)]
-    if once:
-        verb = "was" if len(once) == 1 else "were"
+    single_runs = [each for each in comparison.scenarios if each.certain and _ran_once(each)]
+    if single_runs:
+        verb = "was" if len(single_runs) == 1 else "were"
         yield (
-            f"{count(len(once), 'script')} that changed {verb} played once in each run: an agent "
+            f"{count(len(single_runs), 'script')} that changed {verb} played once in each run: an agent "
             "that does not answer alike each time looks the same (`--conversations 3` shows whether it does)"
         )
     if comparison.enough:
@@ -227,22 +227,22 @@ def _table(rows: Sequence[ComparedFigure], printer: Printer) -> Table:
 def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[ConsoleLine]:
     if change is Change.UNCHANGED or not comparison.of(change):
         return
-    found = [each for each in changes_worst_first(comparison) if each.change is change]
-    shown = found[: _MAX_REGRESSED if change is Change.REGRESSED else _MAX_SCENARIOS]
+    changes = [each for each in changes_worst_first(comparison) if each.change is change]
+    listed = changes[: _MAX_REGRESSED if change is Change.REGRESSED else _MAX_SCENARIOS]
     yield line(0, (str(change).capitalize(), f"bold {_STYLES.get(change, '')}".strip()))
-    for each in shown:
+    for each in listed:
         yield from _scenario(each, several)
-    if len(found) > len(shown):
-        yield line(2, (f"and {count(len(found) - len(shown), 'more', 'more')}", "dim"))
+    if len(changes) > len(listed):
+        yield line(2, (f"and {count(len(changes) - len(listed), 'more', 'more')}", "dim"))
     yield BLANK
 
 
 def _scenario(each: ScenarioChange, several: bool) -> Iterator[ConsoleLine]:
-    shown = each.pair.shown
-    agent = f"  [{shown.agent}]" if several else ""
+    scenario = each.pair.latest
+    agent = f"  [{scenario.agent}]" if several else ""
     yield ConsoleLine(
         ("  ",),
-        ((shown.name + agent,), ((f"{shown.file}:{shown.line}", "dim"),), (describe_change(each),)),
+        ((scenario.name + agent,), ((f"{scenario.file}:{scenario.line}", "dim"),), (describe_change(each),)),
         gap="  ",
     )
     for row in changed_rows(each):
@@ -289,13 +289,13 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
     yield "\n" + table_row(["", "scenario", *(["agent"] if several else []), "what became of it"])
     yield table_row(["---"] * (4 if several else 3))
     for each in changes[:_MAX_MARKDOWN_SCENARIOS]:
-        shown = each.pair.shown
+        scenario = each.pair.latest
         details = "".join(f"<br>{inline(_markdown_row(row))}" for row in map(cells, changed_rows(each)))
-        agent = [inline(shown.agent)] if several else []
+        agent = [inline(scenario.agent)] if several else []
         yield table_row(
             [
                 f"{_ICONS[each.change]} {each.change}",
-                inline(shown.name),
+                inline(scenario.name),
                 *agent,
                 inline(describe_change(each)) + details,
             ]

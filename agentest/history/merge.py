@@ -66,20 +66,20 @@ class MergedPart:
         return f"{self.record.id}{shard}"
 
     @cached_property
-    def held(self) -> FinishedParts:
+    def journal(self) -> FinishedParts:
         """Content of the run's journal. Raises UsageError if it cannot be read or is incomplete."""
-        held = read_finished(self.folder / JOURNAL)
-        if held.end is None and self.record.ended:
-            raise UsageError(f"{held.path} is not whole: its run ended, and the journal has no end")
-        for (name, _), part in held.parts.items():
+        finished = read_finished(self.folder / JOURNAL)
+        if finished.end is None and self.record.ended:
+            raise UsageError(f"{finished.path} is not whole: its run ended, and the journal has no end")
+        for (name, _), part in finished.parts.items():
             if part.lacks_conversations:
-                raise UsageError(f"{held.path} is not whole: it lacks conversations of scenario {name!r}")
-        return held
+                raise UsageError(f"{finished.path} is not whole: it lacks conversations of scenario {name!r}")
+        return finished
 
     @property
     def places(self) -> list[Place]:
         """Scenario names and agents, in the planned order, followed by those that did not run."""
-        return [*self.held.parts, *self.held.not_run]
+        return [*self.journal.parts, *self.journal.not_run]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +90,20 @@ class FoundParts:
     notes: tuple[str, ...] = ()
 
 
-def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> FoundParts:
+def find_parts(references: Sequence[str], output_dir: Path, cwd: Path) -> FoundParts:
     """Find the runs that the RUN arguments mean.
 
     Args:
         references: each is an id or a prefix of one, `latest`, a run's folder, or a folder with several runs.
         output_dir: folder in which ids are searched.
-        here: folder that relative paths start from.
+        cwd: folder that relative paths start from.
 
     Raises UsageError.
     """
     parts: list[MergedPart] = []
     notes: list[str] = []
     for reference in references:
-        path = here / reference
+        path = cwd / reference
         if path.is_dir() and not (path / RECORD).is_file():
             below = [_part(folder) for folder in _folders_below(path, reference)]
             shards = [part for part in below if part.record.shard]
@@ -112,19 +112,19 @@ def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> Found
                 notes.append(f"{reference}: left out, as no shards: {', '.join(left_out)}")
             parts += shards or below
         else:
-            parts.append(_part(_folder(reference, output_dir, here)))
-    gone_on_with = {part.record.resumed: part for part in parts if part.record.resumed}
+            parts.append(_part(_folder(reference, output_dir, cwd)))
+    resumed = {part.record.resumed: part for part in parts if part.record.resumed}
     for part in parts:
-        if later := gone_on_with.get(part.record.id):
+        if later := resumed.get(part.record.id):
             notes.append(f"{part.name}: left out, as {later.record.id} went on with it")
-    kept = tuple(part for part in parts if part.record.id not in gone_on_with)
-    return FoundParts(parts=kept, notes=tuple(notes))
+    not_resumed = tuple(part for part in parts if part.record.id not in resumed)
+    return FoundParts(parts=not_resumed, notes=tuple(notes))
 
 
 def part_names(parts: Sequence[MergedPart]) -> str:
     """Return the names of up to four runs, and the number of the others."""
-    shown = ", ".join(part.name for part in parts[:4])
-    return shown + (f" and {count(len(parts) - 4, 'more run')}" if len(parts) > 4 else "")
+    names = ", ".join(part.name for part in parts[:4])
+    return names + (f" and {count(len(parts) - 4, 'more run')}" if len(parts) > 4 else "")
 
 
 def check_parts(parts: Sequence[MergedPart]) -> None:
@@ -162,16 +162,16 @@ def missing_shards_text(parts: Sequence[MergedPart]) -> str | None:
     ]
     if not missing_shards:
         return None
-    lost = first.whole - sum(len(part.scenarios) for part in _shards(parts))
+    missing = first.whole - sum(len(part.scenarios) for part in _shards(parts))
     which = (
         f"shard {missing_shards[0]} is"
         if len(missing_shards) == 1
         else f"shards {', '.join(missing_shards)} are"
     )
-    return f"{which} missing, with {lost} of {count(first.whole, 'scenario')}"
+    return f"{which} missing, with {missing} of {count(first.whole, 'scenario')}"
 
 
-def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
+def check_complete(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
     """Return what is missing if that is allowed; otherwise raise UsageError."""
     problem = missing_shards_text(parts)
     if problem and not allow_missing:
@@ -181,8 +181,8 @@ def check_whole(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | No
     return problem
 
 
-def _folder(reference: str, output_dir: Path, here: Path) -> Path:
-    file = run_file(reference, output_dir, here)
+def _folder(reference: str, output_dir: Path, cwd: Path) -> Path:
+    file = run_file(reference, output_dir, cwd)
     if not (file.parent / RECORD).is_file():
         raise UsageError(
             f"{reference} is not in the folder of a run: name a run by its id (agentest runs) or folder"
@@ -191,10 +191,10 @@ def _folder(reference: str, output_dir: Path, here: Path) -> Path:
 
 
 def _folders_below(path: Path, reference: str) -> list[Path]:
-    found = sorted(_with_record(path))
-    if not found:
+    folders = sorted(_with_record(path))
+    if not folders:
         raise UsageError(f"{reference}: no run is in this folder; a run's folder has {RECORD} and {JOURNAL}")
-    return found
+    return folders
 
 
 def _with_record(path: Path) -> Iterator[Path]:
@@ -220,11 +220,11 @@ def _shards(parts: Sequence[MergedPart]) -> Iterator[ShardedRun]:
 
 
 def _check_ids(parts: Sequence[MergedPart]) -> None:
-    seen: set[str] = set()
+    ids: set[str] = set()
     for part in parts:
-        if part.record.id in seen:
+        if part.record.id in ids:
             raise UsageError(f"merge: run {part.name} is named twice; a run cannot be merged with itself")
-        seen.add(part.record.id)
+        ids.add(part.record.id)
 
 
 def _check_same(parts: Sequence[MergedPart], what: str, value_of: Callable[[MergedPart], str | None]) -> None:
@@ -253,16 +253,16 @@ def _check_models(parts: Sequence[MergedPart]) -> None:
 
 def _check_shards(parts: Sequence[MergedPart]) -> None:
     first, expected = parts[0], next(_shards(parts))
-    taken: dict[int, MergedPart] = {}
+    by_number: dict[int, MergedPart] = {}
     for part, known in zip(parts, _shards(parts), strict=True):
         if known.shard.of != expected.shard.of:
             raise UsageError(f"merge: the runs are shards of different splits: {first.name} and {part.name}")
-        if known.shard.number in taken:
+        if known.shard.number in by_number:
             raise UsageError(
-                f"merge: shard {known.shard} is there twice: {taken[known.shard.number].record.id} and "
+                f"merge: shard {known.shard} is there twice: {by_number[known.shard.number].record.id} and "
                 f"{part.record.id}; name the runs that belong together"
             )
-        taken[known.shard.number] = part
+        by_number[known.shard.number] = part
         if known.plan != expected.plan:
             raise UsageError(
                 f"merge: {first.name} and {part.name} are shards of different runs: scenarios, their agents, "
@@ -276,25 +276,30 @@ def _check_shards(parts: Sequence[MergedPart]) -> None:
 
 
 def _check_overlap(parts: Sequence[MergedPart]) -> None:
-    seen: dict[Place, MergedPart] = {}
+    earlier: dict[Place, MergedPart] = {}
     both: list[tuple[MergedPart, MergedPart, Place]] = []
     for part in parts:
-        both += [(seen[place], part, place) for place in part.places if _is_run_twice(place, seen, part)]
-        seen |= dict.fromkeys(part.places, part)
+        both += [
+            (earlier[place], part, place) for place in part.places if _is_run_twice(place, earlier, part)
+        ]
+        earlier |= dict.fromkeys(part.places, part)
     if both:
-        one, other, _ = both[0]
+        first, second, _ = both[0]
         names = list(dict.fromkeys(name for *_, (name, _) in both))
         more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-        shown = ", ".join(map(repr, names[:_MAX_SHOWN])) + more
+        shared = ", ".join(map(repr, names[:_MAX_SHOWN])) + more
         raise UsageError(
-            f"merge: {one.name} and {other.name} overlap: both have {shown}{_split_difference(one, other)}"
+            f"merge: {first.name} and {second.name} overlap: both have {shared}"
+            f"{_split_difference(first, second)}"
         )
     _check_covered(parts)
 
 
-def _is_run_twice(place: Place, seen: Mapping[Place, MergedPart], part: MergedPart) -> bool:
+def _is_run_twice(place: Place, earlier: Mapping[Place, MergedPart], part: MergedPart) -> bool:
     """Return True if both runs contain the scenario, unless neither could run it, as with a broken file."""
-    return place in seen and not (place in part.held.not_run and place in seen[place].held.not_run)
+    return place in earlier and not (
+        place in part.journal.not_run and place in earlier[place].journal.not_run
+    )
 
 
 def _check_covered(parts: Sequence[MergedPart]) -> None:
@@ -302,10 +307,10 @@ def _check_covered(parts: Sequence[MergedPart]) -> None:
     known = list(_shards(parts))
     if not known or missing_shards_text(parts):
         return
-    lost = known[0].whole - sum(len(part.scenarios) for part in known)
-    if lost:
+    missing = known[0].whole - sum(len(part.scenarios) for part in known)
+    if missing:
         raise UsageError(
-            f"merge: {lost} of {count(known[0].whole, 'scenario')} are in none of the shards"
+            f"merge: {missing} of {count(known[0].whole, 'scenario')} are in none of the shards"
             f"{_split_difference(*_split_differently(parts))}"
         )
 
@@ -313,17 +318,17 @@ def _check_covered(parts: Sequence[MergedPart]) -> None:
 def _split_differently(parts: Sequence[MergedPart]) -> tuple[MergedPart, MergedPart]:
     """Return two parts that were split differently; twice the first if there are none."""
     first = parts[0]
-    by = first.record.part and first.record.part.split_by
-    other = (part for part in parts if part.record.part and part.record.part.split_by != by)
+    split_by = first.record.part and first.record.part.split_by
+    other = (part for part in parts if part.record.part and part.record.part.split_by != split_by)
     return first, next(other, first)
 
 
-def _split_difference(one: MergedPart, other: MergedPart) -> str:
-    a, b = one.record.part, other.record.part
+def _split_difference(first: MergedPart, second: MergedPart) -> str:
+    a, b = first.record.part, second.record.part
     if a is None or b is None or a.split_by == b.split_by:
         return ""
     return (
-        f"; {one.record.shard} was split by {a.split_by}, {other.record.shard} by {b.split_by}: give all "
+        f"; {first.record.shard} was split by {a.split_by}, {second.record.shard} by {b.split_by}: give all "
         "shards the same --shard-by, a file or `counts`"
     )
 
@@ -343,8 +348,8 @@ class MergedEntry:
     @property
     def planned(self) -> PlannedConversations | None:
         """Planned conversations; None if the scenario was not going to run."""
-        found = self.part.held.parts.get(self.place)
-        return found.planned if found else None
+        finished = self.part.journal.parts.get(self.place)
+        return finished.planned if finished else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,12 +363,12 @@ class MergedRun:
     @cached_property
     def entries(self) -> list[MergedEntry]:
         """Scenarios in the order in which a single run would report them."""
-        found = _without_duplicates(
+        entries = _without_duplicates(
             [MergedEntry(part=part, place=place) for part in self.parts for place in part.places]
         )
         if self.parts[0].record.part:
-            return sorted(found, key=_by_plan)
-        return sorted(found, key=_by_file)
+            return sorted(entries, key=_by_plan)
+        return sorted(entries, key=_by_file)
 
     @cached_property
     def agents(self) -> dict[str, str]:
@@ -374,21 +379,21 @@ class MergedRun:
     @property
     def comparison(self) -> bool:
         """True if several agents were compared."""
-        return any(part.held.run.mode is Mode.COMPARISON for part in self.parts)
+        return any(part.journal.run.mode is Mode.COMPARISON for part in self.parts)
 
     @property
     def models(self) -> dict[str, str | None]:
-        return {role: model for part in self.parts for role, model in part.held.run.models.items()}
+        return {role: model for part in self.parts for role, model in part.journal.run.models.items()}
 
     @property
     def started_at(self) -> str:
         """Start time of the first part."""
-        return min(part.held.run.started_at for part in self.parts)
+        return min(part.journal.run.started_at for part in self.parts)
 
     @property
     def duration_ms(self) -> float:
         """Duration of the longest part, because parts run in parallel. Unknown durations count as 0."""
-        return max(part.held.end.summary.duration_ms if part.held.end else 0.0 for part in self.parts)
+        return max(part.journal.end.summary.duration_ms if part.journal.end else 0.0 for part in self.parts)
 
     @property
     def calibrations(self) -> dict[str, JudgeCalibration]:
@@ -397,19 +402,19 @@ class MergedRun:
     @property
     def _ends(self) -> list[RunHead]:
         """Ends of the parts that are complete."""
-        return [part.held.end for part in self.parts if part.held.end]
+        return [part.journal.end for part in self.parts if part.journal.end]
 
     @property
     def stopped(self) -> str | None:
         """Reason why the run is incomplete; None if it is complete."""
-        whys = [part.held.end.stopped if part.held.end else KILLED for part in self.parts]
+        whys = [part.journal.end.stopped if part.journal.end else KILLED for part in self.parts]
         return "; ".join(dict.fromkeys(why for why in (self.missing, *whys) if why)) or None
 
     @property
     def interrupted(self) -> bool:
         """True if a shard is missing, or a part was interrupted or killed."""
         return bool(self.missing) or any(
-            part.held.end is None or part.held.end.interrupted for part in self.parts
+            part.journal.end is None or part.journal.end.interrupted for part in self.parts
         )
 
     def events(self) -> Iterator[Event]:
@@ -420,7 +425,7 @@ class MergedRun:
         yield self._started()
         scenarios: list[ScenarioResult] = []
         for entry in self.entries:
-            result = entry.part.held.so_far(entry.place)
+            result = entry.part.journal.so_far(entry.place)
             yield ScenarioStarted(result.name, result.agent, result.planned)
             yield from self._conversations(entry, result)
             yield ScenarioFinished(result)
@@ -454,12 +459,12 @@ class MergedRun:
 
     @property
     def _agents_at_first(self) -> Mapping[str, StoredAgent]:
-        return {name: each for part in self.parts for name, each in part.held.run.agents.items()}
+        return {name: each for part in self.parts for name, each in part.journal.run.agents.items()}
 
     def _conversations(self, entry: MergedEntry, result: ScenarioResult) -> Iterator[ConversationFinished]:
-        part = entry.part.held.parts.get(entry.place)
+        part = entry.part.journal.parts.get(entry.place)
         if part:
-            events = entry.part.held.events(entry.place, iter(sorted(part.lines)))
+            events = entry.part.journal.events(entry.place, iter(sorted(part.lines)))
             yield from (replace(event, case=result.case, thresholds=result.thresholds) for event in events)
 
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
@@ -500,7 +505,7 @@ def tool_visibility_of(
 def silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
     """Return warnings about agents without any tool call, unless another part has seen one."""
     called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
-    warnings = _unique(part.held.end.summary.silent_agents for part in parts if part.held.end)
+    warnings = _unique(part.journal.end.summary.silent_agents for part in parts if part.journal.end)
     return tuple(warning for warning in warnings if warning.agent not in called)
 
 
@@ -514,8 +519,11 @@ def scenarios_without_disproved_warnings(results: ScenarioResults) -> dict[Place
     Each part warns about tools that it does not know and about agents without tool calls.
     """
     known = frozenset[str]().union(*(each.totals.called for each in results.values()))
-    seen = {agent for (_, agent), each in results.items() if each.totals.called}
-    now = {place: without(each, _disproved_warnings(each, known, seen)) for place, each in results.items()}
+    active_agents = {agent for (_, agent), each in results.items() if each.totals.called}
+    now = {
+        place: without(each, _disproved_warnings(each, known, active_agents))
+        for place, each in results.items()
+    }
     return {place: each for place, each in now.items() if each is not results[place]}
 
 
@@ -526,7 +534,7 @@ def _without_duplicates(entries: Sequence[MergedEntry]) -> list[MergedEntry]:
 
 def _agent_position(entry: MergedEntry) -> int:
     """Return the agent's position in its part, which has the order of the configuration."""
-    agents = list(entry.part.held.run.agents)
+    agents = list(entry.part.journal.run.agents)
     return agents.index(entry.place[1]) if entry.place[1] in agents else -1
 
 
@@ -537,32 +545,34 @@ def _by_plan(entry: MergedEntry) -> tuple[int, int]:
 
 def _by_file(entry: MergedEntry) -> tuple[str, int]:
     """Sort by file and line. Entries that a killed run did not reach have no known file and come last."""
-    results = entry.part.held
+    results = entry.part.journal
     scenario = results.not_run.get(entry.place) or results.parts[entry.place].scenario
     return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)
 
 
 def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:
-    mine = [part for part in parts if name in part.held.run.agents]
-    talked = [
-        part for part in mine if any(results[place].totals.turns for place in part.places if place[1] == name)
+    with_agent = [part for part in parts if name in part.journal.run.agents]
+    with_turns = [
+        part
+        for part in with_agent
+        if any(results[place].totals.turns for place in part.places if place[1] == name)
     ]
-    ends = [_visibility_in_part(part, name) for part in talked]
-    at_first = mine[0].held.run.agents[name].tool_calls
+    ends = [_visibility_in_part(part, name) for part in with_turns]
+    at_first = with_agent[0].journal.run.agents[name].tool_calls
     return ends[0] if ends and len(set(ends)) == 1 else at_first
 
 
 def _visibility_in_part(part: MergedPart, name: str) -> ToolVisibility | None:
-    end = part.held.end
-    agents = end.agents if end and name in end.agents else part.held.run.agents
+    end = part.journal.end
+    agents = end.agents if end and name in end.agents else part.journal.run.agents
     return agents[name].tool_calls
 
 
 def _disproved_warnings(
-    result: ScenarioResult, known: frozenset[str], seen: Collection[str]
+    result: ScenarioResult, known: frozenset[str], active_agents: Collection[str]
 ) -> Iterator[VerdictWarning]:
     for warning in result.verdict_warnings:
-        silent = warning.code is WarningCode.NO_CALL_SEEN and warning.agent in seen
+        silent = warning.code is WarningCode.NO_CALL_SEEN and warning.agent in active_agents
         unknown = warning.code is WarningCode.UNKNOWN_TOOL and all(is_known(t, known) for t in warning.tools)
         if silent or unknown:
             yield warning

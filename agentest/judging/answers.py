@@ -156,11 +156,11 @@ def _failures_named(known: Sequence[str], data: Mapping[str, Any]) -> Any:
     An answer in the old form also has a `value`, which decides; unknown labels in its list are ignored.
     """
     failures, value = [label for label in known if label != NO_FAILURE], data.get("value")
-    given = data.get("labels")
-    named = [given] if isinstance(given, str) else given
+    labels = data.get("labels")
+    named = [labels] if isinstance(labels, str) else labels
     if value is None:
         if not isinstance(named, list):
-            return given
+            return labels
         others = [each for each in named if each not in (*failures, *_NO_LABEL)]
         none_named = NO_FAILURE in named
     else:
@@ -169,12 +169,14 @@ def _failures_named(known: Sequence[str], data: Mapping[str, Any]) -> Any:
         named = [each for each in named or () if isinstance(each, str)] if isinstance(named, list) else []
         others = [each for each in named if each not in (*failures, *_NO_LABEL, "")]
         none_named = value == NO_FAILURE
-    found = [label for label in failures if label == value or label in named]
-    if others and not found:
+    named_failures = [label for label in failures if label == value or label in named]
+    if others and not named_failures:
         raise ValueError(f"{others!r:.200} names other failures than {', '.join(map(repr, failures))}")
-    if found and none_named:
-        raise ValueError(f"it names the failure {found[0]!r} and says {NO_FAILURE!r}; decide for one")
-    return found
+    if named_failures and none_named:
+        raise ValueError(
+            f"it names the failure {named_failures[0]!r} and says {NO_FAILURE!r}; decide for one"
+        )
+    return named_failures
 
 
 def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
@@ -213,32 +215,32 @@ WITHOUT_EVIDENCE = {
 """Shape with evidence → the same shape for turns whose evidence another answer gives."""
 
 
-def score_of(metric: str, answers: Sequence[Any], asked: int) -> Score | Unscored:
+def score_of(metric: str, answers: Sequence[Any], requested: int) -> Score | Unscored:
     """Combine several answers to a built-in metric's question into one score.
 
     Numbers are combined by their median, labels by majority. The result is Unscored if as many answers report
     a failure as report none.
 
     Args:
-        asked: number of answers requested; if more than one, the score lists all values.
+        requested: number of answers requested; if more than one, the score lists all values.
     """
     if isinstance(answers[0], GoalAnswer):
-        return _goal_score(answers, asked)
+        return _goal_score(answers, requested)
     if isinstance(answers[0], LabelsAnswer):
-        return _labels_score(BUILTIN[metric], answers, asked)
+        return _labels_score(BUILTIN[metric], answers, requested)
     value = median_low([answer.value for answer in answers])
     first = next(answer for answer in answers if answer.value == value)
     evidence = first.evidence if isinstance(first, EvidencedAnswer) else None
-    return Score(value, first.reason, _all_values([a.value for a in answers], asked), evidence=evidence)
+    return Score(value, first.reason, _all_values([a.value for a in answers], requested), evidence=evidence)
 
 
 def criterion_result(
-    criterion: Criterion, answers: Sequence[CriterionAnswer], asked: int, turns: int
+    criterion: Criterion, answers: Sequence[CriterionAnswer], requested: int, turns: int
 ) -> CriterionResult:
     """Combine several answers about a criterion: the majority result, else `cannot tell`.
 
     Args:
-        asked: number of answers requested; if more than one, the result lists all of them.
+        requested: number of answers requested; if more than one, the result lists all of them.
         turns: number of turns in the conversation; an index outside of this range is dropped.
     """
     results = [answer.result for answer in answers]
@@ -252,7 +254,7 @@ def criterion_result(
         result=most if agreed else CriterionOutcome.CANNOT_TELL,
         turn_index=turn if agreed else None,
         reason=_unreserved_reason(first.reason) if agreed else _disagreement(answers),
-        samples=_all_values(results, asked),
+        samples=_all_values(results, requested),
     )
 
 
@@ -275,7 +277,7 @@ def _majority_missing(answers: Sequence[str]) -> str:
     return f"the judge's {len(answers)} answers differ, and none has a majority: {counted}"
 
 
-def _goal_score(answers: Sequence[GoalAnswer], asked: int) -> Score | Unscored:
+def _goal_score(answers: Sequence[GoalAnswer], requested: int) -> Score | Unscored:
     """Decide by majority if the goal was reached, then take the most frequent outcome on that side."""
     values = [answer.outcome.value_of_goal for answer in answers]
     if 2 * sum(values) == len(values):
@@ -284,10 +286,12 @@ def _goal_score(answers: Sequence[GoalAnswer], asked: int) -> Score | Unscored:
     agreeing = [answer for answer in answers if answer.outcome.value_of_goal == value]
     [(outcome, _)] = Counter(answer.outcome for answer in agreeing).most_common(1)
     first = next(answer for answer in agreeing if answer.outcome is outcome)
-    return Score(value, first.reason, _all_values(values, asked), outcome=outcome)
+    return Score(value, first.reason, _all_values(values, requested), outcome=outcome)
 
 
-def _labels_score(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: int) -> Score | Unscored:
+def _labels_score(
+    metric: MetricDefinition, answers: Sequence[LabelsAnswer], requested: int
+) -> Score | Unscored:
     """Decide by majority if the turn failed, then take the labels that most failing answers name."""
     values = [answer.value for answer in answers]
     failing = [answer for answer in answers if answer.value != NO_FAILURE]
@@ -295,7 +299,7 @@ def _labels_score(metric: MetricDefinition, answers: Sequence[LabelsAnswer], ask
         return Unscored(_majority_missing(values))
     if 2 * len(failing) < len(answers):
         first = next(answer for answer in answers if answer.value == NO_FAILURE)
-        return Score(NO_FAILURE, first.reason, _all_values(values, asked))
+        return Score(NO_FAILURE, first.reason, _all_values(values, requested))
     named = Counter(label for answer in failing for label in answer.labels)
     [(most, _)] = Counter(answer.value for answer in failing).most_common(1)
     chosen = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
@@ -305,7 +309,7 @@ def _labels_score(metric: MetricDefinition, answers: Sequence[LabelsAnswer], ask
     return Score(
         labels[0],
         first.reason,
-        _all_values(values, asked),
+        _all_values(values, requested),
         labels=labels,
         evidence=evidence,
         severity=_median_severity(failing),
@@ -314,15 +318,15 @@ def _labels_score(metric: MetricDefinition, answers: Sequence[LabelsAnswer], ask
 
 def _median_severity(answers: Sequence[LabelsAnswer]) -> Severity | None:
     """Return the median severity, the worse of two; None if any answer lacks one."""
-    found = [Severity.of(answer.severity) for answer in answers if answer.severity]
-    return median_high(found) if len(found) == len(answers) else None
+    severities = [Severity.of(answer.severity) for answer in answers if answer.severity]
+    return median_high(severities) if len(severities) == len(answers) else None
 
 
 def _evidence_of_falsehood(answers: Sequence[LabelsAnswer]) -> Evidence | None:
     """Return the evidence of the first answer that found a falsehood and gives evidence for it."""
-    found = [answer.evidence for answer in answers if FALSE_INFORMATION in answer.labels]
-    return next((each for each in found if each and each is not Evidence.SUPPORTED), None)
+    evidence = [answer.evidence for answer in answers if FALSE_INFORMATION in answer.labels]
+    return next((each for each in evidence if each and each is not Evidence.SUPPORTED), None)
 
 
-def _all_values(values: Sequence[Any], asked: int) -> tuple[Any, ...]:
-    return tuple(values) if asked > 1 else ()
+def _all_values(values: Sequence[Any], requested: int) -> tuple[Any, ...]:
+    return tuple(values) if requested > 1 else ()

@@ -85,8 +85,8 @@ class CauseJoiner:
         """Call the model for all groups. Raises ModelError."""
         for start in range(0, len(self._causes), GROUPS_PER_CALL):
             batch = self._causes[start : start + GROUPS_PER_CALL]
-            shown, beyond = self._found[:_KNOWN_PER_CALL], self._found[_KNOWN_PER_CALL:]
-            known = [*shown, *(_MergedCause(cause.label, (cause,)) for cause in batch)]
+            listed, beyond = self._found[:_KNOWN_PER_CALL], self._found[_KNOWN_PER_CALL:]
+            known = [*listed, *(_MergedCause(cause.label, (cause,)) for cause in batch)]
             if len(known) > 1:
                 by_id = {f"G{at}": each for at, each in enumerate(known, start=1)}
                 key = CallKey("dedup", self._scope, turn=start // GROUPS_PER_CALL)
@@ -100,7 +100,7 @@ class CauseJoiner:
         return tuple(
             CauseJoin(
                 title=each.title,
-                labels=tuple(dict.fromkeys(label for one in each.members for label in one.labels)),
+                labels=tuple(dict.fromkeys(label for cause in each.members for label in cause.labels)),
             )
             for each in self._found
             if len(each.members) > 1
@@ -139,13 +139,13 @@ def _id_problems(ids: frozenset[str], times: Counter[str]) -> Iterator[str]:
     unknown = sorted(set(times) - ids)
     missing = sorted(ids - set(times))
     twice = sorted(id for id, number in times.items() if number > 1)
-    for problem, found in (
+    for problem, affected in (
         ("these ids are not among the groups", unknown),
         ("these ids are in no cause", missing),
         ("these ids are in several causes, or twice in one", twice),
     ):
-        if found:
-            yield f"{problem}: {shortened(', '.join(found))}"
+        if affected:
+            yield f"{problem}: {shortened(', '.join(affected))}"
 
 
 def _messages(by_id: dict[str, _MergedCause]) -> list[Message]:

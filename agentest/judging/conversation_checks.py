@@ -195,9 +195,9 @@ def _result_of_answer(check: Callable[..., Any], answer: Any) -> CheckResult:
         return _result(passed=False, summary=_with_location("returned False", defined_at(check)))
     if isinstance(answer, str) and answer.strip():
         return _result(passed=False, summary=answer.strip()[:_MOST_CHARS])
-    shown = shortened(safe_repr(answer))
+    text = shortened(safe_repr(answer))
     return undecided_check(
-        f"it returned {shown}, which says nothing; return None where all is well, else the reason why not",
+        f"it returned {text}, which says nothing; return None where all is well, else the reason why not",
         defined_at(check),
     )
 
@@ -214,19 +214,19 @@ def _with_location(text: str, at: str) -> str:
 
 def _assertion_text(error: AssertionError, check: Callable[..., Any]) -> str:
     """Return the error's own message, or pytest's, else the source line of the assertion."""
-    own = message_of_error(error).strip()
-    lines = [line.rstrip() for line in (own or _assertion_source(error)).splitlines()]
+    message = message_of_error(error).strip()
+    lines = [line.rstrip() for line in (message or _assertion_source(error)).splitlines()]
     text = "\n".join(line for line in lines if line)[:_MOST_CHARS]
     return _with_location(text or "an assertion does not hold", raised_at(error, check))
 
 
 def _assertion_source(error: AssertionError) -> str:
     """Return the source line of the assertion with the values of its names."""
-    places = [*traceback.walk_tb(error.__traceback__)]
-    users = [place for place in places if is_users_file(place[0].f_code.co_filename)]
-    if not users:
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    users_frames = [each for each in frames if is_users_file(each[0].f_code.co_filename)]
+    if not users_frames:
         return ""
-    frame, line = users[-1]
+    frame, line = users_frames[-1]
     source = linecache.getline(frame.f_code.co_filename, line).strip()
     values = ", ".join(_local_values(source, frame))
     return f"{source} ({values})" if values else source
@@ -321,9 +321,9 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
     )
 
 
-def _difference(key: str, wanted: Any, found: Any, summary: str) -> str:
+def _difference(key: str, wanted: Any, actual: Any, summary: str) -> str:
     """List the parts that differ: `orders.17.status: expected 'refunded', got 'open'`."""
-    problems = [*islice(value_problems(wanted, found, key), _SHOWN_PROBLEMS + 1)]
+    problems = [*islice(value_problems(wanted, actual, key), _SHOWN_PROBLEMS + 1)]
     if not problems or any(problem.path == key for problem in problems):
         return summary
     words = [problem.words for problem in problems[:_SHOWN_PROBLEMS]]
@@ -333,20 +333,20 @@ def _difference(key: str, wanted: Any, found: Any, summary: str) -> str:
 def _found_instead(key: str, state: Mapping[str, Any]) -> str:
     """Describe the state where a key is missing; for a path, where it ends: `orders has 17, 18`."""
     leading = ((name, argument(state, name)) for name in leading_keys(key)[1:])
-    reached = next(((name, found) for name, found in leading if found is not MISSING), None)
+    reached = next(((name, value) for name, value in leading if value is not MISSING), None)
     if reached is None:
         return _keys("the state", state)
-    name, found = shortened(reached[0], _SHOWN_CHARS), reached[1]
-    if isinstance(found, Mapping):
-        return _keys(name, found)
-    if isinstance(found, list | tuple):
-        return f"{name} is a list of {len(found)}"
-    return f"{name} is {_short(found)}"
+    name, value = shortened(reached[0], _SHOWN_CHARS), reached[1]
+    if isinstance(value, Mapping):
+        return _keys(name, value)
+    if isinstance(value, list | tuple):
+        return f"{name} is a list of {len(value)}"
+    return f"{name} is {_short(value)}"
 
 
-def _keys(name: str, of: Mapping[Any, Any]) -> str:
-    names = [shortened(str(key), _SHOWN_CHARS) for key in [*of][:_SHOWN_KEYS]]
-    more = f" and {len(of) - len(names)} more" if len(of) > len(names) else ""
+def _keys(name: str, mapping: Mapping[Any, Any]) -> str:
+    names = [shortened(str(key), _SHOWN_CHARS) for key in [*mapping][:_SHOWN_KEYS]]
+    more = f" and {len(mapping) - len(names)} more" if len(mapping) > len(names) else ""
     return f"{name} has {', '.join(names)}{more}" if names else f"{name} is empty"
 
 
@@ -371,14 +371,14 @@ def _remark_result(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
     comparison = _comparison(expected, turn)
     try:
         candidates = [r for r in _remarks_to_search(expected, turn) if _is_by(expected, r)]
-        found = any(_fits(expected, remark) for remark in candidates)
+        matches = any(_fits(expected, remark) for remark in candidates)
         banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
     except (PredicateFailed, PatternTimeout) as error:
         return _undecided("remarks", str(error), comparison)
-    unseen = turn.author is None and not banned and (not found or expected.not_contains)
+    unseen = turn.author is None and not banned and (not matches or expected.not_contains)
     if unseen:
         return None
-    passed = found and not banned
+    passed = matches and not banned
     return CheckResult(
         check="remarks",
         passed=passed,

@@ -36,7 +36,7 @@ from agentest.support.redaction import Redactor
 from agentest.support.text import shortened
 
 MOST_FAILURES = 300
-_MOST_PLACES = 100
+_MAX_TURNS = 100
 """Limit for conversations, and for turns."""
 _REASONS_CHARS, _TURNS_CHARS, _CONVERSATIONS_CHARS = 30_000, 40_000, 16_000
 _MOST_CALLS = 6
@@ -72,7 +72,7 @@ MOST_EXAMPLES = 3
 _MESSAGE_CHARS = 300
 _CALL_CHARS = 150
 _MOST_EXAMPLE_CALLS = 5
-_ExamplePlace = tuple[str, int]
+_TurnLocation = tuple[str, int]
 """A conversation's id and a turn index."""
 
 
@@ -142,17 +142,17 @@ async def group_failures(
         return group_by_label(failures)
     if len(failures) == 1 and failures[0].severity is not None:
         return Deduplication((_group_of_one(failures[0], failures[0].severity),))
-    shown, unshown = select_failures(failures)
-    messages = dedup_messages(scenario, shown, conversations, instructions=instructions)
+    selected, omitted = select_failures(failures)
+    messages = dedup_messages(scenario, selected, conversations, instructions=instructions)
     try:
-        shape = groups_answer_for([failure.id for failure in shown])
+        shape = groups_answer_for([failure.id for failure in selected])
         answer = await model.ask(messages, shape, CallKey("dedup", scope))
     except ModelError as error:
         return replace(group_by_label(failures), error=str(error), graded=False)
     except Exception as error:  # noqa: BLE001 - stage boundary: no failure may be lost
         problem = f"internal error: {type(error).__name__}: {error}"
         return replace(group_by_label(failures), error=problem, graded=False)
-    return Deduplication(_with_unshown(corrected_groups(answer.groups, shown), shown, unshown))
+    return Deduplication(_with_omitted(corrected_groups(answer.groups, selected), selected, omitted))
 
 
 def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[UniqueError, ...]:
@@ -174,15 +174,15 @@ def corrected_groups(groups: Iterable[Group], failures: Sequence[LabelledFailure
     return tuple(settled)
 
 
-def _with_unshown(
-    groups: Sequence[UniqueError], shown: Sequence[LabelledFailure], unshown: Sequence[LabelledFailure]
+def _with_omitted(
+    groups: Sequence[UniqueError], selected: Sequence[LabelledFailure], omitted: Sequence[LabelledFailure]
 ) -> tuple[UniqueError, ...]:
     """Add the failures that were not shown to the model, each to the most severe group that has its label."""
-    kinds = {failure.id: (failure.metric, failure.label) for failure in shown}
+    kinds = {failure.id: (failure.metric, failure.label) for failure in selected}
     worst_last = sorted(enumerate(groups), key=lambda each: each[1].severity)
     group_of = {kinds[id]: n for n, group in worst_last for id in group.occurrences}
     added: dict[int, list[str]] = {}
-    for failure in unshown:
+    for failure in omitted:
         added.setdefault(group_of.get((failure.metric, failure.label), 0), []).append(failure.id)
     return tuple(_with_added(group, added.get(n, [])) for n, group in enumerate(groups))
 
@@ -259,17 +259,17 @@ def select_failures(
     failures: Sequence[LabelledFailure],
 ) -> tuple[list[LabelledFailure], list[LabelledFailure]]:
     """Split failures into those to show, in their order, and the rest; each label gets an equal share."""
-    shown = {failure.id for failure in _alternating_labels(failures)[:MOST_FAILURES]}
-    return [f for f in failures if f.id in shown], [f for f in failures if f.id not in shown]
+    ids = {failure.id for failure in _alternating_labels(failures)[:MOST_FAILURES]}
+    return [f for f in failures if f.id in ids], [f for f in failures if f.id not in ids]
 
 
 def _alternating_labels(failures: Iterable[LabelledFailure]) -> list[LabelledFailure]:
     """Order failures so that each label comes once, then each label a second time, and so on."""
-    seen: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     ranked = []
     for failure in failures:
-        seen[failure.metric, failure.label] += 1
-        ranked.append((seen[failure.metric, failure.label], failure))
+        counts[failure.metric, failure.label] += 1
+        ranked.append((counts[failure.metric, failure.label], failure))
     return [failure for _, failure in sorted(ranked, key=lambda each: each[0])]
 
 
@@ -303,7 +303,7 @@ def _conversation_parts(
         dict.fromkeys(f.conversation_id for f in _alternating_labels(failures) if f.conversation_id in known)
     )
     limit = _chars_per_item(_CONVERSATIONS_CHARS, len(ids), 60, 300)
-    lines = [encode_on_one_line(_conversation_record(known[id], limit)) for id in ids[:_MOST_PLACES]]
+    lines = [encode_on_one_line(_conversation_record(known[id], limit)) for id in ids[:_MAX_TURNS]]
     if lines:
         yield "The conversations in which they occurred, a line each." + _note_left_out(len(ids) - len(lines))
         yield block("conversations", "\n".join(lines))
@@ -312,28 +312,28 @@ def _conversation_parts(
 def _conversation_record(result: ConversationResult, limit: int) -> dict[str, Any]:
     outcome = goal_outcome(result)
     broken = [c for c in result.criteria if c.result is not CriterionOutcome.MET]
-    shown: dict[str, Any] = {
+    record: dict[str, Any] = {
         "conversation": result.conversation.conversation_id,
         "ended": IN_WORDS[result.conversation.ending],
         "goal": outcome or "not judged",
     }
     if outcome:
-        shown["goal_reason"] = shortened(goal_reason(result), limit)
+        record["goal_reason"] = shortened(goal_reason(result), limit)
     if result.trajectory:
-        shown["expected_tool_calls"] = (
+        record["expected_tool_calls"] = (
             "as expected" if result.trajectory.matched else result.trajectory.summary[:limit]
         )
     failed = [check for check in result.checks if not check.passed]
     if failed:
         share = _chars_per_item(limit, len(failed), 40, 200)
-        shown["checks_not_passed"] = [
+        record["checks_not_passed"] = [
             shortened(f"{check.check}: {check.summary}", share) for check in failed[:_MOST_CALLS]
         ]
     if result.criteria:
-        shown["criteria_met"] = f"{len(result.criteria) - len(broken)} of {len(result.criteria)}"
+        record["criteria_met"] = f"{len(result.criteria) - len(broken)} of {len(result.criteria)}"
     if broken:
         share = _chars_per_item(limit * 2, len(broken), 40, 200)
-        shown["criteria_not_met"] = [
+        record["criteria_not_met"] = [
             {
                 "criterion": shortened(each.text, share),
                 "required": each.required,
@@ -342,7 +342,7 @@ def _conversation_record(result: ConversationResult, limit: int) -> dict[str, An
             }
             for each in broken[:_MOST_CALLS]
         ]
-    return shown
+    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,19 +356,21 @@ class _FailureTurn:
 def _turn_parts(
     failures: Sequence[LabelledFailure], known: Mapping[str, ConversationResult]
 ) -> Iterator[str]:
-    places: dict[tuple[str, int], _FailureTurn] = {}
+    turns: dict[tuple[str, int], _FailureTurn] = {}
     for failure in _alternating_labels(failures):
         if turn := _turn_of(failure, known):
-            places.setdefault(
+            turns.setdefault(
                 (failure.conversation_id, turn.turn_index), _FailureTurn(failure.conversation_id, turn)
             )
-    shown = list(places.values())[:_MOST_PLACES]
-    limit = _chars_per_item(_TURNS_CHARS, len(shown), 400, 3_000)
-    if shown:
+    listed = list(turns.values())[:_MAX_TURNS]
+    limit = _chars_per_item(_TURNS_CHARS, len(listed), 400, 3_000)
+    if listed:
         yield "The turns in which they occurred, a line each; texts are shortened." + _note_left_out(
-            len(places) - len(shown)
+            len(turns) - len(listed)
         )
-        yield block("turns", "\n".join(encode_on_one_line(_turn_record(place, limit)) for place in shown))
+        yield block(
+            "turns", "\n".join(encode_on_one_line(_turn_record(failed_turn, limit)) for failed_turn in listed)
+        )
 
 
 def _turn_of(failure: LabelledFailure, known: Mapping[str, ConversationResult]) -> Turn | None:
@@ -378,13 +380,13 @@ def _turn_of(failure: LabelledFailure, known: Mapping[str, ConversationResult]) 
     return next((turn for turn in turns if turn.turn_index == failure.turn_index), None)
 
 
-def _turn_record(place: _FailureTurn, limit: int) -> dict[str, Any]:
-    turn = place.turn
+def _turn_record(failure: _FailureTurn, limit: int) -> dict[str, Any]:
+    turn = failure.turn
     calls = [_call_line(call, limit // (2 * _MOST_CALLS)) for call in turn.tool_calls[:_MOST_CALLS]]
     if left_out := len(turn.tool_calls) - len(calls):
         calls.append(f"… {left_out} more")
     return {
-        "conversation": place.conversation_id,
+        "conversation": failure.conversation_id,
         "turn": turn.turn_index,
         "user": shortened(turn.user_message, limit // 5),
         **({"calls": calls} if calls else {}),
@@ -401,11 +403,11 @@ def _note_left_out(number: int) -> str:
 
 
 def add_examples(
-    found: Deduplication, conversations: Iterable[ConversationResult], redact: Redactor
+    grouping: Deduplication, conversations: Iterable[ConversationResult], redact: Redactor
 ) -> Deduplication:
     """Add examples to the groups from the first turns in which they occurred, each turn once."""
     turns = _turns_of_failures(conversations)
-    return replace(found, groups=tuple(_with_examples(group, turns, redact) for group in found.groups))
+    return replace(grouping, groups=tuple(_with_examples(group, turns, redact) for group in grouping.groups))
 
 
 def _turns_of_failures(conversations: Iterable[ConversationResult]) -> dict[str, tuple[str, Turn]]:
@@ -428,17 +430,17 @@ def _turn_to_show(failure: LabelledFailure, conversation: Conversation) -> Turn 
 def _with_examples(
     group: UniqueError, turns: Mapping[str, tuple[str, Turn]], redact: Redactor
 ) -> UniqueError:
-    places: dict[_ExamplePlace, Turn] = {}
+    chosen: dict[_TurnLocation, Turn] = {}
     for id in group.occurrences:
-        if id in turns and len(places) < MOST_EXAMPLES:
+        if id in turns and len(chosen) < MOST_EXAMPLES:
             conversation_id, turn = turns[id]
-            places.setdefault((conversation_id, turn.turn_index), turn)
-    examples = tuple(_example(place, turn, redact) for place, turn in places.items())
+            chosen.setdefault((conversation_id, turn.turn_index), turn)
+    examples = tuple(_example(location, turn, redact) for location, turn in chosen.items())
     return replace(group, examples=examples)
 
 
-def _example(place: _ExamplePlace, turn: Turn, redact: Redactor) -> ErrorExample:
-    conversation_id, turn_index = place
+def _example(location: _TurnLocation, turn: Turn, redact: Redactor) -> ErrorExample:
+    conversation_id, turn_index = location
     return ErrorExample(
         conversation_id=conversation_id,
         turn_index=turn_index,
@@ -449,9 +451,9 @@ def _example(place: _ExamplePlace, turn: Turn, redact: Redactor) -> ErrorExample
 
 
 def _example_calls(calls: Sequence[ToolCall], redact: Redactor) -> tuple[str, ...]:
-    shown = tuple(_example_call(call, redact) for call in calls[:_MOST_EXAMPLE_CALLS])
-    left_out = len(calls) - len(shown)
-    return (*shown, f"… {left_out} more") if left_out else shown
+    lines = tuple(_example_call(call, redact) for call in calls[:_MOST_EXAMPLE_CALLS])
+    left_out = len(calls) - len(lines)
+    return (*lines, f"… {left_out} more") if left_out else lines
 
 
 def _example_call(call: ToolCall, redact: Redactor) -> str:

@@ -54,14 +54,14 @@ class ConversationEvaluation:
     Args:
         number: the conversation's number within its scenario.
         at_end: True to evaluate nothing before the conversation has ended, which is also the case if judges
-            are called at the end (`ScenarioEvaluator.asks_at_end`).
+            are called at the end (`ScenarioEvaluator.judges_at_end`).
     """
 
     def __init__(self, evaluator: ScenarioEvaluator, number: int, *, at_end: bool = False) -> None:
         self._evaluator = evaluator
         self._judging = evaluator.judging
         self._number = number
-        self._at_end = at_end or evaluator.asks_at_end
+        self._at_end = at_end or evaluator.judges_at_end
         self._checked: dict[int, TurnEvaluation] = {}
         self._judged: list[Judgement] = []
         self._custom: dict[int | None, Mapping[str, MetricResult]] = {}
@@ -83,8 +83,8 @@ class ConversationEvaluation:
             return
         self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
-            own = self._if_custom_metrics(partial(self._measure_turn, turns))
-            await self._judge_while_measuring(own, partial(self._judge_turn, turns))
+            custom = self._if_custom_metrics(partial(self._measure_turn, turns))
+            await self._judge_while_measuring(custom, partial(self._judge_turn, turns))
             await self._check_turn(turns)
         except Exception as error:  # noqa: BLE001 - stage boundary: the error becomes part of the result
             self._record_problem(error)
@@ -106,12 +106,12 @@ class ConversationEvaluation:
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
         turns = tuple(add_grades(turn, self._grades) for turn in self._evaluated_turns())
-        whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
+        graded = {name: grade.conversation for name, grade in self._grades.items() if grade.conversation}
         judged = {name: result for each in self._judged for name, result in each.metrics.items()}
         result = ConversationResult(
             conversation=conversation,
             turns=turns,
-            metrics={**judged, **self._custom.get(None, {}), **whole},
+            metrics={**judged, **self._custom.get(None, {}), **graded},
             trajectory=self._trajectory,
             failures=labelled_failures(conversation.conversation_id, turns),
             criteria=tuple(criterion for each in self._judged for criterion in each.criteria),
@@ -121,8 +121,8 @@ class ConversationEvaluation:
 
     def _with_partial_credit(self, result: ConversationResult) -> ConversationResult:
         """Add the trajectory metrics that thresholds require."""
-        found = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
-        return replace(result, metrics={**result.metrics, **found}) if found else result
+        credit = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
+        return replace(result, metrics={**result.metrics, **credit}) if credit else result
 
     def _evaluated_turns(self) -> tuple[TurnEvaluation, ...]:
         """Return the turns in order, with everything except graders' scores."""
@@ -163,7 +163,7 @@ class ConversationEvaluation:
                 await self._check_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
         self._final_state = await self._evaluator.final_state(conversation)
-        self._whole = await self._evaluator.whole(conversation)
+        self._whole = await self._evaluator.check_conversation(conversation)
 
     async def _judge_turn(self, turns: Sequence[Turn]) -> None:
         self._judged.append(await self._judging.one_turn(turns, self._number))
@@ -174,7 +174,7 @@ class ConversationEvaluation:
         elif self._at_end:
             self._judged.append(await self._judging.everything(conversation, self._number))
         else:
-            self._judged.append(await self._judging.whole(conversation, self._number))
+            self._judged.append(await self._judging.judge_conversation(conversation, self._number))
 
     async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
         """Judge a turn again that was judged before late calls arrived.
@@ -201,8 +201,8 @@ class ConversationEvaluation:
     def _has_failed(self, conversation: Conversation) -> bool:
         """Return True if the conversation fails regardless of judges."""
         turns = _with_last_checks(tuple(self._checked.values()), self._final_state)
-        found = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
-        return conversation_failed(self._with_partial_credit(found))
+        result = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
+        return conversation_failed(self._with_partial_credit(result))
 
     async def _measure_turn(self, turns: Sequence[Turn]) -> None:
         self._custom[turns[-1].turn_index] = await self._evaluator.custom_of_turn(turns, self._number)
@@ -227,10 +227,10 @@ def _known_calls(turn: Turn) -> tuple[object, ...]:
 
 def add_grades(turn: TurnEvaluation, grades: Mapping[str, GraderResult]) -> TurnEvaluation:
     """Add the graders' scores to a turn's evaluation."""
-    own = {
+    scores = {
         name: grade.turns[turn.turn_index] for name, grade in grades.items() if turn.turn_index in grade.turns
     }
-    return replace(turn, metrics={**turn.metrics, **own}) if own else turn
+    return replace(turn, metrics={**turn.metrics, **scores}) if scores else turn
 
 
 def _with_last_checks(

@@ -16,7 +16,7 @@ from agentest.config.models import Batch, RequestedModel
 from agentest.domain.metrics import ABOUT_CALLS
 from agentest.domain.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Blame, Conversation, ToolCall, Turn, UnfinishedTurn
 from agentest.judging.judge_input import AgentBackground
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
@@ -74,7 +74,7 @@ class ScenarioEvaluator:
     """True to skip judges for a conversation that has failed without them."""
 
     @property
-    def asks_at_end(self) -> bool:
+    def judges_at_end(self) -> bool:
         """True if judges are called only after a conversation has ended."""
         return self.judge is not None and (self.skip_decided or self.judge.batch is Batch.CONVERSATION)
 
@@ -118,7 +118,7 @@ class ScenarioEvaluator:
         from agentest.trajectory.matcher import match_all_trajectories
 
         why, calls = why_redacted([turn]), (*turn.tool_calls, *turn.asked_calls)
-        found = await match_all_trajectories(
+        result = await match_all_trajectories(
             scripted.trajectory,
             without_redacted_parts(why, calls),
             1,
@@ -128,7 +128,7 @@ class ScenarioEvaluator:
                 of_turn=True,
             ),
         )
-        return undecided_trajectory(why, calls, found)
+        return undecided_trajectory(why, calls, result)
 
     def _script_of(self, turn: Turn) -> ScriptedTurn | None:
         """Return the scripted turn, or None if the simulated user writes it."""
@@ -169,13 +169,13 @@ class ScenarioEvaluator:
         metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
         if why := why_redacted(conversation.turns):
             return {metric.name: Unscored(why) for metric in metrics}
-        whole = ConversationInput(
+        conversation_input = ConversationInput(
             goal=self.scenario.goal,
             profile=self.scenario.profile,
             knowledge=self.scenario.knowledge,
             turns=conversation.turns,
         )
-        return await self._custom_results(metrics, whole, CallKey("judge", self.scope, number))
+        return await self._custom_results(metrics, conversation_input, CallKey("judge", self.scope, number))
 
     async def _custom_results(
         self, metrics: Sequence[Metric], data: ScoreInput | ConversationInput, key: CallKey
@@ -211,9 +211,9 @@ class ScenarioEvaluator:
         async with anyio.create_task_group() as tasks:
             for grader in self.graders:
                 if blind and (grader.name in ABOUT_CALLS or conversation.call_refused):
-                    grades[grader.name] = GraderResult(whole=Unscored(blind))
+                    grades[grader.name] = GraderResult(conversation=Unscored(blind))
                 elif redacted:
-                    grades[grader.name] = GraderResult(whole=Unscored(redacted))
+                    grades[grader.name] = GraderResult(conversation=Unscored(redacted))
                 else:
                     tasks.start_soon(grade, grader)
         return {
@@ -236,7 +236,7 @@ class ScenarioEvaluator:
 
         failure = conversation.failure
         why = why_redacted((*conversation.turns, conversation.unfinished))
-        found = await match_all_trajectories(
+        result = await match_all_trajectories(
             self.scenario.trajectory,
             without_redacted_parts(why, conversation.tool_calls),
             conversation.started_turns,
@@ -246,7 +246,7 @@ class ScenarioEvaluator:
                 listed=self.agent.visibility.listed_in(conversation),
             ),
         )
-        return undecided_trajectory(why, conversation.tool_calls, found)
+        return undecided_trajectory(why, conversation.tool_calls, result)
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the session's state after the last turn against the scenario's expectation."""
@@ -259,7 +259,7 @@ class ScenarioEvaluator:
         checks = await check_session_state("final_session_state", expected, last, self._agent_name)
         return _undecided_if(last.call_refused, undecided_checks(why_redacted([last]), checks))
 
-    async def whole(self, conversation: Conversation) -> tuple[CheckResult, ...]:
+    async def check_conversation(self, conversation: Conversation) -> tuple[CheckResult, ...]:
         """Check the whole conversation: `expect`, the mocks' final state, and `check`."""
         scenario = self.scenario
         if not scenario.expect and scenario.final_state is None and scenario.check is None:
@@ -335,7 +335,7 @@ def without_redacted_parts(why: str | None, calls: Sequence[ToolCall]) -> Sequen
 
 def _known_parts_of_call(call: ToolCall) -> ToolCall:
     if isinstance(call.args, Mapping) and HIDDEN in safe_repr(call.args):
-        call = replace(call, args=None, invalid_arguments=ARGUMENTS_UNTOLD)
+        call = replace(call, args=None, invalid_arguments=ARGUMENTS_UNKNOWN)
     if HIDDEN in safe_repr(call.result):
         call = replace(call, result=None, error=None, mocked=False, seen_by=SeenBy.AGENT)
     return call

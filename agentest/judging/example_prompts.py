@@ -94,18 +94,22 @@ def render_example_prompts(mode: str) -> str:
         agent=_AGENT,
     )
     anyio.run(evaluator.judging.everything, _CONVERSATION, 1)
-    shown: dict[str, int] = {}
+    first_calls: dict[str, int] = {}
     calls = enumerate(listener.asked, start=1)
-    return "\n\n".join(part for n, call in calls for part in _call_text(n, len(listener.asked), *call, shown))
+    return "\n\n".join(
+        part for n, call in calls for part in _call_text(n, len(listener.asked), *call, first_calls)
+    )
 
 
 def _call_text(
-    n: int, of: int, key: CallKey, messages: Sequence[Message], shown: dict[str, int]
+    n: int, total: int, key: CallKey, messages: Sequence[Message], first_calls: dict[str, int]
 ) -> list[str]:
     about = "the conversation" if key.turn is None else f"turn {key.turn}"
-    parts = [f"# call {n} of {of}: {about}, {'all questions' if key.metric == BATCH_METRIC else key.metric}"]
+    parts = [
+        f"# call {n} of {total}: {about}, {'all questions' if key.metric == BATCH_METRIC else key.metric}"
+    ]
     for message in messages:
-        first = shown.setdefault(message["content"], n)
+        first = first_calls.setdefault(message["content"], n)
         text = message["content"] if first == n else f"(as in call {first})"
         parts.append(f"## {message['role']}\n{text}")
     return parts

@@ -26,7 +26,7 @@ class GraderResult:
     """
 
     turns: Mapping[int, MetricResult] = field(default_factory=dict)
-    whole: MetricResult | None = None
+    conversation: MetricResult | None = None
 
 
 class Grader(Protocol):
@@ -70,15 +70,17 @@ async def graded(
     except BaseException as error:
         if ends_the_run(error):
             raise
-        return GraderResult(whole=Unscored(redact(f"{type(error).__name__}: {message_of_error(error)}")))
+        return GraderResult(
+            conversation=Unscored(redact(f"{type(error).__name__}: {message_of_error(error)}"))
+        )
     turns = {index: _redacted(result, redact) for index, result in graded.turns.items()}
-    return GraderResult(turns, _redacted(graded.whole, redact) if graded.whole else None)
+    return GraderResult(turns, _redacted(graded.conversation, redact) if graded.conversation else None)
 
 
 def informational_result(grade: GraderResult) -> GraderResult:
     """Return the grade of a metric that decides nothing: Unscored results become Skipped."""
     turns = {index: _skipped_if_unscored(result) for index, result in grade.turns.items()}
-    return GraderResult(turns, _skipped_if_unscored(grade.whole) if grade.whole else None)
+    return GraderResult(turns, _skipped_if_unscored(grade.conversation) if grade.conversation else None)
 
 
 def _skipped_if_unscored(result: MetricResult) -> MetricResult:

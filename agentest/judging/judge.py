@@ -53,7 +53,7 @@ class SampledAnswers:
     """The sampled answers to one question; empty unless more than half of the samples are usable."""
 
     usable: tuple[Any, ...]
-    asked: int
+    requested: int
     problem: str
     """The first problem by sample number, not by time, so that a replay reports the same one."""
 
@@ -66,7 +66,7 @@ class JudgedPart:
     """
 
     questions: tuple[JudgeQuestion, ...]
-    asked: range
+    turn_indexes: range
     """Indexes of the turns to judge."""
     is_last: bool
 
@@ -76,10 +76,10 @@ def split_into_parts(questions: Sequence[JudgeQuestion], turns: int) -> list[Jud
     starts = range(0, turns, MAX_TURNS_PER_CALL)
     parts = []
     for start in starts:
-        asked, is_last = range(start, min(start + MAX_TURNS_PER_CALL, turns)), start == starts[-1]
-        mine = tuple(q for q in questions if (is_last if q.turn is None else q.turn in asked))
-        if mine:
-            parts.append(JudgedPart(questions=mine, asked=asked, is_last=is_last))
+        indexes, is_last = range(start, min(start + MAX_TURNS_PER_CALL, turns)), start == starts[-1]
+        part_questions = tuple(q for q in questions if (is_last if q.turn is None else q.turn in indexes))
+        if part_questions:
+            parts.append(JudgedPart(questions=part_questions, turn_indexes=indexes, is_last=is_last))
     return parts
 
 
@@ -118,14 +118,14 @@ class Judge:
             context: returns the text to show for a part.
         """
         parts = split_into_parts(questions, turns)
-        keys = [key if part.is_last else replace(key, turn=part.asked[-1]) for part in parts]
-        found = await run_concurrently(
+        keys = [key if part.is_last else replace(key, turn=part.turn_indexes[-1]) for part in parts]
+        answered = await run_concurrently(
             [
-                partial(self._together, part.questions, context(part), own, by_turn=True)
-                for part, own in zip(parts, keys, strict=True)
+                partial(self._together, part.questions, context(part), part_key, by_turn=True)
+                for part, part_key in zip(parts, keys, strict=True)
             ]
         )
-        return {question: answers for part in found for question, answers in part.items()}
+        return {question: answers for part in answered for question, answers in part.items()}
 
     async def _together(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey, *, by_turn: bool
@@ -143,10 +143,10 @@ class Judge:
         """Return the answer to one of several questions; a problem with this answer alone names the model."""
         if isinstance(sample, AnswerProblem):
             return sample
-        own = pick_answer(sample, question, by_turn=by_turn)
-        if not isinstance(own, AnswerProblem):
-            return own
-        return AnswerProblem(f"model {self.model.name} gave no usable answer to this question: {own.text}")
+        answer = pick_answer(sample, question, by_turn=by_turn)
+        if not isinstance(answer, AnswerProblem):
+            return answer
+        return AnswerProblem(f"model {self.model.name} gave no usable answer to this question: {answer.text}")
 
     async def _samples(
         self, requests: Iterable[tuple[Sequence[Message], type[BaseModel], str]], key: CallKey
@@ -247,10 +247,12 @@ class ConfirmedJudge(Judge):
         second = await self.second.ask_of_all_turns(list(failing), *conversation, **more)
         return first | self._confirmed(failing, second)
 
-    def _failing(self, found: Mapping[JudgeQuestion, SampledAnswers]) -> dict[JudgeQuestion, SampledAnswers]:
+    def _failing(
+        self, answered: Mapping[JudgeQuestion, SampledAnswers]
+    ) -> dict[JudgeQuestion, SampledAnswers]:
         return {
             question: answers
-            for question, answers in found.items()
+            for question, answers in answered.items()
             if answers.usable and self._fails(question, self._result_of(question, answers))
         }
 
@@ -261,7 +263,9 @@ class ConfirmedJudge(Judge):
         return {
             question: answers
             if self._agrees(question, second[question])
-            else SampledAnswers((), answers.asked, self._disagreement(question, answers, second[question]))
+            else SampledAnswers(
+                (), answers.requested, self._disagreement(question, answers, second[question])
+            )
             for question, answers in first.items()
         }
 
@@ -284,8 +288,8 @@ class ConfirmedJudge(Judge):
     def _result_of(self, question: JudgeQuestion, answers: SampledAnswers) -> _Result:
         criterion = self.criteria.get(question.name)
         if criterion:
-            return criterion_result(criterion, answers.usable, answers.asked, turns=0)
-        return score_of(question.name, answers.usable, answers.asked)
+            return criterion_result(criterion, answers.usable, answers.requested, turns=0)
+        return score_of(question.name, answers.usable, answers.requested)
 
     def _disagreement(self, question: JudgeQuestion, first: SampledAnswers, second: SampledAnswers) -> str:
         first_answer = self._described(question, first, self.model.name)
@@ -323,5 +327,5 @@ def confirmed_judge(
     # The second model gives the sample after the judge's: calls and recordings stay apart.
     second = Judge(confirming, batch=Batch.TURN, first_sample=judge.samples)
     named = {criterion_question(n, each).name: each for n, each in enumerate(criteria, start=1)}
-    own = {each.name: getattr(judge, each.name) for each in fields(Judge)}
-    return ConfirmedJudge(**own, second=second, criteria=named, thresholds=thresholds, fail_on=fail_on)
+    settings = {each.name: getattr(judge, each.name) for each in fields(Judge)}
+    return ConfirmedJudge(**settings, second=second, criteria=named, thresholds=thresholds, fail_on=fail_on)

@@ -20,7 +20,7 @@ from agentest.domain.transcript import (
     StateChange,
     ToolCall,
     Turn,
-    arguments_untold,
+    are_arguments_unknown,
     unanswered,
 )
 from agentest.domain.truncation import MAX_CHARS
@@ -86,8 +86,8 @@ def call_block(name: str, call: ToolCall, limit: int) -> str:
 
 def turn_context(background: JudgeBackground, turns: Sequence[Turn]) -> str:
     """Return the shared beginning of all questions about the last of `turns`."""
-    asked = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."
-    return "\n\n".join([*_shared_parts(background, turns, _EARLIER), asked])
+    request = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."
+    return "\n\n".join([*_shared_parts(background, turns, _EARLIER), request])
 
 
 def conversation_context(background: JudgeBackground, turns: Sequence[Turn]) -> str:
@@ -95,16 +95,16 @@ def conversation_context(background: JudgeBackground, turns: Sequence[Turn]) -> 
     return "\n\n".join([*_shared_parts(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
 
 
-def part_context(background: JudgeBackground, turns: Sequence[Turn], asked: range) -> str:
+def part_context(background: JudgeBackground, turns: Sequence[Turn], judged: range) -> str:
     """Return the shared beginning of questions about some turns of a conversation.
 
     Args:
         turns: the turns to show; the last ones are judged.
-        asked: indexes of the turns to judge; from 0, the whole conversation is judged.
+        judged: indexes of the turns to judge; from 0, the whole conversation is judged.
     """
-    if asked.start == 0:
+    if judged.start == 0:
         return conversation_context(background, turns)
-    part = _PART.format(first=asked.start, last=asked[-1])
+    part = _PART.format(first=judged.start, last=judged[-1])
     return "\n\n".join([*_shared_parts(background, turns, _EARLIER_OF_WHOLE), part])
 
 
@@ -112,9 +112,9 @@ def message_blocks(turns: Sequence[Turn]) -> list[str]:
     """Return the messages of user and assistant, two blocks per turn: everything that the user sees."""
     limit = min(_EARLIER.text, max(_MIN_CHARS, _EARLIER.room // max(2 * len(turns), 1)))
     return [
-        block(who, said, turn.turn_index, limit)
+        block(who, message, turn.turn_index, limit)
         for turn in turns
-        for who, said in (("user", turn.user_message), ("assistant", turn.agent_message or NO_TEXT))
+        for who, message in (("user", turn.user_message), ("assistant", turn.agent_message or NO_TEXT))
     ]
 
 
@@ -159,9 +159,9 @@ def _turns_within_limits(turns: Sequence[tuple[Turn | None, Turn]], limits: _Lim
     """Return the turns, each with its predecessor. If they exceed the limit together, each text gets an equal
     share.
     """
-    shown = _turn_texts(turns, limits)
-    if sum(map(len, shown)) <= limits.room:
-        return shown
+    texts = _turn_texts(turns, limits)
+    if sum(map(len, texts)) <= limits.room:
+        return texts
     return _turn_texts(turns, limits.shared([turn for _, turn in turns]))
 
 
@@ -184,20 +184,20 @@ def _turn_blocks(turn: Turn, before: Turn | None, limits: _Limits) -> Iterator[s
 def _remarks_and_calls(turn: Turn, limits: _Limits) -> Iterator[str]:
     """Yield remarks and calls in order. Remarks with an unknown position come first."""
     index, last = turn.turn_index, len(turn.tool_calls)
-    for place in range(last + 1):
+    for position in range(last + 1):
         for remark in turn.remarks:
-            if min(remark.calls_before or 0, last) == place:
+            if min(remark.calls_before or 0, last) == position:
                 text = _json({"author": remark.author, "text": remark.text})
                 yield block("before_the_reply", text, index, limits.text)
-        for call in turn.tool_calls[place : place + 1]:
+        for call in turn.tool_calls[position : position + 1]:
             yield data_block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
 
 
 def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
     """Yield a line for each known part of a call, in JSON, so that foreign text cannot begin a line."""
     yield f"tool: {cut(_json(call.name), limit)}"
-    yield f"arguments: {'not known' if arguments_untold(call) else cut(_json(call.args), limit)}"
-    if call.invalid_arguments and not arguments_untold(call):
+    yield f"arguments: {'not known' if are_arguments_unknown(call) else cut(_json(call.args), limit)}"
+    if call.invalid_arguments and not are_arguments_unknown(call):
         yield f"arguments refused: {cut(_json(call.invalid_arguments), limit)}"
     result = _result_text(call, limit)
     yield f"result: {result}"
@@ -246,52 +246,52 @@ class CallVisibility:
     Attributes:
         agent: the agent's name.
         blind: why its calls cannot be seen, and how to change that; None: they can be seen.
-        told_counts: True if an answer that reports calls makes the calls of a `blind` agent visible.
+        replies_show_calls: True if an answer that reports calls makes the `blind` calls visible.
         has_tools: True if a tool of the agent is known or its scenario expects calls.
         has_none: True if the agent is known to have no tools.
         reports_calls: True if the agent reports every call it makes, so that no report means no call.
         partial: True if `blind` applies to some of its calls only.
-        untold: why calls are hidden if a mock server answered some and the agent reported none; None if the
-            configuration says that the agent reports all calls, or if it has no mock server.
+        unreported: why calls are hidden if a mock server answered some and the agent reported none; None if
+            the configuration says that the agent reports all calls, or if it has no mock server.
         listed: the tools whose calls are all visible even if other calls are hidden.
     """
 
     agent: str = ""
     blind: str | None = None
-    told_counts: bool = True
+    replies_show_calls: bool = True
     has_tools: bool = False
     has_none: bool = False
     reports_calls: bool = False
     partial: bool = False
-    untold: str | None = None
+    unreported: str | None = None
     listed: frozenset[str] = frozenset()
 
-    def hidden(self, told: Turn | Conversation, turns: Sequence[Turn] = ()) -> str | None:
+    def hidden(self, record: Turn | Conversation, turns: Sequence[Turn] = ()) -> str | None:
         """Return why calls cannot be seen, or None.
 
         Args:
-            told: the turn or conversation to check, whose answers may report calls.
+            record: the turn or conversation to check, whose answers may report calls.
             turns: earlier turns, which may also show that the agent does not report its calls.
         """
-        if told.call_refused:
-            return told.call_refused
-        if told.calls_hidden and self.blind is None:
-            return f"{cannot_be_seen(self.agent)}: {told.calls_hidden}"
-        blind = None if told.tells_calls and self.told_counts else self.blind
-        return blind or (self.untold if any(one.keeps_calls_back for one in (told, *turns)) else None)
+        if record.call_refused:
+            return record.call_refused
+        if record.calls_hidden and self.blind is None:
+            return f"{cannot_be_seen(self.agent)}: {record.calls_hidden}"
+        blind = None if record.tells_calls and self.replies_show_calls else self.blind
+        return blind or (self.unreported if any(each.withholds_calls for each in (record, *turns)) else None)
 
-    def wholly_hidden(self, told: Turn | Conversation) -> str | None:
+    def wholly_hidden(self, record: Turn | Conversation) -> str | None:
         """Return why no call can be judged; None if the visible ones can, although others may be hidden."""
-        why = self.hidden(told)
-        return None if why is not None and why in (self._partly_blind, self.untold) else why
+        why = self.hidden(record)
+        return None if why is not None and why in (self._partly_blind, self.unreported) else why
 
     @property
     def _partly_blind(self) -> str | None:
         return self.blind if self.partial else None
 
-    def listed_in(self, told: Turn | Conversation) -> frozenset[str] | None:
+    def listed_in(self, record: Turn | Conversation) -> frozenset[str] | None:
         """Return the tools whose calls are all visible; None if the calls of any tool may be hidden."""
-        return None if self.wholly_hidden(told) else self.listed
+        return None if self.wholly_hidden(record) else self.listed
 
     def may_lack_calls(self, turns: Sequence[Turn]) -> bool:
         """Return True if the last turn can be judged for missing calls.

@@ -86,15 +86,15 @@ class ScenarioJudge:
         context = turn_context(background_of(self.scenario, self.agent, turns), turns)
         return self._turn_results(turns, await self.judge.ask(questions, context, key))
 
-    async def whole(self, conversation: Conversation, number: int) -> Judgement:
+    async def judge_conversation(self, conversation: Conversation, number: int) -> Judgement:
         """Judge metrics of the whole conversation, and criteria. Never raises."""
         questions = self._conversation_questions(conversation)
         if self.judge is None or not questions:
             return self._conversation_results(conversation, _not_asked(questions, NO_MODEL))
         turns = conversation.turns
         context = conversation_context(background_of(self.scenario, self.agent, turns), turns)
-        found = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
-        return self._conversation_results(conversation, found)
+        outcomes = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
+        return self._conversation_results(conversation, outcomes)
 
     async def everything(self, conversation: Conversation, number: int) -> Judgement:
         """Judge all turns and the whole conversation after it has ended. Never raises."""
@@ -105,7 +105,7 @@ class ScenarioJudge:
         parts = await run_concurrently(
             [
                 *(partial(self.one_turn, turns, number) for turns in growing_histories(conversation)),
-                partial(self.whole, conversation, number),
+                partial(self.judge_conversation, conversation, number),
             ]
         )
         turns = {index: metrics for part in parts for index, metrics in part.turns.items()}
@@ -127,8 +127,8 @@ class ScenarioJudge:
         self, judge: Judge, conversation: Conversation, number: int
     ) -> QuestionOutcomes:
         def context(part: JudgedPart) -> str:
-            shown = turns[: part.asked.stop]
-            return part_context(background_of(self.scenario, self.agent, shown), shown, part.asked)
+            visible = turns[: part.turn_indexes.stop]
+            return part_context(background_of(self.scenario, self.agent, visible), visible, part.turn_indexes)
 
         turns, key = conversation.turns, CallKey("judge", self.scope, number)
         return await judge.ask_of_all_turns(self._all_questions(conversation), len(turns), context, key)
@@ -161,15 +161,15 @@ class ScenarioJudge:
         """Question → criterion, in the scenario's order."""
         return {criterion_question(n, each): each for n, each in enumerate(self.scenario.criteria, start=1)}
 
-    def _all_results(self, conversation: Conversation, found: QuestionOutcomes) -> Judgement:
+    def _all_results(self, conversation: Conversation, outcomes: QuestionOutcomes) -> Judgement:
         turns = {
-            turns[-1].turn_index: self._turn_results(turns, found)
+            turns[-1].turn_index: self._turn_results(turns, outcomes)
             for turns in growing_histories(conversation)
         }
-        return replace(self._conversation_results(conversation, found), turns=turns)
+        return replace(self._conversation_results(conversation, outcomes), turns=turns)
 
-    def _turn_results(self, turns: Sequence[Turn], found: QuestionOutcomes) -> dict[str, MetricResult]:
-        results = {q.name: self._metric_result(q, found[q]) for q in self._turn_questions(turns)}
+    def _turn_results(self, turns: Sequence[Turn], outcomes: QuestionOutcomes) -> dict[str, MetricResult]:
+        results = {q.name: self._metric_result(q, outcomes[q]) for q in self._turn_questions(turns)}
         return results | self._unseen_results(turns[-1])
 
     def _unseen_results(self, turn: Turn) -> dict[str, MetricResult]:
@@ -180,40 +180,42 @@ class ScenarioJudge:
         result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)
         return {name: result for name in self._turn_metrics if name in ABOUT_CALLS}
 
-    def _conversation_results(self, conversation: Conversation, found: QuestionOutcomes) -> Judgement:
+    def _conversation_results(self, conversation: Conversation, outcomes: QuestionOutcomes) -> Judgement:
         criteria = self._criteria
         questions = self._conversation_questions(conversation)
         return Judgement(
-            metrics={q.name: self._metric_result(q, found[q]) for q in questions if q not in criteria},
+            metrics={q.name: self._metric_result(q, outcomes[q]) for q in questions if q not in criteria},
             criteria=tuple(
-                self._criterion_result(criteria[q], found[q], len(conversation.turns))
+                self._criterion_result(criteria[q], outcomes[q], len(conversation.turns))
                 for q in questions
                 if q in criteria
             ),
         )
 
-    def _metric_result(self, question: JudgeQuestion, found: QuestionOutcome) -> MetricResult:
-        if isinstance(found, SkippedQuestion):
-            if found.why == NO_MODEL and question.name == GOAL and self.scenario.expected_outcome:
+    def _metric_result(self, question: JudgeQuestion, outcome: QuestionOutcome) -> MetricResult:
+        if isinstance(outcome, SkippedQuestion):
+            if outcome.why == NO_MODEL and question.name == GOAL and self.scenario.expected_outcome:
                 return Unscored(_NO_JUDGE_OF_OUTCOME)
-            return Skipped(found.why)
-        if not found.usable:
-            return Unscored(self.redact(found.problem))
+            return Skipped(outcome.why)
+        if not outcome.usable:
+            return Unscored(self.redact(outcome.problem))
         from agentest.judging.answers import score_of
 
-        return score_of(question.name, found.usable, found.asked)
+        return score_of(question.name, outcome.usable, outcome.requested)
 
-    def _criterion_result(self, criterion: Criterion, found: QuestionOutcome, turns: int) -> CriterionResult:
-        if not isinstance(found, SkippedQuestion) and found.usable:
+    def _criterion_result(
+        self, criterion: Criterion, outcome: QuestionOutcome, turns: int
+    ) -> CriterionResult:
+        if not isinstance(outcome, SkippedQuestion) and outcome.usable:
             from agentest.judging.answers import criterion_result
 
-            return criterion_result(criterion, found.usable, found.asked, turns)
+            return criterion_result(criterion, outcome.usable, outcome.requested, turns)
         return CriterionResult(
             text=criterion.text,
             required=criterion.required,
             result=CriterionOutcome.CANNOT_TELL,
             turn_index=None,
-            reason=found.why if isinstance(found, SkippedQuestion) else self.redact(found.problem),
+            reason=outcome.why if isinstance(outcome, SkippedQuestion) else self.redact(outcome.problem),
         )
 
 

@@ -118,7 +118,7 @@ def metric_question(metric: str, turn: int | None = None) -> JudgeQuestion:
         turn=turn,
         alone=question(metric),
         common=(*known.terms, *([_SCALE] if known.anchors else [])),
-        text="\n".join([own_question_text(metric), *_named_points(known)]),
+        text="\n".join([basic_question_text(metric), *_named_points(known)]),
         answer=ANSWERS[metric],
     )
 
@@ -175,10 +175,10 @@ def _joint_text(questions: Sequence[JudgeQuestion]) -> str:
 def _text_by_turn(questions: Sequence[JudgeQuestion]) -> str:
     """Return the text of questions about every turn of a conversation and about the whole."""
     of_turns = [each for each in questions if each.turn is not None]
-    whole = [each for each in questions if each.turn is None]
+    of_conversation = [each for each in questions if each.turn is None]
     heads = [_ANSWER_SEPARATELY, *([_ANSWER_EACH_TURN] if of_turns else [])]
-    between = [_ABOUT_WHOLE] if of_turns and whole else []
-    return "\n\n".join([*heads, *_question_texts(of_turns), *between, *_question_texts(whole)])
+    between = [_ABOUT_WHOLE] if of_turns and of_conversation else []
+    return "\n\n".join([*heads, *_question_texts(of_turns), *between, *_question_texts(of_conversation)])
 
 
 def _question_texts(questions: Sequence[JudgeQuestion]) -> list[str]:
@@ -210,16 +210,16 @@ def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -
         by_turn: True if questions about turns are in one object per turn.
     """
     turns: dict[int, list[tuple[str, type[BaseModel]]]] = {}
-    whole: list[tuple[str, type[BaseModel]]] = []
+    conversation_fields: list[tuple[str, type[BaseModel]]] = []
     with_evidence: set[int | None] = set()
     for each in questions:
-        own = turns.setdefault(each.turn, []) if by_turn and each.turn is not None else whole
+        parts = turns.setdefault(each.turn, []) if by_turn and each.turn is not None else conversation_fields
         shape = each.answer
         if shape in WITHOUT_EVIDENCE:
             shape = WITHOUT_EVIDENCE[shape] if each.turn in with_evidence else shape
             with_evidence.add(each.turn)
-        own.append((each.field, shape))
-    return _shape(tuple((turn, tuple(fields)) for turn, fields in turns.items()), tuple(whole))
+        parts.append((each.field, shape))
+    return _shape(tuple((turn, tuple(fields)) for turn, fields in turns.items()), tuple(conversation_fields))
 
 
 def pick_answer(answer: Any, question: JudgeQuestion, *, by_turn: bool = False) -> Any:
@@ -242,9 +242,10 @@ _Fields = tuple[tuple[str, type[BaseModel]], ...]
 
 
 @cache
-def _shape(turns: tuple[tuple[int, _Fields], ...], whole: _Fields) -> type[BaseModel]:
+def _shape(turns: tuple[tuple[int, _Fields], ...], conversation_fields: _Fields) -> type[BaseModel]:
     return _model(
-        (*((f"turn_{turn}", _model(fields, "TurnAnswer")) for turn, fields in turns), *whole), "JointAnswer"
+        (*((f"turn_{turn}", _model(fields, "TurnAnswer")) for turn, fields in turns), *conversation_fields),
+        "JointAnswer",
     )
 
 
@@ -297,7 +298,7 @@ def question(metric: str) -> str:
     return "\n".join([known.question, *known.terms, *points])
 
 
-def own_question_text(metric: str) -> str:
+def basic_question_text(metric: str) -> str:
     """Return the question of a built-in metric without its terms and scale."""
     known = BUILTIN[metric]
     return "\n".join([known.question, *_label_lines(known)])
@@ -327,8 +328,8 @@ def fingerprint(metric: str, batch: Batch) -> str:
         questions = [metric_question(metric, turn) for turn in (0, 1)]
     else:
         questions = [criterion_question(1, Criterion(""))]
-    asked = [text for question in questions for text in _prompt_texts(question, batch)]
-    return hashlib.sha256("\0".join([batch.value, *asked]).encode()).hexdigest()[:_FINGERPRINT_CHARS]
+    texts = [text for question in questions for text in _prompt_texts(question, batch)]
+    return hashlib.sha256("\0".join([batch.value, *texts]).encode()).hexdigest()[:_FINGERPRINT_CHARS]
 
 
 def _prompt_texts(question: JudgeQuestion, batch: Batch) -> list[str]:

@@ -116,9 +116,9 @@ def _undecided(check: str, error: str, expected: str, reply: str) -> CheckResult
 
 
 def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
-    shown = repr(reply if len(reply) <= _SHOWN_CHARS else reply[:_SHOWN_CHARS] + "…")
+    text = repr(reply if len(reply) <= _SHOWN_CHARS else reply[:_SHOWN_CHARS] + "…")
     return CheckResult(
-        check=check, passed=passed, summary=f"expected {expected}", reply=shown if reply else NO_TEXT
+        check=check, passed=passed, summary=f"expected {expected}", reply=text if reply else NO_TEXT
     )
 
 
@@ -216,7 +216,7 @@ async def _checked(
     try:
         result: CheckResult = await result_of(decide, limit=TimeLimit(timeout_s))
     except TimeoutError:
-        return _undecided_saying(saying, f"{_shown(saying.wanted)} gave no answer within {timeout_s:g} s")
+        return _undecided_saying(saying, f"{_brief(saying.wanted)} gave no answer within {timeout_s:g} s")
     return result
 
 
@@ -225,7 +225,7 @@ def _decided(saying: Saying, turns: Sequence[Turn], conversation: Conversation) 
     failed: PredicateFailed | None = None
     for turn in looked_at:
         try:
-            if is_said(saying.wanted, turn, conversation):
+            if reply_contains(saying.wanted, turn, conversation):
                 return _result_found(saying, turn)
         except PredicateFailed as error:
             failed = failed or error
@@ -242,7 +242,7 @@ def _turns_to_search(saying: Saying, turns: Sequence[Turn]) -> Sequence[Turn]:
     return turns[index : index + 1] if index >= 0 else ()
 
 
-def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
+def reply_contains(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
     """Return True if a turn's reply contains the expected value. May block; raises PredicateFailed."""
     reply = turn.agent_message
     if isinstance(wanted, str):
@@ -251,7 +251,7 @@ def is_said(wanted: Any, turn: Turn, conversation: Conversation) -> bool:
         return wanted.is_in(reply)
     if isinstance(wanted, OneOf):
         pairs = ((value, turn) for value in wanted.values)
-        return any_holds(lambda value, turn: is_said(value, turn, conversation), pairs)
+        return any_holds(lambda value, turn: reply_contains(value, turn, conversation), pairs)
     if isinstance(wanted, Number | Approx):
         return any(equal(wanted, number) for number in numbers_in(reply))
     if isinstance(wanted, re.Pattern):
@@ -272,8 +272,8 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
-    place = f"the reply of turn {turn.turn_index}"
-    outcome = f"it holds for {place}" if _is_function(saying) else f"{place} has it"
+    location = f"the reply of turn {turn.turn_index}"
+    outcome = f"it holds for {location}" if _is_function(saying) else f"{location} has it"
     if not saying.never:
         return _saying_result(
             saying, passed=True, summary=f"expected {_expectation_text(saying)}; {outcome}", turn=turn
@@ -309,12 +309,14 @@ def _matching_part(wanted: Text, reply: str) -> str:
     return reply[begin:end]
 
 
-def _result_not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> CheckResult:
+def _result_not_found(saying: Saying, looked_at: Sequence[Turn], turn_count: int) -> CheckResult:
     result = _saying_result(saying, passed=saying.never, summary=f"expected {_expectation_text(saying)}")
     if saying.never:
         return result
     if not looked_at:
-        return replace(result, summary=f"{result.summary}, but the conversation has {count(of, 'turn')}")
+        return replace(
+            result, summary=f"{result.summary}, but the conversation has {count(turn_count, 'turn')}"
+        )
     if len(looked_at) > 1:
         none = f"none of {len(looked_at)} replies"
         outcome = f"it holds for {none}" if _is_function(saying) else f"{none} has it"
@@ -342,8 +344,8 @@ def _expectation_text(saying: Saying) -> str:
     """Describe the expected value and its place: `'refunded' in a reply`."""
     where = _place_text(saying.in_turn) or ("any reply" if saying.never else "a reply")
     if _is_function(saying):
-        return f"{_shown(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
-    return f"{'no ' if saying.never else ''}{_shown(saying.wanted)} in {where}"
+        return f"{_brief(saying.wanted)} {'not ' if saying.never else ''}to hold for {where}"
+    return f"{'no ' if saying.never else ''}{_brief(saying.wanted)} in {where}"
 
 
 def _is_function(saying: Saying) -> bool:
@@ -360,7 +362,7 @@ def _place_text(index: int | None) -> str:
     return "the last reply" if index == -1 else f"reply {-index} from the end"
 
 
-def _shown(wanted: Any) -> str:
+def _brief(wanted: Any) -> str:
     return shortened(shown(wanted), _SHOWN_CHARS)
 
 

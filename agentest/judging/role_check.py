@@ -128,9 +128,9 @@ class UserCheck:
             has_tools: True if the user has its own tools.
         """
         first = attempt * self.samples
-        numbers, asked = range(first, first + self.samples), replace(key, metric=METRIC)
+        numbers, check_key = range(first, first + self.samples), replace(key, metric=METRIC)
         messages = check_messages(instructions, conversation, has_tools=has_tools)
-        answers = usable_answers(await ask_samples(self.model, messages, RoleAnswer, asked, numbers))
+        answers = usable_answers(await ask_samples(self.model, messages, RoleAnswer, check_key, numbers))
         return _majority(answers.usable) if answers.usable else _undetermined(answers.problem)
 
 
@@ -171,7 +171,7 @@ def check_messages(
     ]
 
 
-def shown_question() -> str:
+def role_check_prompt() -> str:
     """Return the question to the judge of a user, for `agentest show-prompts`."""
     return f"# system, user.check\n{SYSTEM}\n\n# user.check\n{_question()}"
 
@@ -181,21 +181,21 @@ def _question() -> str:
 
 
 def _user_calls(calls: Sequence[ToolCall]) -> list[str]:
-    shown = calls[:_MAX_CALLS]
-    left_out = len(calls) - len(shown)
+    listed = calls[:_MAX_CALLS]
+    left_out = len(calls) - len(listed)
     more = [f"({left_out} more calls are left out here.)"] if left_out else []
-    blocks = [call_block("user_tool_call", call, _CALL_CHARS) for call in shown]
+    blocks = [call_block("user_tool_call", call, _CALL_CHARS) for call in listed]
     return [_USER_CALLS_TEXT, *(blocks or ["(It made none.)"]), *more]
 
 
 def _ending_text(conversation: Conversation) -> str:
     if conversation.ending in REASONS_TO_STOP:
-        said = (
+        reason = (
             ""
             if conversation.ending is Ending.SATISFIED
             else f' and gave as the reason "{conversation.ending}"'
         )
-        return f"After that the user ended the conversation{said}."
+        return f"After that the user ended the conversation{reason}."
     return "After that the conversation was cut off, as it had reached its greatest length."
 
 

@@ -75,11 +75,11 @@ class ConversationMocks:
                 raise
             # A mock that raises simulates a failing tool.
             message = message_of_error(error) or type(error).__name__
-            shown = self._redact(message)
+            redacted = self._redact(message)
             return MockOutcome(
-                result={"error": shown},
+                result={"error": redacted},
                 sent={"error": message},
-                error=shown,
+                error=redacted,
                 raised=_mistake(error, mock.function) if isinstance(mock, BoundFunction) else None,
             )
         words = self._redact(shortened(str(http))) if http and http.failed else None

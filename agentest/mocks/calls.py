@@ -168,17 +168,17 @@ class CallRecord:
             recorded.answered(**answer)
         self.on_change(recorded)
 
-    def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
+    def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
         """Record calls that one or more sources report, in order.
 
         Args:
-            retold: True if a source may repeat earlier reports, as a snapshot of the history does. Then its
-                calls with the same id, name and arguments are the same.
+            may_repeat: True if a source may repeat earlier reports, as a snapshot of the history does. Its
+                calls with the same id, name and arguments are then the same.
         """
         with self._lock:
             for call in calls:
                 self._drop_waiting(call)
-            known = self._known(calls, retold)
+            known = self._known(calls, may_repeat)
             following: RecordedCall | None = None
             # Backwards, because a new call is inserted before the one that followed it.
             for call, recorded in zip(reversed(calls), reversed(known), strict=True):
@@ -221,12 +221,12 @@ class CallRecord:
         self._sources[recorded.call.turn_index].add(reported.seen_by)
         self.on_change(recorded)
 
-    def _known(self, calls: Sequence[ToolCall], retold: bool) -> list[RecordedCall | None]:
+    def _known(self, calls: Sequence[ToolCall], may_repeat: bool) -> list[RecordedCall | None]:
         """Return for each call the recorded one that it equals. Each recorded one is used at most once."""
         known: list[RecordedCall | None] = []
         matched: set[RecordedCall | None] = set()
         for call in calls:
-            known.append(self._by_its_id(call, matched, retold))
+            known.append(self._by_its_id(call, matched, may_repeat))
             matched.add(known[-1])
         for i, call in enumerate(calls):
             if known[i] is None:
@@ -236,11 +236,11 @@ class CallRecord:
         return known
 
     def _by_its_id(
-        self, call: ToolCall, matched: Container[RecordedCall | None], retold: bool
+        self, call: ToolCall, matched: Container[RecordedCall | None], may_repeat: bool
     ) -> RecordedCall | None:
         for recorded in self._by_id.get(call.call_id or "", ()):
             again = recorded.is_seen_by(call.seen_by)
-            if recorded in matched or (again and not retold):
+            if recorded in matched or (again and not may_repeat):
                 continue
             reported = recorded.as_reported_by(call.seen_by)
             if again and reported.name == call.name and _same_arguments(reported.args, call.args):
@@ -272,11 +272,11 @@ class CallRecord:
 
         Begins with calls that have only one candidate, because the others have a choice.
         """
-        open_ones = {
+        by_call = {
             i: self._server_candidates(call, matched) for i, call in enumerate(calls) if known[i] is None
         }
-        for i, candidates in sorted(open_ones.items(), key=lambda each: len(each[1])):
-            known[i] = next((one for one in candidates if one not in matched), None)
+        for i, candidates in sorted(by_call.items(), key=lambda each: len(each[1])):
+            known[i] = next((candidate for candidate in candidates if candidate not in matched), None)
             matched.add(known[i])
 
     def _server_candidates(
@@ -294,7 +294,7 @@ class CallRecord:
             and self._may_be(recorded, call)
             and _alike_arguments(recorded.call.args, call.args)
         ]
-        return sorted(candidates, key=lambda one: _distance(one.call, call))
+        return sorted(candidates, key=lambda candidate: _distance(candidate.call, call))
 
     def _may_be(self, recorded: RecordedCall, call: ToolCall) -> bool:
         """Return True if the call may be of the recorded tool, whose name a framework lengthens."""
@@ -312,10 +312,10 @@ def _distance(recorded: ToolCall, call: ToolCall) -> tuple[bool, bool]:
     return recorded.name != call.name, not _same_arguments(recorded.args, call.args)
 
 
-def _have_different_ids(one: ToolCall, other: ToolCall) -> bool:
+def _have_different_ids(first: ToolCall, second: ToolCall) -> bool:
     """Return True if ids of one protocol show that these are two calls."""
-    of_one_protocol = {one.seen_by, other.seen_by} <= _PROTOCOL_SOURCES
-    return of_one_protocol and bool(one.call_id and other.call_id) and one.call_id != other.call_id
+    of_one_protocol = {first.seen_by, second.seen_by} <= _PROTOCOL_SOURCES
+    return of_one_protocol and bool(first.call_id and second.call_id) and first.call_id != second.call_id
 
 
 def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
@@ -344,53 +344,53 @@ def _rank(call: ToolCall) -> tuple[bool, int]:
     return not call.mocked, _SOURCE_RANKING.index(call.seen_by)
 
 
-def _same_arguments(one: Any, other: Any) -> bool:
+def _same_arguments(first: Any, second: Any) -> bool:
     """Return True if two sources report the same arguments. None (not reported) matches anything."""
-    return _agree(same, one, other)
+    return _agree(same, first, second)
 
 
-def _alike_arguments(one: Any, other: Any) -> bool:
+def _alike_arguments(first: Any, second: Any) -> bool:
     """Return True if the arguments match despite changes that frameworks make."""
-    return _agree(alike, one, other)
+    return _agree(alike, first, second)
 
 
-def _agree(compare: Callable[[Any, Any], bool], one: Any, other: Any) -> bool:
-    if one is None or other is None:
+def _agree(compare: Callable[[Any, Any], bool], first: Any, second: Any) -> bool:
+    if first is None or second is None:
         return True
     try:
-        return compare(one, other)
+        return compare(first, second)
     except RecursionError:
         return False
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Return True if two values are equal in JSON: 1 equals 1.0, but true does not."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(same(value, second[key]) for key, value in first.items())
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    return isinstance(first, bool) is isinstance(second, bool) and bool(first == second)
 
 
-def alike(one: Any, other: Any) -> bool:
+def alike(first: Any, second: Any) -> bool:
     """Return True if two values may be the same: one source may omit what the other fills in."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return _alike_objects(_without_nulls(one), _without_nulls(other))
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, str) is not isinstance(other, str):
-        return _as_number(one) is not None and _as_number(one) == _as_number(other)
-    return same(one, other)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return _alike_objects(_without_nulls(first), _without_nulls(second))
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(alike, first, second))
+    if isinstance(first, str) is not isinstance(second, str):
+        return _as_number(first) is not None and _as_number(first) == _as_number(second)
+    return same(first, second)
 
 
 def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _alike_objects(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    if not (one.keys() <= other.keys() or other.keys() <= one.keys()):
+def _alike_objects(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    if not (first.keys() <= second.keys() or second.keys() <= first.keys()):
         return False
-    return all(alike(one[key], other[key]) for key in one.keys() & other.keys())
+    return all(alike(first[key], second[key]) for key in first.keys() & second.keys())
 
 
 def _as_number(value: Any) -> float | str | None:
@@ -445,8 +445,8 @@ class PendingRealCall:
 
     def failed(self, error: BaseException) -> None:
         """Record the exception that the tool raised."""
-        shown = self._redact(message_of_error(error) or type(error).__name__)
-        self._record.finish(self._call, result={"error": shown}, error=shown)
+        message = self._redact(message_of_error(error) or type(error).__name__)
+        self._record.finish(self._call, result={"error": message}, error=message)
 
 
 _SHOWN_CHARS = 80
@@ -485,7 +485,7 @@ def check_tool_name(name: str) -> None:
         )
 
 
-def shown_args(args: Any) -> str:
+def shortened_args(args: Any) -> str:
     """Return the beginning of arguments, which may be any value, for a message."""
     try:
         text = json_text(args)

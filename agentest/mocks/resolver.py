@@ -21,7 +21,7 @@ from agentest.mocks.calls import (
     check_tool_name,
     recordable,
     recordable_call,
-    shown_args,
+    shortened_args,
 )
 from agentest.support.calling import ends_the_run, message_of_error
 from agentest.support.dataclasses import dataclass
@@ -78,7 +78,7 @@ class MockResolver:
         self._attendant = attendant
         self._record.on_change = attendant.noticed
 
-    def beside(self, tools: Mapping[str, Mock]) -> MockResolver:
+    def with_tools(self, tools: Mapping[str, Mock]) -> MockResolver:
         """Return a resolver for other tools in the same conversation. It shares only the state."""
         other = MockResolver(
             tools,
@@ -125,14 +125,14 @@ class MockResolver:
         """The real tool's HTTP status of each of the `calls`; None: it has none."""
         return self._record.statuses
 
-    def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
+    def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
         """Record calls that were not answered here (`calls.CallRecord.observe`).
 
         Raises AgentError for an invalid tool name.
         """
         for call in calls:
             check_tool_name(call.name)
-        self._record.observe([recordable_call(call) for call in calls], retold=retold)
+        self._record.observe([recordable_call(call) for call in calls], may_repeat=may_repeat)
 
     def real_call(self, name: str, args: Any, turn_index: int) -> PendingRealCall | None:
         """Record a call that the agent's own tool is to answer. Returns None if the tool must not run.
@@ -231,7 +231,9 @@ class MockResolver:
     async def _fill(self, call: RecordedCall, args: Any) -> tuple[Any, bool]:
         """Answer a recorded call; returns as `_resolved`."""
         if not isinstance(args, Mapping):
-            return self._refuse(call, f"the arguments are not a JSON object but {shown_args(args)}"), False
+            return self._refuse(
+                call, f"the arguments are not a JSON object but {shortened_args(args)}"
+            ), False
         try:
             outcome = await self._answer_by_attendant(call, await self._outcome(call.call, args))
         except AgentestError as error:
@@ -249,8 +251,8 @@ class MockResolver:
 
     async def _answer_by_attendant(self, call: RecordedCall, proposed: MockOutcome | None) -> MockOutcome:
         """Return the attendant's answer, else the mock's, else null."""
-        given = await self._attendant.answer(call, proposed) if self._attendant else None
-        return given.outcome if given else proposed or MockOutcome()
+        answer = await self._attendant.answer(call, proposed) if self._attendant else None
+        return answer.outcome if answer else proposed or MockOutcome()
 
     async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> MockOutcome | None:
         """Return the answer of a mock or recording, if there is one. Raises an AgentestError unchanged."""

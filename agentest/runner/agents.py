@@ -24,7 +24,7 @@ from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
-from agentest.runner.session import awaited
+from agentest.runner.session import report_wait
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ServerError
 from agentest.support.http.address_guard import AddressGuard
@@ -74,14 +74,14 @@ async def start_servers(
     if any(agent.beside for agent in prepared.plan.agents.values()):
         from agentest.runner.mock_servers import open_servers
 
-        async with awaited("for the servers beside the agents to be ready", say):
+        async with report_wait("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
     starting = _ServerStarter(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
-    for managed in prepared.own_servers.of_any(prepared.plan.agents):
-        async with awaited(_awaited_server(managed), say):
+    for managed in prepared.managed_servers.of_any(prepared.plan.agents):
+        async with report_wait(_awaited_server(managed), say):
             await stack.enter_async_context(starting.running(managed))
     for name, agent in prepared.plan.agents.items():
-        async with awaited(f"for agent {name!r} to be reached", say):
+        async with report_wait(f"for agent {name!r} to be reached", say):
             await check_reachable(name, agent, client)
     return StartedServers(client, registry)
 
@@ -201,7 +201,7 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
     The ports stay reserved until the block ends.
     """
     with _with_free_ports(prepared, _without_port(prepared)) as known:
-        servers = known.own_servers.servers
+        servers = known.managed_servers.servers
         port_of = {name: managed.port for managed in servers if managed.port for name in managed.agents}
         agents = {
             name: agent.at_port(port_of[name]) if name in port_of else agent
@@ -211,29 +211,29 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
             managed if managed.port is None else _at_port(managed, managed.port) for managed in servers
         )
         yield replace(
-            known, plan=replace(known.plan, agents=agents), own_servers=ManagedServers(placed_servers)
+            known, plan=replace(known.plan, agents=agents), managed_servers=ManagedServers(placed_servers)
         )
 
 
 def known_ports(prepared: Prepared) -> dict[str, int]:
     """Return the chosen ports by server name, for a process that prepares the run again."""
-    return {managed.name: managed.port for managed in prepared.own_servers.servers if managed.port}
+    return {managed.name: managed.port for managed in prepared.managed_servers.servers if managed.port}
 
 
 def with_known_ports(prepared: Prepared, ports: Mapping[str, int]) -> Prepared:
     """Return the run with the ports that another process chose."""
     servers = (
         replace(managed, port=ports.get(managed.name, managed.port))
-        for managed in prepared.own_servers.servers
+        for managed in prepared.managed_servers.servers
     )
-    return replace(prepared, own_servers=ManagedServers(tuple(servers)))
+    return replace(prepared, managed_servers=ManagedServers(tuple(servers)))
 
 
 def in_worker(prepared: Prepared, worker: int) -> Prepared:
     """Return the run as a worker (from 1) sees it, with the servers that each worker starts for itself."""
-    servers = prepared.own_servers.servers
+    servers = prepared.managed_servers.servers
     servers_of_worker = (each.of_worker(worker) if each.server.per_worker else each for each in servers)
-    return replace(prepared, own_servers=ManagedServers(tuple(servers_of_worker)))
+    return replace(prepared, managed_servers=ManagedServers(tuple(servers_of_worker)))
 
 
 def per_worker_part(prepared: Prepared) -> Prepared:
@@ -262,14 +262,14 @@ def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
     engine = prepared.request.options.engine
     every = prepared.plan.agents.items()
     agents = {name: agent for name, agent in every if is_opened_per_worker(agent, engine) is per_worker}
-    servers = (each for each in prepared.own_servers.servers if each.server.per_worker is per_worker)
+    servers = (each for each in prepared.managed_servers.servers if each.server.per_worker is per_worker)
     plan = replace(prepared.plan, agents=agents)
-    return replace(prepared, plan=plan, own_servers=ManagedServers(tuple(servers)))
+    return replace(prepared, plan=plan, managed_servers=ManagedServers(tuple(servers)))
 
 
 def _without_port(prepared: Prepared) -> list[ManagedServer]:
     """Return the servers of the plan's agents that need a port and have none."""
-    servers = prepared.own_servers.of_any(prepared.plan.agents)
+    servers = prepared.managed_servers.of_any(prepared.plan.agents)
     return [managed for managed in servers if managed.server.awaits_port and managed.port is None]
 
 
@@ -291,13 +291,13 @@ def _at_port(managed: ManagedServer, port: int) -> ManagedServer:
 
 
 _SHOWN_SCENARIOS = 3
-_WAY = "\n  - "
+_BULLET = "\n  - "
 _HIDDEN = {
     ToolVisibility.RETURNED: "it runs its tools itself, and the real ones have run",
     ToolVisibility.REPORTED: "it does not tell of them",
     ToolVisibility.PARTIAL: "it made calls of which nothing tells",
 }
-_PAST_SERVERS = (
+_BYPASSES_SERVERS = (
     "its tools never asked the mock servers beside it, and the real ones have run: see that all of them are "
     "given the address ({{mcp_url}}, {{rest_url}}; AGENTEST_MCP_URL, AGENTEST_REST_URL)"
 )
@@ -322,12 +322,16 @@ def _units_of(plan: Plan, agent: str) -> list[Unit]:
 def _visibility_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) -> ToolVisibility:
     totals = [results[unit.scope].totals for unit in units if unit.scope in results]
     turns = sum(each.turns for each in totals)
-    told = turns > 0 and turns == sum(each.told_turns for each in totals)
-    about = units[0].about
-    if about.untold and any(each.keeps_calls_back for each in totals):
+    all_reported = turns > 0 and turns == sum(each.reporting_turns for each in totals)
+    traits = units[0].traits
+    if traits.unreported and any(each.withholds_calls for each in totals):
         return ToolVisibility.PARTIAL
-    hidden = about.visibility in (ToolVisibility.UNSEEN, ToolVisibility.PARTIAL)
-    return ToolVisibility.REPORTED if told and about.told_counts and hidden else about.visibility
+    hidden = traits.visibility in (ToolVisibility.UNSEEN, ToolVisibility.PARTIAL)
+    return (
+        ToolVisibility.REPORTED
+        if all_reported and traits.replies_show_calls and hidden
+        else traits.visibility
+    )
 
 
 def check_mocks(plan: Plan) -> None:
@@ -343,18 +347,18 @@ def check_mocks(plan: Plan) -> None:
 
 def _unreachable_mocks_error(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
     may_run = "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
-    ways = [may_run, *ways_to_mock(agent)]
+    remedies = [may_run, *ways_to_mock(agent)]
     return (
         f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
-        f"(type: {agent.type}, tool calls: {mocked[0].about.visibility.words}), so the real ones would run. "
-        f"No conversation was begun. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
+        f"(type: {agent.type}, tool calls: {mocked[0].traits.visibility.words}), so the real ones would run. "
+        f"No conversation was begun. Ways out:{''.join(f'{_BULLET}{remedy}' for remedy in remedies)}"
     )
 
 
 def _listed(units: Sequence[Unit]) -> str:
-    shown = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN_SCENARIOS]]
-    more = f" and {len(units) - len(shown)} more" if len(units) > len(shown) else ""
-    return f"scenario{'' if len(units) == 1 else 's'} {', '.join(shown)}{more}"
+    names = [f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN_SCENARIOS]]
+    more = f" and {len(units) - len(names)} more" if len(units) > len(names) else ""
+    return f"scenario{'' if len(units) == 1 else 's'} {', '.join(names)}{more}"
 
 
 def agents_without_calls(
@@ -368,12 +372,12 @@ def agents_without_calls(
     """
     warnings: dict[RunWarning, Sequence[Unit]] = {}
     for name, visibility in visibilities.items():
-        held = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]
-        of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
-        called = any(result.totals.tool_calls for _, result in held)
+        replied = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]
+        of_calls = [unit for unit, _ in replied if _speaks_of_calls(unit)]
+        called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
-            vacuous = [unit for unit, result in held if result.totals.held_without_calls]
-            why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(visibility)
+            vacuous = [unit for unit, result in replied if result.totals.passed_without_calls]
+            why = _BYPASSES_SERVERS if plan.agents[name].mock_servers else _hidden(visibility)
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
 
@@ -396,11 +400,11 @@ def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Seque
     """`why`: what may hide the agent's calls."""
     first = units[0]
     who = ("it" if len(units) == 1 else "they") if vacuous == units else _listed(vacuous)
-    says = "says" if len(vacuous) == 1 else "say"
-    held = f". What {who} {says} of calls held by this alone: it is `vacuous` in results.json"
+    verb = "says" if len(vacuous) == 1 else "say"
+    vacuous_note = f". What {who} {verb} of calls held by this alone: it is `vacuous` in results.json"
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_listed(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
-        f"none, or {why}{held if vacuous else ''}"
+        f"none, or {why}{vacuous_note if vacuous else ''}"
     )
     return RunWarning(message, agent, first.file, first.scenario.line)

@@ -53,15 +53,15 @@ class RunningConversation(Protocol):
         """Report a closed turn. `handed_over`: the agent handed over a call in it."""
         ...
 
-    def on_held(self) -> None:
+    def on_ended(self) -> None:
         """Report that the conversation has ended, and release its slot; judges may still be running."""
         ...
 
-    def outside(self) -> AbstractAsyncContextManager[None]:
+    def slot_released(self) -> AbstractAsyncContextManager[None]:
         """Release the slot for a block in which the conversation waits for others."""
         ...
 
-    async def again(self) -> None:
+    async def reacquire_slot(self) -> None:
         """Wait for a slot to run the conversation once more, because its outcome was lost."""
         ...
 
@@ -74,14 +74,14 @@ class JudgedConversation:
     """Incomplete if a worker wrote the JSON: it lacks fields that nothing reads before the scenario ends."""
     json: bytes | None = None
     """The entry of results.json, if a worker wrote it."""
-    held_again: str = ""
+    rerun_reason: str = ""
     """Why it was run a second time: its simulated user broke its role."""
 
 
 class ConversationRunner(Protocol):
     """Runs conversations and has them judged, in this process or in others."""
 
-    async def hold(self, unit: Unit, number: int, ongoing: RunningConversation) -> JudgedConversation:
+    async def run(self, unit: Unit, number: int, ongoing: RunningConversation) -> JudgedConversation:
         """Run the conversation of this number (from 1). Never raises for what happens inside it."""
         ...
 
@@ -112,10 +112,10 @@ class _WaitingTime:
     seconds: float = 0.0
 
     @asynccontextmanager
-    async def outside(self) -> AsyncIterator[None]:
+    async def slot_released(self) -> AsyncIterator[None]:
         began = perf_counter()
         try:
-            async with self.ongoing.outside():
+            async with self.ongoing.slot_released():
                 yield
         finally:
             self.seconds += perf_counter() - began
@@ -137,7 +137,7 @@ class LocalConversationRunner:
         self._redact = connections.redact
         self._judging_slots = anyio.Semaphore(_JUDGED_PER_SLOT * settings.concurrency, fast_acquire=True)
 
-    async def hold(
+    async def run(
         self, unit: Unit, number: int, ongoing: RunningConversation, ids_end: str = ""
     ) -> JudgedConversation:
         """Run the conversation of this number and have it judged.
@@ -149,9 +149,9 @@ class LocalConversationRunner:
         instructions = self._source.user_instructions(unit) if self._user_check else None
         # Judges wait for the check of the user, because a discarded conversation need not be judged.
         evaluation = self._evaluation.begin(unit, number, at_end=instructions is not None)
-        held_again = ""
+        rerun_reason = ""
         if instructions is not None:
-            timed, held_again = await self._run_checked(request, instructions)
+            timed, rerun_reason = await self._run_checked(request, instructions)
             await self._judge(timed.conversation, evaluation, ongoing)
         elif self._evaluation.may_wait(unit):
             timed = await self._run_and_judge(request, evaluation)
@@ -162,7 +162,7 @@ class LocalConversationRunner:
                 await evaluation.add_turn(turns)
             await self._judge(timed.conversation, evaluation, ongoing)
         result = self._result(timed, evaluation)
-        return JudgedConversation(stored(result, self._redact), held_again=held_again)
+        return JudgedConversation(stored(result, self._redact), rerun_reason=rerun_reason)
 
     async def _run_and_judge(
         self, request: _ConversationRequest, evaluation: ConversationEvaluation
@@ -175,7 +175,7 @@ class LocalConversationRunner:
 
             timed = await self._run(request, judge)
             await until_judged.enter_async_context(self._judging_slots)
-            request.ongoing.on_held()
+            request.ongoing.on_ended()
             if timed.conversation.invalid is None:
                 await evaluation.add_conversation(timed.conversation)
         return timed
@@ -184,13 +184,13 @@ class LocalConversationRunner:
         self, conversation: Conversation, evaluation: ConversationEvaluation, ongoing: RunningConversation
     ) -> None:
         async with self._judging_slots:
-            ongoing.on_held()
+            ongoing.on_ended()
             if conversation.invalid is None:
                 await evaluation.add_conversation(conversation)
 
     def _result(self, timed: _TimedConversation, evaluation: ConversationEvaluation) -> ConversationResult:
         conversation, now = timed.conversation, perf_counter()
-        judges_ms = (now - timed.ended) * 1000 if self._evaluation.asks_judge else 0.0
+        judges_ms = (now - timed.ended) * 1000 if self._evaluation.needs_judge else 0.0
         waits = conversation.time
         total_ms = (now - timed.began) * 1000
         time = TimeSpent(total_ms, waits.agent_ms, waits.user_ms, waits.tools_ms, judges_ms)
@@ -239,13 +239,13 @@ class LocalConversationRunner:
 
         def on_turn(turns: tuple[Turn, ...]) -> None:
             calls = turns[-1].tool_calls
-            handed_over = request.unit.about.tools_on_either_side and is_handed_over(calls)
+            handed_over = request.unit.traits.tools_on_either_side and is_handed_over(calls)
             request.ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
             judge(turns)
 
         began = perf_counter()
         conversation = await self._source.converse(
-            request.unit, request.number, conversation_id, on_turn, waiting.outside, attempt
+            request.unit, request.number, conversation_id, on_turn, waiting.slot_released, attempt
         )
         return _TimedConversation(conversation, began + waiting.seconds, perf_counter())
 
@@ -333,7 +333,7 @@ class Trials:
 
     def are_needed(self, unit: Unit) -> bool:
         """Return True if this unit's conversations must run alone, as far as known now."""
-        wanted = self._live and unit.about.tools_on_either_side and unit.scenario.tools
+        wanted = self._live and unit.traits.tools_on_either_side and unit.scenario.tools
         return bool(wanted) and unit.agent not in self._settled
 
     def begin(self, agent: str) -> Trial:
@@ -358,7 +358,7 @@ class Trials:
 
 _MAX_PARTS = 10_000
 """Number of parts to remember. Results with more distinct parts gain nothing from sharing."""
-_NONE_USED = Usage()
+_NO_USAGE = Usage()
 _T = TypeVar("_T", bound=object)
 
 
@@ -377,7 +377,7 @@ class PartSharing:
 
     def _turn(self, turn: Turn) -> Turn:
         calls = self._calls(turn.tool_calls)
-        usage = _NONE_USED if turn.usage == _NONE_USED else turn.usage
+        usage = _NO_USAGE if turn.usage == _NO_USAGE else turn.usage
         return replace(turn, tool_calls=calls, usage=usage, started_at=self._first_equal(turn.started_at))
 
     def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

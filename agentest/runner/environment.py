@@ -71,18 +71,19 @@ def unreachable(prepared: Prepared, nodes: Sequence[str]) -> tuple[str, ...]:
     """
     if not nodes:
         return ()
-    elsewhere = _node_list(nodes)
-    found = [*_agents(prepared), *_servers(prepared), *_models(prepared)]
+    other_nodes = _node_list(nodes)
+    problems = [*_agents(prepared), *_servers(prepared), *_models(prepared)]
     return tuple(
-        prepared.loaded.redact(f"{what} cannot be reached from {elsewhere}: {why}") for what, why in found
+        prepared.loaded.redact(f"{what} cannot be reached from {other_nodes}: {why}")
+        for what, why in problems
     )
 
 
 def _node_list(nodes: Sequence[str]) -> str:
-    shown = ", ".join(nodes[:_SHOWN])
+    listed = ", ".join(nodes[:_SHOWN])
     more = len(nodes) - _SHOWN
     others = f" and {count(more, 'other')}" if more > 0 else ""
-    return f"node{'s' if len(nodes) > 1 else ''} {shown}{others}"
+    return f"node{'s' if len(nodes) > 1 else ''} {listed}{others}"
 
 
 ReachProblem = tuple[str, str]
@@ -109,8 +110,8 @@ def is_over_network(agent: AgentConfig) -> bool:
 def _endpoints(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
     for key, url in agent.urls.items():
         if is_loopback(example_url(url)):
-            own = "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
-            yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {own}"
+            remedy = "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
+            yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {remedy}"
 
 
 def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
@@ -144,12 +145,12 @@ def _real_tools(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
 def _servers(prepared: Prepared) -> Iterator[ReachProblem]:
     """Yield servers of `servers`, which agents on other nodes would look for on their own machine."""
     agents = prepared.plan.agents.items()
-    there = [name for name, agent in agents if agent.per_worker or not is_over_network(agent)]
-    for own in prepared.own_servers.servers if there else ():
-        if not own.agents and is_loopback(own.server.ready):
+    on_nodes = [name for name, agent in agents if agent.per_worker or not is_over_network(agent)]
+    for server in prepared.managed_servers.servers if on_nodes else ():
+        if not server.agents and is_loopback(server.server.ready):
             yield (
-                f"{own.called} (`servers`, `ready`: {own.server.ready})",
-                f"it is started beside the run, and agent {there[0]!r} runs on each node; {_REMEDY}, or "
+                f"{server.called} (`servers`, `ready`: {server.server.ready})",
+                f"it is started beside the run, and agent {on_nodes[0]!r} runs on each node; {_REMEDY}, or "
                 "start it with the agent, by `server.command`",
             )
 
@@ -201,13 +202,13 @@ def limited_to_connections(
         processes: number of processes that share the work.
         allow: raises the limit to this many file descriptors and returns the resulting limit.
     """
-    conversations, calls, taken = _demand(prepared)
-    needed = RESERVE + -(-taken // processes)
+    conversations, calls, demand = _demand(prepared)
+    needed = RESERVE + -(-demand // processes)
     # A busy process may exceed its share, and the survivors take over when other processes die.
-    allowed = allow(RESERVE + taken)
+    allowed = allow(RESERVE + demand)
     if allowed >= needed:
         return prepared
-    part = max(0, allowed - RESERVE) * processes / taken
+    part = max(0, allowed - RESERVE) * processes / demand
     fewer = max(processes, int(conversations * part))
 
     def lower(spec: ModelSpec) -> ModelSpec:
@@ -221,12 +222,12 @@ def limited_to_connections(
         user=prepared.user and lower(prepared.user),
         judge=prepared.judge and lower(prepared.judge),
         confirm=prepared.confirm and lower(prepared.confirm),
-        named={wish: lower(spec) for wish, spec in prepared.named.items()},
+        named={requested: lower(spec) for requested, spec in prepared.named.items()},
     )
     where = f" in each of {processes} processes" if processes > 1 else ""
     note = (
-        f"{_shown(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
-        f"are allowed: there will be {_shown(fewer, _connections(lowered, fewer))} at once. "
+        f"{_limits(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
+        f"are allowed: there will be {_limits(fewer, _connections(lowered, fewer))} at once. "
         f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
     )
     return replace(lowered, notes=(*lowered.notes, note))
@@ -263,5 +264,5 @@ def _max_model_calls(spec: ModelSpec, conversations: int) -> int:
     return min(_MAX_REQUESTS_PER_CONVERSATION * conversations, spec.requests_at_once(conversations))
 
 
-def _shown(conversations: int, calls: int) -> str:
+def _limits(conversations: int, calls: int) -> str:
     return f"{conversations:,} conversations" + (f" with {calls:,} model calls" if calls else "")

@@ -122,8 +122,8 @@ def units_in_order(
 
     async def run() -> UnitResults:
         plan = session.prepared.plan
-        results = await _Scheduler(session, runner, connections, origin).run(plan.left)
-        finished_earlier = [unit.kept.result for unit in plan.units if unit.kept.result]
+        results = await _Scheduler(session, runner, connections, origin).run(plan.remaining)
+        finished_earlier = [unit.finished_part.result for unit in plan.units if unit.finished_part.result]
         return UnitResults(
             results, await joined_causes([*finished_earlier, *results.values()], session, connections)
         )
@@ -190,11 +190,11 @@ class _Scheduler:
         await self._slots.acquire()
         for unit in units:
             await delay.wait()
-            if unit.about.line in self._queues:
-                self._queues[unit.about.line].waiting.append(unit)
-            elif unit.about.line is not None:
-                self._queues[unit.about.line] = _Queue(deque([unit]), self._queue_slots[unit.about.line])
-                tasks.start_soon(self._run_queue, unit.about.line, tasks)
+            if unit.traits.queue in self._queues:
+                self._queues[unit.traits.queue].waiting.append(unit)
+            elif unit.traits.queue is not None:
+                self._queues[unit.traits.queue] = _Queue(deque([unit]), self._queue_slots[unit.traits.queue])
+                tasks.start_soon(self._run_queue, unit.traits.queue, tasks)
                 await self._slots.acquire()
             elif unit.agent in self._units_on_trial and self.trials.are_needed(unit):
                 self._units_on_trial[unit.agent].append(unit)
@@ -249,16 +249,16 @@ class _Scheduler:
         try:
             trial = self.trials.begin(unit.agent)
             tasks.start_soon(self._run_conversation, progress, number, slot, trial)
-            in_turn = unit.about.line is not None or not unit.is_parallel(self._settings.parallel)
+            in_turn = unit.traits.queue is not None or not unit.is_parallel(self._settings.parallel)
             await (trial.ended if in_turn else trial.decided).wait()
         finally:
             self._trial_lock.release()
 
     def _begin(self, unit: Unit) -> UnitProgress:
         progress = self._in_progress[unit.scope] = UnitProgress(
-            unit, perf_counter(), results=dict(unit.kept.conversations)
+            unit, perf_counter(), results=dict(unit.finished_part.conversations)
         )
-        to_run = unit.conversations - len(unit.kept.conversations)
+        to_run = unit.conversations - len(unit.finished_part.conversations)
         self.report(ScenarioStarted(unit.scenario.name, unit.agent, to_run))
         return progress
 
@@ -294,7 +294,7 @@ class _Scheduler:
     async def _start_conversations(
         self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
     ) -> None:
-        """Start a unit's conversations from the current slot, and return holding the slot of the next one.
+        """Start a unit's conversations from the current slot; return while occupying the next one's slot.
 
         Args:
             begun: numbers of the conversations that have already begun; the last one concludes the unit.
@@ -310,7 +310,7 @@ class _Scheduler:
             await self._slots.acquire()
             return
         first = progress.wanted + 1
-        for number in [left for left in progress.left if left not in begun]:
+        for number in [left for left in progress.missing_numbers if left not in begun]:
             await self._wait_for_budget(progress.unit, number, self._slots)
             tasks.start_soon(self._run_conversation, progress, number, self._slots)
             await self._slots.acquire()
@@ -376,12 +376,12 @@ class _Scheduler:
         self.report(ConversationStarted(unit.scenario.name, unit.agent, number))
         ongoing = _RunningConversation(unit, number, slot, self._slots, self)
         try:
-            finished = await self._runner.hold(unit, number, ongoing)
+            finished = await self._runner.run(unit, number, ongoing)
         finally:
             ongoing.leave()
         progress.results[number] = self._retained(unit, finished)
-        if finished.held_again:
-            progress.held_again[number] = finished.held_again
+        if finished.rerun_reason:
+            progress.rerun_reason[number] = finished.rerun_reason
         self._report_finished(unit, number, finished)
         if self._allowance:
             self._allowance.finished(unit, number, has_failures=bool(finished.result.failures))
@@ -407,7 +407,7 @@ class _Scheduler:
             )
         )
 
-    def report_held(self, unit: Unit, number: int) -> None:
+    def report_conversation_ended(self, unit: Unit, number: int) -> None:
         """Report that a conversation has ended; its judges may still be running."""
         self.report(ConversationHeld(unit.scenario.name, unit.agent, number, self._usage(unit)))
 
@@ -491,11 +491,11 @@ class _RunningConversation:
             self._scheduler.trials.hand_over(unit.agent)
         self._scheduler.report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turn_index))
 
-    def on_held(self) -> None:
+    def on_ended(self) -> None:
         self.leave()
         if not self._has_reported_end:  # a lost conversation is run twice but counts once
             self._has_reported_end = True
-            self._scheduler.report_held(self._unit, self._number)
+            self._scheduler.report_conversation_ended(self._unit, self._number)
 
     def leave(self) -> None:
         """Release the slot for others, unless that has happened already."""
@@ -507,14 +507,14 @@ class _RunningConversation:
             self._slots.release()
 
     @asynccontextmanager
-    async def outside(self) -> AsyncIterator[None]:
+    async def slot_released(self) -> AsyncIterator[None]:
         self._slots.release()
         try:
             yield
         finally:
             await self._slots.acquire()
 
-    async def again(self) -> None:
+    async def reacquire_slot(self) -> None:
         if self._has_slot:
             return
         if self._slot is self._slots:

@@ -30,7 +30,7 @@ from agentest.support.files import user_text, write_atomically
 from agentest.support.json_text import json_document, json_value
 
 _WHO = {"judge": "judge", "user": "simulated user"}
-_NOBODY = {
+_NO_MODEL_OF_ROLE = {
     "judge": "no judge is configured, so nobody is asked",
     "user": "no model is configured for the user, who follows rules",
 }
@@ -134,7 +134,7 @@ def _unmet_note(missed: Sequence[RequestedModel], problem: str, configured: Conf
     instead = (
         f"the configured model {configured_model.name} is asked in its place"
         if configured_model
-        else _NOBODY[requested.role]
+        else _NO_MODEL_OF_ROLE[requested.role]
     )
     return f"{_request_places(missed)}, which {problem}: {instead}"
 

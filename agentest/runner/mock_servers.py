@@ -94,21 +94,23 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
     if not agents[0].mock_servers or any(_may_have_others(agent) for agent in agents):
         return
     handed_over = {tool.name for agent in agents for tool in agent.sent_tools}
-    lost = [tool.name for tool in opening.tools if tool.name not in group.tools | handed_over]
-    if not lost:
+    unserved = [tool.name for tool in opening.tools if tool.name not in group.tools | handed_over]
+    if not unserved:
         return
-    name, mcp = lost[0], agents[0].mcp_mock
+    name, mcp = unserved[0], agents[0].mcp_mock
     lists = [f"mcp_mock.tools ({mcp.tools})" if mcp.tools else "mcp_mock.upstream"] if mcp else []
     lists += [f"rest_mock.openapi ({rest.openapi})"] if (rest := agents[0].rest_mock) else []
     near = nearest(name, sorted(group.tools))
-    meant = f"Did you mean {near!r}? " if near else ""
+    hint = f"Did you mean {near!r}? " if near else ""
     record = "; or, if the real server has it now, record the list again (agentest mcp-tools)" if mcp else ""
     hands_over = any(agent.natural_visibility is ToolVisibility.RETURNED for agent in agents)
-    handed = "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
+    visibility_hint = (
+        "; or, if the agent hands it to the caller, tool_visibility: returned" if hands_over else ""
+    )
     raise ConfigError(
         f"tool {name!r} has a mock{opening.mocked_in.get(name, '')}, and {' and '.join(lists)} of agent "
         f"{group.agents[0]!r} does not list it: the mock would never be called, and if the agent has such a "
-        f"tool, the real one would run. {meant}Leave the mock out{record}{handed}"
+        f"tool, the real one would run. {hint}Leave the mock out{record}{visibility_hint}"
     )
 
 
@@ -145,14 +147,17 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
     """Return an agent's server with the addresses filled into its command and environment."""
     values = addresses.by_placeholder
 
-    def told(text: str) -> str:
+    def filled(text: str) -> str:
         return fill_known(text, values)
 
     command = server.command
-    env = with_own(addresses.by_variable, {name: told(text) for name, text in server.env.items()})
+    env = with_own(addresses.by_variable, {name: filled(text) for name, text in server.env.items()})
     if addresses.mcp:
         env["PYTHONPATH"] = _with_adk_plugin(env.get("PYTHONPATH", os.environ.get("PYTHONPATH")))
-    changed = {"command": told(command) if isinstance(command, str) else list(map(told, command)), "env": env}
+    changed = {
+        "command": filled(command) if isinstance(command, str) else list(map(filled, command)),
+        "env": env,
+    }
     return server.model_copy(update=changed)
 
 
@@ -203,17 +208,17 @@ def _check_own_servers(plan: Plan, registry: Registry) -> None:
 
 def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
     """Raise ConfigError if different servers have the same port."""
-    taken: dict[int, str] = {}
+    owners: dict[int, str] = {}
     for group in groups:
         for key, server in plan.agents[group.agents[0]].beside.items():
-            place = f"{key} of agent {group.agents[0]!r}"
-            if server.port in taken:
+            owner = f"{key} of agent {group.agents[0]!r}"
+            if server.port in owners:
                 raise ConfigError(
-                    f"{place} and {taken[server.port]} have the same port, {server.port}, and are not the "
+                    f"{owner} and {owners[server.port]} have the same port, {server.port}, and are not the "
                     "same: give each its own port, or both the same settings"
                 )
             if server.port:
-                taken[server.port] = place
+                owners[server.port] = owner
 
 
 def _mocked_tools(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
@@ -248,22 +253,24 @@ def warnings_of_unclaimed(
     plan: Plan, refused: Mapping[UnclaimedCall, int], redact: Callable[[str], str]
 ) -> tuple[RunWarning, ...]:
     """Return a warning for each kind of call that was refused because it belonged to no conversation."""
-    warnings = (_warning(plan, one, number) for one, number in refused.items())
+    warnings = (_warning(plan, call, number) for call, number in refused.items())
     return tuple(replace(warning, message=redact(warning.message)) for warning in warnings)
 
 
-def _warning(plan: Plan, one: UnclaimedCall, number: int) -> RunWarning:
-    first = next(unit for unit in plan.units if unit.agent == one.agent)
-    promised = plan.agents[one.agent].exclusive
-    alone = "" if promised else "set exclusive: true (one conversation at a time); or, to hold many at once, "
+def _warning(plan: Plan, call: UnclaimedCall, number: int) -> RunWarning:
+    first = next(unit for unit in plan.units if unit.agent == call.agent)
+    promised = plan.agents[call.agent].exclusive
+    exclusive_hint = (
+        "" if promised else "set exclusive: true (one conversation at a time); or, to hold many at once, "
+    )
     message = (
-        f"{count(number, 'call')} of tool {one.tool!r} that came to the servers beside agent {one.agent!r} "
-        f"{'was' if number == 1 else 'were'} refused: {one.why}. What it would have broken is not known, so "
+        f"{count(number, 'call')} of tool {call.tool!r} that came to the servers beside agent {call.agent!r} "
+        f"{'was' if number == 1 else 'were'} refused: {call.why}. What it would have broken is not known, so "
         "this run is errored. If the agent makes such calls after its reply, have it reply after them; where "
         "they come without a name, or with the trace of an earlier conversation, "
-        f"{alone}{WAYS_TO_NAME}"
+        f"{exclusive_hint}{WAYS_TO_NAME}"
     )
-    return RunWarning(message, one.agent, first.file, first.scenario.line)
+    return RunWarning(message, call.agent, first.file, first.scenario.line)
 
 
 _KEYS = "mcp_mock: {upstream: <URL or command of the real server>, tools: <FILE>}"
@@ -295,8 +302,8 @@ async def compare_real_tools(
     try:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(open_client(AddressGuard()))
-            found = _servers_to_compare(agents, agent)
-            return [await _compare(*one, root, client, stack, write=write) for one in found]
+            servers = _servers_to_compare(agents, agent)
+            return [await _compare(*server, root, client, stack, write=write) for server in servers]
     except ConfigError as error:
         raise ConfigError(loaded.redact(str(error))) from None
 
@@ -313,12 +320,12 @@ def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -
 
 
 def _distinct_servers(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock]]:
-    seen: list[McpMock] = []
+    distinct: list[McpMock] = []
     for name, agent in agents.items():
         settings = agent.mcp_mock
-        if settings is None or settings.upstream is None or settings in seen:
+        if settings is None or settings.upstream is None or settings in distinct:
             continue
-        seen.append(settings)
+        distinct.append(settings)
         if settings.tools is None:
             raise ConfigError(
                 f"mcp_mock of agent {name!r} does not say where its tools are kept: write {_KEYS}"
@@ -329,22 +336,22 @@ def _distinct_servers(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, 
 async def _compare(
     agent: str, settings: McpMock, root: Path, client: Client, stack: AsyncExitStack, *, write: bool
 ) -> RealTools:
-    def place(key: str) -> str:
+    def location(key: str) -> str:
         return f"{key} of agent {agent!r}"
 
-    there = tools_path(settings, root).exists()
-    if not there and not write:
+    exists = tools_path(settings, root).exists()
+    if not exists and not write:
         raise ConfigError(
-            f"{place('mcp_mock.tools')}: {settings.tools} does not exist; write it with `{RECORD}`"
+            f"{location('mcp_mock.tools')}: {settings.tools} does not exist; write it with `{RECORD}`"
         )
-    before = kept_tools(settings, root, place) if there else None
-    upstream = open_upstream(settings, client, root, place)
+    before = kept_tools(settings, root, location) if exists else None
+    upstream = open_upstream(settings, client, root, location)
     assert upstream is not None
     stack.push_async_callback(upstream.close)
-    now = await tools_of(upstream, place)
+    now = await tools_of(upstream, location)
     changes = None if before is None else tuple(differences(before, now))
     if write and changes != ():
-        keep_tools(settings, root, place, now)
+        keep_tools(settings, root, location, now)
     return RealTools(server=upstream.shown, file=str(settings.tools), number=len(now), changes=changes)
 
 
@@ -385,8 +392,8 @@ class CallRecorder:
 
 def refused(registry: Registry | None) -> Iterator[str]:
     """Warn about calls that were not recorded because they belonged to no conversation."""
-    for one, number in registry.unclaimed.items() if registry else ():
-        yield f"left out {count(number, 'call')} of {one.tool!r}, which nobody answered: {one.why}"
+    for call, number in registry.unclaimed.items() if registry else ():
+        yield f"left out {count(number, 'call')} of {call.tool!r}, which nobody answered: {call.why}"
 
 
 @asynccontextmanager

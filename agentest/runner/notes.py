@@ -57,7 +57,7 @@ def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult
     reached = [
         each for each, reached, outcome in outcomes if reached is False and outcome is GoalOutcome.REACHED
     ]
-    return (*_goals_warning(missed, _DONE), *_goals_warning(reached, _UNDONE))
+    return (*_goals_warning(missed, _GOAL_MISSED), *_goals_warning(reached, _GOAL_REACHED))
 
 
 def _criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
@@ -88,11 +88,11 @@ def _calls_not_judged(scenario: Scenario, conversations: Sequence[ConversationRe
             )
 
 
-_DONE = (
+_GOAL_MISSED = (
     "the judge says that the goal was not reached{where}, but the required calls and the final state are as "
     "expected: {why}"
 )
-_UNDONE = (
+_GOAL_REACHED = (
     "the judge says that the goal was reached{where}, but the required calls or the final state are not as "
     "expected: {why}"
 )

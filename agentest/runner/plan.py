@@ -162,11 +162,11 @@ class Unit:
         """Return True if its conversations may run at once: the scenario's setting, or else `usual`."""
         return usual if self.scenario.parallel is None else self.scenario.parallel
 
-    about: AgentTraits = AgentTraits()
+    traits: AgentTraits = AgentTraits()
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()
     """Metrics whose scores are shown but decide nothing."""
-    kept: FinishedUnitPart = NOTHING
+    finished_part: FinishedUnitPart = NOTHING
     """The part that an earlier run completed."""
     fingerprint: str = ""
     """Equal in two runs only if nothing relevant has changed (`fingerprints`)."""
@@ -190,20 +190,20 @@ class Plan:
     """Scope of a unit → tools that it names but that no mock and no schema defines."""
 
     @property
-    def left(self) -> tuple[Unit, ...]:
+    def remaining(self) -> tuple[Unit, ...]:
         """The units that no earlier run has finished."""
-        return tuple(unit for unit in self.units if unit.kept.result is None)
+        return tuple(unit for unit in self.units if unit.finished_part.result is None)
 
 
 def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
     """Return the models that scenario files request, one for each place that names one."""
-    found: dict[tuple[RequestedModel, str], RequestedModel] = {}
+    models: dict[tuple[RequestedModel, str], RequestedModel] = {}
     for unit in units:
-        led_by = unit.scenario.plan.model if unit.scenario.plan else None
-        for requested in (led_by, *(grader.judge for grader in unit.graders)):
+        plan_model = unit.scenario.plan.model if unit.scenario.plan else None
+        for requested in (plan_model, *(grader.judge for grader in unit.graders)):
             if requested:
-                found.setdefault((requested, requested.place), requested)
-    return list(found.values())
+                models.setdefault((requested, requested.place), requested)
+    return list(models.values())
 
 
 def make_plan(
@@ -245,7 +245,7 @@ def _unknown_tools(
     from agentest.runner.tools import unknown_tools
 
     mocked = {tool for scenario in scenarios for tool in scenario.tools}
-    agents = {unit.agent: unit.about.tools for unit in units}
+    agents = {unit.agent: unit.traits.tools for unit in units}
     return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, agents.values())
 
 
@@ -255,7 +255,7 @@ def _refuse_misspelled(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]])
         return unit
     from agentest.runner.tools import misspelled_tool
 
-    problem = misspelled_tool(unit.scenario, unit.about.tools, unknown[unit.scope])
+    problem = misspelled_tool(unit.scenario, unit.traits.tools, unknown[unit.scope])
     return unit if problem is None else _errored_result(unit, f"{_location(unit)}: {problem}")
 
 
@@ -373,7 +373,7 @@ def _sort_key(entry: Unit | ScenarioResult) -> tuple[str, int]:
 
 def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
     """Give every unit a short unique name for the ids of its conversations."""
-    taken: set[str] = set()
+    used: set[str] = set()
     numbers: dict[str, int] = {}
     named: list[Unit | ScenarioResult] = []
     several = len({entry.agent for entry in entries if isinstance(entry, Unit)}) > 1
@@ -381,11 +381,11 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
         if isinstance(entry, Unit):
             base = slugify(entry.scenario.name) + (f"@{slugify(entry.agent)}" if several else "")
             slug = base
-            while slug in taken:
+            while slug in used:
                 # Continue from the last number, because thousands of names may begin alike.
                 numbers[base] = numbers.get(base, 1) + 1
                 slug = f"{base}~{numbers[base]}"
-            taken.add(slug)
+            used.add(slug)
             entry = replace(entry, slug=slug)
         named.append(entry)
     return named
@@ -451,7 +451,7 @@ def with_agents(
         scenarios = (unit.scenario for unit in units if unit.agent == name)
         known[name] = agent_traits(name, agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
     return [
-        replace(entry, about=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
+        replace(entry, traits=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
     ]
 
 

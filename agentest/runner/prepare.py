@@ -91,20 +91,20 @@ class ManagedServers:
         return AgentServers(tuple(each.printed for each in self.of_any([agent])))
 
 
-def own_servers(
+def managed_servers_of(
     config: Config, agents: Mapping[str, AnyAgent], redact: Callable[[str], str] = str
 ) -> ManagedServers:
     """Return the servers of `servers`, then the agents' own. Agents with equal servers share one."""
     names: set[str] = set()
     return ManagedServers(
         tuple(
-            _own_server(server, agent_names, _free_name(_name_of(server, redact), names))
+            _managed_server(server, agent_names, _free_name(_name_of(server, redact), names))
             for server, agent_names in _servers_with_agents(config, agents)
         )
     )
 
 
-def _own_server(server: Server, agent_names: tuple[str, ...], name: str) -> ManagedServer:
+def _managed_server(server: Server, agent_names: tuple[str, ...], name: str) -> ManagedServer:
     return ManagedServer(name=name, server=server, agents=agent_names, printed=RecentOutput(name))
 
 
@@ -142,12 +142,12 @@ def _command_words(command: str | list[str]) -> list[str]:
     return [re.sub(r"\.(py|[cm]?[jt]s|sh|jar)$", "", name) for name in names[:2]]
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _free_name(name: str, used: set[str]) -> str:
     free, number = name, 1
-    while free.casefold() in taken:  # names become file names
+    while free.casefold() in used:  # names become file names
         number += 1
         free = f"{name}-{number}"
-    taken.add(free.casefold())
+    used.add(free.casefold())
     return free
 
 
@@ -204,9 +204,9 @@ class Prepared:
     """The scenario files and all of the user's modules that they imported."""
     narrowed: bool = False
     """True if scenarios are left out because of their earlier results."""
-    own_servers: ManagedServers = ManagedServers()
+    managed_servers: ManagedServers = ManagedServers()
     """The servers that the run starts."""
-    kept: ResumedRun | None = None
+    resumed_run: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
     part: ShardedRun | None = None
     """The shard that this run executes."""
@@ -229,7 +229,7 @@ class Prepared:
         A run with a budget records them, because it may leave conversations for a resumed run.
         """
         options = self.request.options
-        keeps = options.has_budget or (self.kept and self.kept.answers)
+        keeps = options.has_budget or (self.resumed_run and self.resumed_run.answers)
         return options.tape or ("keep" if keeps else None)
 
     @property
@@ -237,7 +237,7 @@ class Prepared:
         """Maximum number of conversations at once."""
         return self.request.options.concurrency or self.loaded.config.concurrency
 
-    def asks(self, role: Literal["user", "judge"]) -> bool:
+    def uses_model(self, role: Literal["user", "judge"]) -> bool:
         """Return True if a model plays this role anywhere in the run."""
         configured = self.user if role == "user" else self.judge
         return configured is not None or any(requested.role == role for requested in self.named)
@@ -252,14 +252,14 @@ class Prepared:
 
     def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
         """Return the models that replace the configured one, by role with metric or file."""
-        found: dict[str, str] = {}
+        models: dict[str, str] = {}
         for requested in requested_models(self.plan.units) if self.named else ():
             spec = self.named.get(requested)
             if spec and spec.name != roles[requested.role]:
                 role = f"{requested.role} of {requested.metric or requested.file}"
-                taken = found.get(role, spec.name) != spec.name
-                found[f"{role} in {requested.file}" if taken else role] = spec.name
-        return found
+                is_ambiguous = models.get(role, spec.name) != spec.name
+                models[f"{role} in {requested.file}" if is_ambiguous else role] = spec.name
+        return models
 
 
 def prepare(
@@ -374,7 +374,7 @@ def prepared_for(
         notes=(*notes, *named_notes, *_confirm_notes(loaded, judge, confirm, options), *calibration_notes),
         calibrations=calibrations,
         files=files,
-        own_servers=own_servers(loaded.config, plan.agents, loaded.redact),
+        managed_servers=managed_servers_of(loaded.config, plan.agents, loaded.redact),
     )
 
 

@@ -18,7 +18,7 @@ from agentest.domain.events import Emit
 from agentest.runner.executor import Engine, LocalEngine, RunUnits
 from agentest.runner.prepare import Prepared
 from agentest.runner.run_summary import RunResultBuilder
-from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, awaited, settings_of, ticking
+from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, report_wait, settings_of, ticking
 from agentest.runner.sources import LiveAgents, Origin, SourceFactory
 from agentest.runner.units import report_finished, report_never_begun
 from agentest.support.dataclasses import dataclass
@@ -118,7 +118,7 @@ async def run_steps(
             results |= report_never_begun(session, results.keys())
             unclaimed = origin.warnings_of_unclaimed_calls(session.prepared)
             outcome.result = report.report_end(results, unclaimed, concluded.joined)
-        await closing.enter_async_context(awaited("for what was opened to be closed", session.say))
+        await closing.enter_async_context(report_wait("for what was opened to be closed", session.say))
 
 
 async def _open(
@@ -134,7 +134,7 @@ async def _open(
     with starting:
         origin = await mode.source.open(session, resources, tasks)
         engine = mode.engine.open(session, origin)
-        async with awaited(f"for {mode.engine.opens}", session.say):
+        async with report_wait(f"for {mode.engine.opens}", session.say):
             run_units = await resources.enter_async_context(engine)
     return (origin, run_units) if origin and run_units else None
 

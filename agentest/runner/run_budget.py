@@ -83,9 +83,9 @@ class _StartedUnit:
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         planned = unit.repeat.min if unit.repeat else unit.conversations
-        self.left = max(0, planned - len(unit.kept.conversations))
+        self.left = max(0, planned - len(unit.finished_part.conversations))
         """Number of conversations that have not started; `repeat` may add more."""
-        self.has_failures = any(result.failures for result in unit.kept.conversations.values())
+        self.has_failures = any(result.failures for result in unit.finished_part.conversations.values())
 
 
 def _need(used: ModelUsage) -> Need:
@@ -260,8 +260,8 @@ class Allowance:
         most = self._max_need(unit)
         if not (known := self._known()):
             return most
-        found = _choose_each(max, known)
-        return Need(min(most.calls, found.calls), found.cost)
+        maximum = _choose_each(max, known)
+        return Need(min(most.calls, maximum.calls), maximum.cost)
 
     def _min_need(self, unit: Unit) -> Need:
         """Return the minimum need of a conversation, which suffices if it runs alone."""
@@ -338,7 +338,7 @@ def _choose_each(choose: Callable[[Iterable[float]], float], needs: Collection[N
     return Need(int(choose(each.calls for each in needs)), choose(each.cost for each in needs))
 
 
-_ACROSS = "(root causes of the whole run)"
+_WHOLE_RUN = "(root causes of the whole run)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,8 +364,8 @@ def estimate_of(prepared: Prepared, units: Sequence[Unit]) -> list[Estimate]:
     judge = prepared.loaded.config.judge
     return estimate(
         units,
-        user=prepared.asks("user"),
-        judge=prepared.asks("judge"),
+        user=prepared.uses_model("user"),
+        judge=prepared.uses_model("judge"),
         samples=judge.samples,
         batch=judge.batch,
         check=prepared.loaded.config.user.check,
@@ -390,12 +390,12 @@ def estimate(
         check: True if users are checked: each conversation may run, and be checked, twice.
         confirm: True if a second model confirms the judges' answers.
     """
-    found = [_estimate_of_unit(unit, user, judge, samples, batch) for unit in units]
+    estimates = [_estimate_of_unit(unit, user, judge, samples, batch) for unit in units]
     if judge and confirm:
-        found = [_with_confirmation(*each, batch) for each in zip(found, units, strict=True)]
+        estimates = [_with_confirmation(*each, batch) for each in zip(estimates, units, strict=True)]
     if check:
-        found = [_with_user_check(*each, samples) for each in zip(found, units, strict=True)]
-    return [*found, *_joining_calls(units, found)]
+        estimates = [_with_user_check(*each, samples) for each in zip(estimates, units, strict=True)]
+    return [*estimates, *_joining_calls(units, estimates)]
 
 
 def _joining_calls(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iterator[Estimate]:
@@ -404,7 +404,7 @@ def _joining_calls(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iter
     if len(grouped) < 2:
         return
     groups = min(MOST_GROUPS, sum(map(_max_labels, grouped)))
-    yield Estimate(_ACROSS, "", user=0, judge=0, dedup=ceil(groups / GROUPS_PER_CALL))
+    yield Estimate(_WHOLE_RUN, "", user=0, judge=0, dedup=ceil(groups / GROUPS_PER_CALL))
 
 
 def _max_labels(unit: Unit) -> int:
@@ -415,12 +415,12 @@ def _max_labels(unit: Unit) -> int:
     return unit.conversations * places
 
 
-def _with_user_check(found: Estimate, unit: Unit, samples: int) -> Estimate:
-    checks = 2 * samples * unit.conversations if found.user else 0
-    return replace(found, user=2 * found.user, judge=found.judge + checks)
+def _with_user_check(estimate: Estimate, unit: Unit, samples: int) -> Estimate:
+    checks = 2 * samples * unit.conversations if estimate.user else 0
+    return replace(estimate, user=2 * estimate.user, judge=estimate.judge + checks)
 
 
-def _with_confirmation(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
+def _with_confirmation(estimate: Estimate, unit: Unit, batch: Batch) -> Estimate:
     """Add a call for each turn, and one for the whole, with a question that can fail the scenario."""
     scenario = unit.scenario
     can_fail = [m for m in unit.metrics if m in unit.thresholds or BUILTIN[m].kind is not Kind.SCALE]
@@ -428,7 +428,7 @@ def _with_confirmation(found: Estimate, unit: Unit, batch: Batch) -> Estimate:
     of_whole = len(can_fail) - of_turn + sum(criterion.required for criterion in scenario.criteria)
     together = Batch.TURN if batch is Batch.OFF else batch
     calls = _calls(len(scenario.turns) or unit.max_turns, of_turn, of_whole, together)
-    return replace(found, judge=found.judge + unit.conversations * calls)
+    return replace(estimate, judge=estimate.judge + unit.conversations * calls)
 
 
 def _estimate_of_unit(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:
@@ -469,7 +469,7 @@ def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
     return turns * of_turn + of_whole
 
 
-def shown(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:
+def format_estimates(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:
     """Format the estimates as lines of a table."""
     yield f"{'user':>8} {'judge':>8} {'dedup':>8} {'total':>8}  scenario"
     for e in estimates:

@@ -40,7 +40,7 @@ from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.notes import unanswered
 from agentest.runner.plan import Plan, Unit, endpoint
-from agentest.runner.session import RunSession, Stop, UnitConnections, awaited
+from agentest.runner.session import RunSession, Stop, UnitConnections, report_wait
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
 from agentest.runner.warnings import RunEvidence, amended, run_warnings
 from agentest.support.dataclasses import dataclass
@@ -86,18 +86,21 @@ class RunResultBuilder:
                 agents=self._addresses,
                 scenarios=len(self._plan.entries),
                 conversations=sum(
-                    unit.conversations - len(unit.kept.conversations) for unit in self._plan.left
+                    unit.conversations - len(unit.finished_part.conversations)
+                    for unit in self._plan.remaining
                 ),
-                at_most=any(unit.repeat for unit in self._plan.left),
+                at_most=any(unit.repeat for unit in self._plan.remaining),
                 concurrency=self._prepared.concurrency,
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
                 fingerprints={_scenario_and_agent(unit): unit.fingerprint for unit in self._plan.units},
                 used={
-                    _scenario_and_agent(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage
+                    _scenario_and_agent(unit): unit.finished_part.usage
+                    for unit in self._plan.units
+                    if unit.finished_part.usage
                 },
-                kept=self._prepared.kept.conversations if self._prepared.kept else (),
+                kept=self._prepared.resumed_run.conversations if self._prepared.resumed_run else (),
                 visibilities=self._visibilities,
                 servers=_observing_servers(self._plan, self._visibilities),
                 calibrations=self._prepared.calibrations,
@@ -182,29 +185,31 @@ class RunResultBuilder:
 
 def known_agent(unit: Unit, redact: Callable[[str], str]) -> AgentBackground:
     """Return what judges may know of the unit's agent and its tools, without secrets."""
-    scenario, about = unit.scenario, unit.about
-    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
+    scenario, traits = unit.scenario, unit.traits
+    tools = known_tools(traits.tools, scenario.tools, scenario.named_tools)
     return AgentBackground(
-        instructions=redact(about.instructions), tools=redact(tools.text), visibility=_visibility(unit, tools)
+        instructions=redact(traits.instructions),
+        tools=redact(tools.text),
+        visibility=_visibility(unit, tools),
     )
 
 
 def agent_without_judge(unit: Unit) -> AgentBackground:
-    """Return what is known of the unit's agent if no model judges, without reading its tools."""
+    """Return the known facts about the unit's agent if no model judges, without reading its tools."""
     return AgentBackground(visibility=_visibility(unit, NOTHING_KNOWN))
 
 
 def _visibility(unit: Unit, tools: KnownTools) -> CallVisibility:
     return CallVisibility(
         agent=unit.agent,
-        blind=unit.about.blind,
-        told_counts=unit.about.told_counts,
+        blind=unit.traits.blind,
+        replies_show_calls=unit.traits.replies_show_calls,
         has_tools=tools.some or unit.scenario.speaks_of_calls,
         has_none=bool(tools.text) and not tools.some,
-        reports_calls=unit.about.visibility is ToolVisibility.REPORTED,
-        partial=unit.about.visibility is ToolVisibility.PARTIAL,
-        untold=unit.about.untold,
-        listed=unit.about.tools.listed if unit.about.mock_servers else frozenset(),
+        reports_calls=unit.traits.visibility is ToolVisibility.REPORTED,
+        partial=unit.traits.visibility is ToolVisibility.PARTIAL,
+        unreported=unit.traits.unreported,
+        listed=unit.traits.tools.listed if unit.traits.mock_servers else frozenset(),
     )
 
 
@@ -235,7 +240,7 @@ async def joined_causes(
     joining = CauseJoiner(causes, model, JOINING_SCOPE)
     stop.over = True  # an exhausted budget or a missing recording stops nothing here
     try:
-        async with anyio.create_task_group() as tasks, awaited("for the root causes", session.say):
+        async with anyio.create_task_group() as tasks, report_wait("for the root causes", session.say):
             tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
             try:
                 await joining.run()
@@ -285,18 +290,18 @@ def with_goal_and_profile(result: ScenarioResult, unit: Unit, redact: Callable[[
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
     """Return why a unit did not run to its end."""
-    of = "at most " if unit.repeat else ""
-    done = f"after {finished} of {of}{unit.conversations} conversations"
+    at_most = "at most " if unit.repeat else ""
+    done = f"after {finished} of {at_most}{unit.conversations} conversations"
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
 
 
 def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -> dict[str, tuple[str, ...]]:
     """Return the servers that see an agent's calls if it does not hand them over."""
     by_servers = (ToolVisibility.REPORTED, ToolVisibility.PARTIAL)
-    seen = {name: agent for name, agent in plan.agents.items() if visibilities[name] in by_servers}
-    return {name: _observing_keys(name, agent) for name, agent in seen.items() if agent.beside}
+    observed = {name: agent for name, agent in plan.agents.items() if visibilities[name] in by_servers}
+    return {name: _observing_keys(name, agent) for name, agent in observed.items() if agent.beside}
 
 
 def _observing_keys(name: str, agent: AgentConfig) -> tuple[str, ...]:
-    by_traces = agent_traits(name, agent).seen_by_spans_alone
+    by_traces = agent_traits(name, agent).visible_by_spans_only
     return tuple(key for key in agent.beside if key != "traces" or by_traces)

@@ -39,12 +39,12 @@ class Schedule:
     def more(self, results: Sequence[ConversationResult]) -> int:
         """Return how many conversations to run after all of these have finished; 0: they are enough."""
         left = self.repeat.max - len(results)
-        found = self._assess(results)
-        if found.standing is not SequentialDecision.OPEN:
+        assessment = self._assess(results)
+        if assessment.standing is not SequentialDecision.OPEN:
             return 0
         # Without a pass rate, the next failed conversation decides.
-        soonest = 1 if PASS_RATE not in self.thresholds else found.fewest
-        return left if soonest is None else min(left, soonest)
+        next_decision = 1 if PASS_RATE not in self.thresholds else assessment.fewest
+        return left if next_decision is None else min(left, next_decision)
 
     def decided_after(self, results: Sequence[ConversationResult], verdict: Verdict) -> int | None:
         """Return after how many conversations the verdict was decided; None: it is undecided."""
@@ -95,8 +95,8 @@ def values_of(name: str, results: Sequence[ConversationResult]) -> list[float]:
 
 
 def _scores(name: str, result: ConversationResult) -> list[float]:
-    found = (score for metric, score in result.metric_results if metric == name)
-    return [each.number for each in found if isinstance(each, Score) and each.number is not None]
+    scores = (score for metric, score in result.metric_results if metric == name)
+    return [each.number for each in scores if isinstance(each, Score) and each.number is not None]
 
 
 def undecidable(units: Iterable[tuple[str, Repeat | None, Mapping[str, float]]]) -> Iterator[str]:
@@ -105,13 +105,13 @@ def undecidable(units: Iterable[tuple[str, Repeat | None, Mapping[str, float]]])
     Args:
         units: scenario name, `repeat` and thresholds of each unit.
     """
-    found: dict[tuple[str, float, Repeat], list[str]] = {}
+    scenarios_by_threshold: dict[tuple[str, float, Repeat], list[str]] = {}
     for scenario, repeat, thresholds in units:
         if repeat is None:
             continue
         for name in _out_of_reach(repeat, thresholds):
-            found.setdefault((name, thresholds[name], repeat), []).append(scenario)
-    for (name, least, repeat), scenarios in found.items():
+            scenarios_by_threshold.setdefault((name, thresholds[name], repeat), []).append(scenario)
+    for (name, least, repeat), scenarios in scenarios_by_threshold.items():
         yield _note(name, least, repeat, scenarios)
 
 

@@ -40,18 +40,18 @@ def empty_selection_reason(
 
 
 def unusable_path(
-    choices: Sequence[PathChoice], root: Path, here: Path | None, loaded: LoadedConfig
+    choices: Sequence[PathChoice], root: Path, cwd: Path | None, loaded: LoadedConfig
 ) -> str | None:
     """Return why the first unusable path of the command line matches nothing; None if all are usable.
 
     Args:
-        here: the user's folder, if it is not the root.
+        cwd: the user's folder, if it is not the root.
     """
     if not choices:
         return None
     config = loaded.config
     searched = search(root, config.include, config.exclude, loaded.path)
-    shorten = partial(path_from, here or root)
+    shorten = partial(path_from, cwd or root)
     folders = {file.parent for file in searched.files} - {root}
     known = [*map(shorten, (*searched.files, *folders))]
     problems = (_unusable(choice, root, searched, loaded, known) for choice in choices)
@@ -61,20 +61,22 @@ def unusable_path(
 def _unusable(
     choice: PathChoice, root: Path, searched: SearchedFiles, loaded: LoadedConfig, known: Sequence[str]
 ) -> str | None:
-    given, path = readable(choice.given), choice.path
+    written, path = readable(choice.given), choice.path
     if not path.exists():
-        return f"{given}: there is no such file or folder{_nearest(given, known)}; {_SHOW_ALL}"
+        return f"{written}: there is no such file or folder{_nearest(written, known)}; {_SHOW_ALL}"
     if path.is_dir() and (choice.line is not None or choice.name is not None):
-        return f"{given}: {readable(path.name)} is a folder; name a scenario file before the colon"
+        return f"{written}: {readable(path.name)} is a folder; name a scenario file before the colon"
     if path.is_file():
-        return None if path.suffix == ".py" else f"{given}: is no Python file{_nearest(given, known)}"
+        return None if path.suffix == ".py" else f"{written}: is no Python file{_nearest(written, known)}"
     if any(choice.has(file) for file in searched.files):
         return None
     other = separate_run_folder(path, root, loaded.path) if path.is_relative_to(root) else None
     if other:
-        return f"{given}: belongs to another configuration; agentest run --cwd {given} runs what is there"
+        return f"{written}: belongs to another configuration; agentest run --cwd {written} runs what is there"
     include = ", ".join(loaded.config.include)
-    return f"{given}: holds no file that matches {include} (`include`){_nearest(given, known)}; {_SHOW_ALL}"
+    return (
+        f"{written}: holds no file that matches {include} (`include`){_nearest(written, known)}; {_SHOW_ALL}"
+    )
 
 
 def missed_place(discovered: DiscoveredScenarios, choices: Iterable[PathChoice]) -> str | None:
@@ -100,8 +102,8 @@ def _missed(discovered: DiscoveredScenarios, choice: PathChoice) -> str:
         what = f"no scenario in {file} is named {readable(choice.name)!r}"
         return what + (_nearest(choice.name, names) or f"; it has {_listed(names)}")
     near = nearest_to_line(in_place, choice.line or 0)
-    of = f"; the nearest is {near.name!r} at line {near.line}" if near else ""
-    return f"line {choice.line} of {file} is in no scenario{of}"
+    hint = f"; the nearest is {near.name!r} at line {near.line}" if near else ""
+    return f"line {choice.line} of {file} is in no scenario{hint}"
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
@@ -148,7 +150,7 @@ def _nearest(text: str, known: Iterable[str]) -> str:
 PlanEntry = Unit | ScenarioResult
 
 
-def cut(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
+def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
     """Return the plan with some of its entries and the agents that they need. Ids do not change."""
     entries = tuple(filter(is_kept, plan.entries))
     units = tuple(unit for unit in plan.units if is_kept(unit))

@@ -136,7 +136,7 @@ class RunSession:
     """Stops the run early."""
     on_note: Callable[[str], None]
     """Receives notes that the user reads at the end."""
-    given: tuple[Models, Ledger] | None = None
+    opened_models: tuple[Models, Ledger] | None = None
     """Models that are already open, and their ledger, to use instead of the prepared ones."""
 
     has_workers: bool = False
@@ -150,9 +150,9 @@ class RunSession:
     @property
     def model_names(self) -> dict[str, str | None]:
         """Role → model; None: offline."""
-        if self.given is None:
+        if self.opened_models is None:
             return self.prepared.model_names
-        models, _ = self.given
+        models, _ = self.opened_models
         roles = {role: m.name if m else None for role, m in (("user", models.user), ("judge", models.judge))}
         return roles | ({CONFIRM: models.confirm.name} if models.confirm else {})
 
@@ -196,8 +196,8 @@ async def open_models(
 
     Raises UsageError.
     """
-    if session.given:
-        return session.given
+    if session.opened_models:
+        return session.opened_models
     prepared, ledger = session.prepared, ledger or new_ledger(session)
     if not has_models(prepared):
         return Models(), ledger
@@ -328,7 +328,7 @@ def scenario_names(prepared: Prepared) -> dict[str, str]:
 
 
 def _named_model_names(prepared: Prepared, role: str) -> set[str]:
-    names = {spec.name for wish, spec in prepared.named.items() if wish.role == role}
+    names = {spec.name for requested, spec in prepared.named.items() if requested.role == role}
     return names | ({prepared.confirm.name} if prepared.confirm and role == "judge" else set())
 
 
@@ -368,7 +368,7 @@ async def ticking(emit: Emit, every_s: float = EVERY_S) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def awaited(what: str, say: Callable[[str], object]) -> AsyncIterator[None]:
+async def report_wait(what: str, say: Callable[[str], object]) -> AsyncIterator[None]:
     """Report through `say` what the block waits for, after some seconds and again later.
 
     Args:

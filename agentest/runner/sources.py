@@ -125,7 +125,7 @@ class Origin:
         return (
             *self.unclaimed,
             *_unclaimed_call_warnings(prepared, self.refused),
-            *(prepared.kept.unclaimed if prepared.kept else ()),
+            *(prepared.resumed_run.unclaimed if prepared.resumed_run else ()),
             *unclaimed_call_warnings(prepared, self.registry),
         )
 
@@ -165,8 +165,8 @@ class LiveAgents:
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
-        here = shared_part(session.prepared) if session.has_workers else session.prepared
-        prepared, on_note = opened.enter_context(with_ports(here)), session.on_note
+        local_part = shared_part(session.prepared) if session.has_workers else session.prepared
+        prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         started = await start_servers(
             prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
         )
@@ -184,7 +184,7 @@ class LiveAgents:
 
 def _read_mock_server_tools(prepared: Prepared) -> list[str]:
     """Read the tools of mock servers for judges. Returns notes about files that cannot be read."""
-    return list(read_mock_server_tools({unit.agent: unit.about.tools for unit in prepared.plan.units}))
+    return list(read_mock_server_tools({unit.agent: unit.traits.tools for unit in prepared.plan.units}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class LiveConversations:
         user = user or self._user(unit, number, attempt, user_tools)
 
         async def run(*sources: CallSource) -> Conversation:
-            agent, servers = self.agents[unit.agent], self.prepared.own_servers.of(unit.agent)
+            agent, servers = self.agents[unit.agent], self.prepared.managed_servers.of(unit.agent)
             redact = self.prepared.loaded.redact.error
             loop = TurnLoop(
                 spec, agent, user, mocks, sources, on_turn=on_turn, redact=redact, servers=servers
@@ -264,12 +264,12 @@ class LiveConversations:
         if config.in_process or config.type == "custom":
             from agentest.conversation.in_process_calls import InProcessCalls
 
-            in_process.append(InProcessCalls(mocks, mocks_inside=unit.about.mocks_inside))
+            in_process.append(InProcessCalls(mocks, mocks_inside=unit.traits.mocks_inside))
         if self.registry is None or not config.beside:
             return await run(*in_process)
         from agentest.conversation.server_calls import MockServerCalls, TracedCalls
 
-        served = MockServerCalls(_identity(unit, spec), mocks, unit.about.tool_names)
+        served = MockServerCalls(_identity(unit, spec), mocks, unit.traits.tool_names)
         async with self.registry.under_way(served.who, served, outside) as period:
             served.addresses = period.addresses
             traced: list[CallSource] = []
@@ -302,7 +302,7 @@ class LiveConversations:
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
         """Return the user's own tools if a model plays the user; other users call none."""
         tools = unit.scenario.user_tools
-        return UserTools(mocks.beside(tools)) if tools and not self.pick_user else None
+        return UserTools(mocks.with_tools(tools)) if tools and not self.pick_user else None
 
     def user_instructions(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan
@@ -334,8 +334,8 @@ def _needs_spans(unit: Unit) -> bool:
     """
     banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
     kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
-    beside = unit.about.spans_count and (kinds or bool(banned - unit.about.tools.listed))
-    return unit.about.seen_by_spans_alone or beside
+    beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.listed))
+    return unit.traits.visible_by_spans_only or beside
 
 
 def _identity(unit: Unit, spec: ConversationSpec) -> Identity:

@@ -50,7 +50,7 @@ class MockServerTools:
     """Paths of files are relative to this folder."""
     mocked: frozenset[str] = frozenset()
     """Tools that any scenario with this agent mocks. Operations are known by the names that mocks use."""
-    spoken: frozenset[str] = frozenset()
+    in_trajectories: frozenset[str] = frozenset()
     """Tools that trajectories name."""
 
     def tools(self) -> tuple[KnownTool, ...]:
@@ -68,7 +68,7 @@ class MockServerTools:
         """The names in the servers' own lists. A mock alone does not prove that a server has the tool."""
         names = {tool.name for tool in self.known()}
         if any(isinstance(server, RestMock) for server in self.servers):
-            names |= {name for name in self.mocked | self.spoken if _is_request(name)}
+            names |= {name for name in self.mocked | self.in_trajectories if _is_request(name)}
         return frozenset(names)
 
     def keys_of(self, names: Collection[str]) -> frozenset[str]:
@@ -76,10 +76,10 @@ class MockServerTools:
         if len(self.servers) == 1:
             return frozenset()
         lists = {_key(server): self._names(server, names) for server in self.servers}
-        found = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
+        keys = {key for key, listed in lists.items() if not listed.isdisjoint(names)}
         # A tool that no list has may belong to an MCP server that lists its tools only on request.
         unlisted = self.mocked.intersection(names).difference(*lists.values())
-        return frozenset(found | {"mcp_mock"} if unlisted else found)
+        return frozenset(keys | {"mcp_mock"} if unlisted else keys)
 
     def _names(self, server: McpMock | RestMock, names: Collection[str]) -> set[str]:
         try:
@@ -91,7 +91,7 @@ class MockServerTools:
     def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
         if isinstance(server, RestMock):
             path = self.root / Path(server.openapi).expanduser()
-            yield from _operations(path, _changed(path), self.mocked, self.spoken)
+            yield from _operations(path, _changed(path), self.mocked, self.in_trajectories)
         elif server.tools and ((path := self.root / server.tools).exists() or not server.upstream):
             yield from _recorded(path, _changed(path))
 
@@ -107,7 +107,7 @@ def mock_server_tools_of(
         servers=servers,
         root=root,
         mocked=frozenset(tool for each in used for tool in each.tools),
-        spoken=frozenset(tool for each in used for tool in each.named_tools),
+        in_trajectories=frozenset(tool for each in used for tool in each.named_tools),
     )
 
 
@@ -122,12 +122,12 @@ def _is_request(name: str) -> bool:
 
 @lru_cache(maxsize=_FILES)
 def _operations(
-    path: Path, changed: int, mocked: frozenset[str], spoken: frozenset[str]
+    path: Path, changed: int, mocked: frozenset[str], in_trajectories: frozenset[str]
 ) -> tuple[KnownTool, ...]:
     del changed  # a changed file is read again
     from agentest.mock_servers.rest.operations import read_operations, told_operations
 
-    return tuple(map(_known, told_operations(read_operations(path), mocked, spoken)))
+    return tuple(map(_known, told_operations(read_operations(path), mocked, in_trajectories)))
 
 
 @lru_cache(maxsize=_FILES)
@@ -162,7 +162,7 @@ class ToolsOfAgent:
     """None: the configuration does not list them."""
     sent: tuple[AgentTool, ...] = ()
     """The tools that its requests declare."""
-    beside: MockServerTools = MockServerTools()
+    mock_servers: MockServerTools = MockServerTools()
 
     @property
     def listed(self) -> frozenset[str]:
@@ -170,7 +170,7 @@ class ToolsOfAgent:
 
         Tools that requests declare do not count: the agent may run a tool of that name itself.
         """
-        return self.beside.listed()
+        return self.mock_servers.listed()
 
 
 def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
@@ -180,7 +180,7 @@ def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
     """
     for name, agent in agents.items():
         try:
-            agent.beside.tools()
+            agent.mock_servers.tools()
         except ConfigError as error:
             yield (
                 f"judges are not told which tools the mock servers of agent {name!r} serve: {error}. Put the "
@@ -208,7 +208,7 @@ def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[
         mocks: the scenario's mocks by name.
         named: further tools that the scenario names.
     """
-    served = agent.beside.known()
+    served = agent.mock_servers.known()
     sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent))
     tools = joined_tools((*sources, map(_known, tool_specs(mocks))))
     if not tools:
@@ -257,11 +257,11 @@ class KnownTool:
 
 def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...]:
     """Merge the tools of all sources by name; earlier sources take precedence."""
-    found: dict[str, KnownTool] = {}
+    tools: dict[str, KnownTool] = {}
     for tool in (tool for source in sources for tool in source):
-        known = found.get(tool.name)
-        found[tool.name] = _filled(known, tool) if known else tool
-    return tuple(found.values())
+        known = tools.get(tool.name)
+        tools[tool.name] = _filled(known, tool) if known else tool
+    return tuple(tools.values())
 
 
 def _filled(known: KnownTool, other: KnownTool) -> KnownTool:
@@ -420,14 +420,14 @@ def unknown_tools(
     if not left:
         return {}
     known = {*mocked, *(name for agent in agents for name in _tools_of_agent(agent))}
-    found = {key: tuple(t for t in tools if not is_known(t.name, known)) for key, tools in left.items()}
-    return {key: tools for key, tools in found.items() if tools}
+    unknown = {key: tuple(t for t in tools if not is_known(t.name, known)) for key, tools in left.items()}
+    return {key: tools for key, tools in unknown.items() if tools}
 
 
 def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
     yield from (tool.name for tool in agent.configured or ())
     yield from (tool.name for tool in agent.sent)
-    yield from (tool.name for tool in agent.beside.known())
+    yield from (tool.name for tool in agent.mock_servers.known())
 
 
 def misspelled_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
@@ -462,9 +462,9 @@ def _distance(name: str, other: str) -> int:
     row = list(range(len(other) + 1))
     for at, letter in enumerate(name, start=1):
         before, row[0] = row[0], at
-        for place, wanted in enumerate(other, start=1):
+        for column, wanted in enumerate(other, start=1):
             replaced = before + (letter != wanted)
-            before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, replaced)
+            before, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, replaced)
     return row[-1]
 
 
@@ -480,14 +480,14 @@ class AgentTraits:
     """How its tool calls become visible."""
     blind: str | None = None
     """Why some of its calls are invisible, with a remedy; None: all are visible."""
-    untold: str | None = None
+    unreported: str | None = None
     """The same for an agent that reported none of the calls that a mock server answered."""
-    told_counts: bool = True
+    replies_show_calls: bool = True
     """True if replies that report calls make them visible.
 
     False if the configuration says that calls are unseen, because the agent may report only some of them.
     """
-    line: str | None = None
+    queue: str | None = None
     """The queue of its conversations, if only one may run at a time; None: no limit."""
     mock_servers: tuple[str, ...] = ()
     """The keys of its mock servers."""
@@ -497,7 +497,7 @@ class AgentTraits:
     """True if its protocol lets it hand over a call or run it itself, which only a run can show."""
     spans_count: bool = False
     """True if its spans report calls that its protocol does not."""
-    seen_by_spans_alone: bool = False
+    visible_by_spans_only: bool = False
     """True if spans are the only source of its calls."""
     instructions: str = ""
     """Its instructions, for judges; "": unknown."""
@@ -509,26 +509,26 @@ class AgentTraits:
     """Why the time to the first token is unknown; "": it is known."""
 
 
-def agent_traits(name: str, agent: AnyAgent, beside: MockServerTools | None = None) -> AgentTraits:
+def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | None = None) -> AgentTraits:
     """Collect the facts about an agent's calls and tools from its settings.
 
     Args:
-        beside: its mock servers, whose tools judges see.
+        mock_servers: its mock servers, whose tools judges see.
     """
     visibility = visibility_of_agent(agent)
     return AgentTraits(
         visibility=visibility,
         blind=_why_hidden(name, agent),
-        untold=_why_untold(name, agent),
-        told_counts=agent.tool_visibility is None,
-        line=_queue_name(name, agent) if agent.exclusive else None,
+        unreported=_why_unreported(name, agent),
+        replies_show_calls=agent.tool_visibility is None,
+        queue=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
         mocks_inside=agent.in_process and agent.tool_visibility is ToolVisibility.RETURNED,
         tools_on_either_side=agent.type in TYPES_WITH_TOOLS_ON_EITHER_SIDE,
         spans_count=_spans_count(agent),
-        seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
+        visible_by_spans_only=_spans_count(agent) and not agent.mock_servers,
         instructions=instructions_of(agent),
-        tools=tools_of(agent, beside),
+        tools=tools_of(agent, mock_servers),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
@@ -543,7 +543,7 @@ def _why_hidden(name: str, agent: AnyAgent) -> str | None:
     return None
 
 
-def _why_untold(name: str, agent: AnyAgent) -> str | None:
+def _why_unreported(name: str, agent: AnyAgent) -> str | None:
     if (
         not agent.mock_servers
         or agent.tool_visibility is not None
@@ -560,10 +560,12 @@ def instructions_of(agent: AnyAgent) -> str:
     return (agent.instructions or agent.sent_instructions).strip()
 
 
-def tools_of(agent: AnyAgent, beside: MockServerTools | None = None) -> ToolsOfAgent:
+def tools_of(agent: AnyAgent, mock_servers: MockServerTools | None = None) -> ToolsOfAgent:
     """Collect an agent's tools from its settings."""
     configured = None if agent.tools is None else tuple(agent.tools)
-    return ToolsOfAgent(configured=configured, sent=agent.sent_tools, beside=beside or MockServerTools())
+    return ToolsOfAgent(
+        configured=configured, sent=agent.sent_tools, mock_servers=mock_servers or MockServerTools()
+    )
 
 
 def _spans_count(agent: AnyAgent) -> bool:

@@ -66,7 +66,7 @@ class UnitProgress:
     _wanted_changed: anyio.Event = field(default_factory=anyio.Event)
     results: dict[int, ConversationResult] = field(default_factory=dict)
     """Number → result of each finished conversation."""
-    held_again: dict[int, str] = field(default_factory=dict)
+    rerun_reason: dict[int, str] = field(default_factory=dict)
     """Number → reason, for conversations that ran again because the simulated user broke its role."""
 
     def __post_init__(self) -> None:
@@ -115,11 +115,11 @@ class UnitProgress:
         return more > 0
 
     def _wake(self) -> None:
-        looked, self._wanted_changed = self._wanted_changed, anyio.Event()
-        looked.set()
+        changed, self._wanted_changed = self._wanted_changed, anyio.Event()
+        changed.set()
 
     @property
-    def left(self) -> list[int]:
+    def missing_numbers(self) -> list[int]:
         """The numbers of the needed conversations that have not finished."""
         return [n for n in range(1, self.wanted + 1) if n not in self.results]
 
@@ -146,14 +146,14 @@ class UnitEvaluation:
         """By scope, for units in progress."""
 
     @property
-    def asks_judge(self) -> bool:
+    def needs_judge(self) -> bool:
         """True if a model judges."""
         return self._judge is not None or bool(self._named)
 
     def may_wait(self, unit: Unit) -> bool:
         """Return True if the evaluation of a turn may wait: for a judge or for functions of users."""
         checked = any(turn.trajectory or turn.expect for turn in unit.scenario.turns)
-        return checked or self.asks_judge or bool(self._custom)
+        return checked or self.needs_judge or bool(self._custom)
 
     def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> ConversationEvaluation:
         """Begin to evaluate one conversation; its turns are added as they close.
@@ -188,7 +188,7 @@ class UnitEvaluation:
             named=self._named,
             redact=self._redact.error,
             agent=known_agent(unit, self._redact) if self._judge else agent_without_judge(unit),
-            unstreamed=unit.about.unstreamed,
+            unstreamed=unit.traits.unstreamed,
             metrics_named=unit.metrics_named,
             credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
             information=unit.information,
@@ -249,7 +249,7 @@ class UnitDecision:
             self._judge,
             unit.scope,
             progress.ordered,
-            instructions=self._redact(unit.about.instructions),
+            instructions=self._redact(unit.traits.instructions),
         )
         return replace(groups, error=self._redact.error(groups.error)) if groups.error else groups
 
@@ -276,9 +276,9 @@ class UnitDecision:
             causes=find_scenario_causes(verdict.reasons, conversations),
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
-            usage=total_usage(unit.kept.usage, self._ledger.of(unit.scope)),
+            usage=total_usage(unit.finished_part.usage, self._ledger.of(unit.scope)),
             totals=totals_of(conversations),
-            warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.held_again),
+            warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.rerun_reason),
         )
         result = with_figures(with_goal_and_profile(result, unit, self._redact), conversations)
         evidence = UnitEvidence(unit=unit, conversations=conversations, verdict=result.verdict)
@@ -329,8 +329,8 @@ def _thresholds_if_incomplete(thresholds: Mapping[str, float]) -> dict[str, floa
 def _incomplete_verdict(verdict: Verdict, stopped: Reason) -> Verdict:
     """Return the verdict on an incomplete scenario: it may have failed already, but it cannot pass."""
     status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
-    kept = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
-    return Verdict(status, (*kept, stopped))
+    reasons = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
+    return Verdict(status, (*reasons, stopped))
 
 
 def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
@@ -339,16 +339,16 @@ def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[
     Args:
         reached: returns True if a client connected (agent, key).
     """
-    about, scenario = unit.about, unit.scenario
-    if not about.mock_servers or not scenario.speaks_of_calls:
+    traits, scenario = unit.traits, unit.scenario
+    if not traits.mock_servers or not scenario.speaks_of_calls:
         return ()
-    missing = tuple(key for key in about.mock_servers if not reached(unit.agent, key))
-    if any(map(_was_served, unit.kept.conversations.values())):  # in the resumed run
+    missing = tuple(key for key in traits.mock_servers if not reached(unit.agent, key))
+    if any(map(_was_served, unit.finished_part.conversations.values())):  # in the resumed run
         return ()
-    needed = about.tools.beside.keys_of({*scenario.tools, *scenario.named_tools})
+    needed = traits.tools.mock_servers.keys_of({*scenario.tools, *scenario.named_tools})
     if needed:
         return tuple(key for key in missing if key in needed)
-    return missing if len(missing) == len(about.mock_servers) else ()
+    return missing if len(missing) == len(traits.mock_servers) else ()
 
 
 def _was_served(result: ConversationResult) -> bool:
@@ -369,7 +369,7 @@ def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
 
 def report_finished(session: RunSession) -> dict[str, ScenarioResult]:
     """Report units that an earlier run finished. Returns their results by scope."""
-    finished = ((unit.scope, unit.kept.result) for unit in session.prepared.plan.units)
+    finished = ((unit.scope, unit.finished_part.result) for unit in session.prepared.plan.units)
     return {scope: _report(session, result) for scope, result in finished if result}
 
 
@@ -383,13 +383,13 @@ def report_never_begun(session: RunSession, begun: Collection[str]) -> dict[str,
     return {
         unit.scope: _report(session, _partial_result(session, unit))
         for unit in left
-        if unit.kept.conversations
+        if unit.finished_part.conversations
     }
 
 
 def _partial_result(session: RunSession, unit: Unit) -> ScenarioResult:
     connections = UnitConnections(redact=session.prepared.loaded.redact)
-    progress = UnitProgress(unit, perf_counter(), results=dict(unit.kept.conversations))
+    progress = UnitProgress(unit, perf_counter(), results=dict(unit.finished_part.conversations))
     return UnitDecision(session.settings, connections).decide_early(progress, session.stop)
 
 

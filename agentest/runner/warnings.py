@@ -92,7 +92,7 @@ class RunEvidence:
     silent: Mapping[RunWarning, Sequence[Unit]]
     """The units of agents that never called a tool."""
 
-    def seen_units(self) -> Iterator[Unit]:
+    def units_with_visible_calls(self) -> Iterator[Unit]:
         """Yield the units whose calls are visible, as far as they began."""
         for unit in self.plan.units:
             if unit.scope in self.results and self.visibilities[unit.agent] is not ToolVisibility.UNSEEN:
@@ -112,20 +112,20 @@ def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWar
     # An agent that only failed says nothing about the unit's checks and mocks.
     is_conclusive = complete and any(each.conversation.failure is None for each in evidence.conversations)
     return tuple(
-        _warning(evidence.unit, code, *found)
+        _warning(evidence.unit, code, *finding)
         for code, find in UNIT_WARNINGS.items()
         if is_conclusive or code in _ALWAYS
-        for found in find(evidence)
+        for finding in find(evidence)
     )
 
 
 def run_warnings(evidence: RunEvidence) -> dict[str, tuple[VerdictWarning, ...]]:
     """Return scope of a unit → what questions its verdict, based on the whole run."""
-    found: dict[str, tuple[VerdictWarning, ...]] = {}
+    warnings: dict[str, tuple[VerdictWarning, ...]] = {}
     for code, find in RUN_WARNINGS.items():
         for unit, finding in find(evidence):
-            found[unit.scope] = (*found.get(unit.scope, ()), _warning(unit, code, *finding))
-    return found
+            warnings[unit.scope] = (*warnings.get(unit.scope, ()), _warning(unit, code, *finding))
+    return warnings
 
 
 def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
@@ -223,12 +223,13 @@ def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
         return
     turns = [turn for each in conversations for turn in each.conversation.turns]
     errors = [turn for turn in turns if _reads_like_error(turn.agent_message)]
-    found = [turn for turn in errors if not _is_checked(scenario, turn)]
-    if not found:
+    unchecked = [turn for turn in errors if not _is_checked(scenario, turn)]
+    if not unchecked:
         return
-    times = f"{len(found)} replies read" if found[1:] else "a reply reads"
+    times = f"{len(unchecked)} replies read" if unchecked[1:] else "a reply reads"
+    example = shortened(unchecked[0].agent_message.strip(), _SHOWN_CHARS)
     message = (
-        f"{times} like an error ({shortened(found[0].agent_message.strip(), _SHOWN_CHARS)!r}), and nothing "
+        f"{times} like an error ({example!r}), and nothing "
         "checks what is said: add `expect` with what the agent should say"
     )
     yield message, ()
@@ -307,12 +308,12 @@ def _mocks_that_fit_no_call(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
-    found: dict[tuple[str, str], list[str]] = {}
+    errors_by_mock: dict[tuple[str, str], list[str]] = {}
     for result in evidence.conversations:
         for call in (*result.conversation.tool_calls, *result.conversation.user_calls):
             if call.raised:
-                found.setdefault((call.name, call.raised), []).append(call.error or "")
-    for (tool, raised), errors in found.items():
+                errors_by_mock.setdefault((call.name, call.raised), []).append(call.error or "")
+    for (tool, raised), errors in errors_by_mock.items():
         times = f" ({len(errors)} times)" if len(errors) > 1 else ""
         first_row = errors[0].strip().partition("\n")[0]
         message = (
@@ -413,28 +414,28 @@ def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
 
     Finds nothing if the scenario is errored anyway, or if the agent's replies showed all of its calls.
     """
-    unit, conversations, about = evidence.unit, evidence.conversations, evidence.unit.about
-    if about.visibility is not ToolVisibility.PARTIAL or evidence.verdict.status is Status.ERRORED:
+    unit, conversations, traits = evidence.unit, evidence.conversations, evidence.unit.traits
+    if traits.visibility is not ToolVisibility.PARTIAL or evidence.verdict.status is Status.ERRORED:
         return
-    if about.told_counts and conversations and all(c.conversation.tells_calls for c in conversations):
+    if traits.replies_show_calls and conversations and all(c.conversation.tells_calls for c in conversations):
         return
-    lost = [name for name in unit.scenario.tools if name not in evidence.called | about.tools.listed]
+    unseen_tools = [name for name in unit.scenario.tools if name not in evidence.called | traits.tools.listed]
     judged = dict.fromkeys(
         name
         for each in conversations
         for name, result in each.metric_results
         if name in ABOUT_CALLS and isinstance(result, Score)
     )
-    mocks = f"the agent may have run tools of its own in place of these mocks: {', '.join(lost)}"
+    mocks = f"the agent may have run tools of its own in place of these mocks: {', '.join(unseen_tools)}"
     metrics = f"judged by the calls that were seen: {', '.join(judged)}"
-    unproven = [*([mocks] if lost else []), *([metrics] if judged else [])]
+    unproven = [*([mocks] if unseen_tools else []), *([metrics] if judged else [])]
     if unproven:
         yield f"{cannot_be_seen(unit.agent)} (tool_visibility: partial): {'; '.join(unproven)}", ()
 
 
 def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
     called = frozenset[str]().union(*(result.totals.called for result in evidence.results.values()))
-    for unit in evidence.seen_units():
+    for unit in evidence.units_with_visible_calls():
         for tool in evidence.plan.unknown_tools.get(unit.scope, ()):
             if is_known(tool.name, called):
                 continue
@@ -449,14 +450,14 @@ def _unknown_tools(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
 
 def _calls_hidden_in_other_units(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:
     """Find units whose calls may be hidden because other conversations showed that some are."""
-    for unit in evidence.seen_units():
+    for unit in evidence.units_with_visible_calls():
         is_shown = (
-            evidence.results[unit.scope].totals.keeps_calls_back
-            or unit.about.visibility is ToolVisibility.PARTIAL
+            evidence.results[unit.scope].totals.withholds_calls
+            or unit.traits.visibility is ToolVisibility.PARTIAL
         )
         is_partial = evidence.visibilities[unit.agent] is ToolVisibility.PARTIAL
         if is_partial and not is_shown and unit.scenario.speaks_of_calls:
-            yield unit, (f"in another scenario, {unit.about.untold}", ())
+            yield unit, (f"in another scenario, {unit.traits.unreported}", ())
 
 
 def _without_visible_calls(evidence: RunEvidence) -> Iterator[tuple[Unit, Finding]]:

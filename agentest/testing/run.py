@@ -114,7 +114,7 @@ class Runner:
             emit=self._emit,
             stop=stop or Stop(),
             on_note=note,
-            given=self._opened_model(prepared.loaded.config),
+            opened_models=self._opened_model(prepared.loaded.config),
         )
         for text in prepared.notes:
             note(text)

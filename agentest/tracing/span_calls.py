@@ -14,7 +14,7 @@ from operator import add
 from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall, Usage
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall, Usage
 from agentest.mock_servers.port import Identity, SpanCall
 from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encoded
@@ -96,7 +96,7 @@ def _span_call(call: _CallSpans, requested: _RequestedCalls, turn_index: int) ->
     problem = None
     if arguments is None:
         arguments = requested.arguments_of(call)
-        problem = ARGUMENTS_UNTOLD if arguments is None else None
+        problem = ARGUMENTS_UNKNOWN if arguments is None else None
     elif not isinstance(arguments, Mapping):
         problem = _NO_OBJECT
     made = ToolCall(

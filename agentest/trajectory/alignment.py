@@ -57,7 +57,7 @@ _NONE: AbstractSet[int] = frozenset()
 
 
 def align_calls(
-    spec: Trajectory, found: Assessment, facts: CallFacts, view: CallView, *, undecided: bool = False
+    spec: Trajectory, assessment: Assessment, facts: CallFacts, view: CallView, *, undecided: bool = False
 ) -> tuple[tuple[AlignedRow, ...], int]:
     """Return the rows of an alignment, and the number of rows left out.
 
@@ -67,8 +67,8 @@ def align_calls(
     Args:
         undecided: True if it is unknown whether the trajectory was met.
     """
-    pairs = _pairs(spec, found, view, undecided) if found.assignment else _Pairs({})
-    rows = list(_Rows(spec, found, facts, view, undecided, pairs).all())
+    pairs = _pairs(spec, assessment, view, undecided) if assessment.assignment else _Pairs({})
+    rows = list(_Rows(spec, assessment, facts, view, undecided, pairs).all())
     if len(rows) <= MOST_ROWS:
         return tuple(rows), 0
     numbers = sorted(sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS])
@@ -87,16 +87,16 @@ class _Pairs:
     """Calls that were made more often than expected."""
 
 
-def _pairs(spec: Trajectory, found: Assessment, view: CallView, undecided: bool) -> _Pairs:
+def _pairs(spec: Trajectory, assessment: Assessment, view: CallView, undecided: bool) -> _Pairs:
     """Pair calls by the assignment that decides, then calls with missing expected calls of the same tool.
 
     Leaves out pairs in an order that hidden calls may correct.
     """
-    assignment = found.assignment
+    assignment = assessment.assignment
     assert assignment
     partners = assignment.partners(ordered=spec.is_ordered)
     late: set[int] = set()
-    if spec.is_ordered and (found.calls.problems or undecided):
+    if spec.is_ordered and (assessment.calls.problems or undecided):
         rows = tuple(0 if call is None else 1 << call for call in partners)
         in_order = best_in_order(rows, assignment.groups, union(assignment.groups))
         late = {call for call in partners if call is not None and call not in in_order}
@@ -104,7 +104,7 @@ def _pairs(spec: Trajectory, found: Assessment, view: CallView, undecided: bool)
     of_call = {call: row for row, call in enumerate(partners) if call is not None and call not in undone}
     different: dict[int, int] = {}
     if not view.blind or spec.forbids_others:
-        allowed = assignment.found | ~assignment.counting if spec.match_mode == "within" else 0
+        allowed = assignment.matched | ~assignment.counting if spec.match_mode == "within" else 0
         paired = set(of_call.values())
         missing = [row for row in range(len(partners)) if row not in paired]
         others = [at for at in range(len(assignment.calls)) if at not in of_call and not allowed >> at & 1]
@@ -124,7 +124,7 @@ def _marked(row: AlignedRow, status: RowStatus, problem: str) -> AlignedRow:
 @dataclass(frozen=True, slots=True)
 class _Rows:
     spec: Trajectory
-    found: Assessment
+    assessment: Assessment
     facts: CallFacts
     view: CallView
     undecided: bool
@@ -142,7 +142,7 @@ class _Rows:
             if call in self.pairs.of_call:
                 yield from self._missing_rows(self.pairs.of_call[call] + 1)
         least = self.spec.min_calls
-        if least is not None and any("at least" in problem for problem in self.found.limits.problems):
+        if least is not None and any("at least" in problem for problem in self.assessment.limits.problems):
             text = f"min_calls: {least}"
             yield AlignedRow(expected=None, call=None, status=RowStatus.MISSING, difference=text)
 
@@ -159,7 +159,7 @@ class _Rows:
             text = "at_most_once: made more often than expected"
             row = replace(row, status=RowStatus.EXTRA, difference=text)
         row = _marked(row, RowStatus.EXTRA, limit)
-        row = _marked(row, RowStatus.OUT_OF_ORDER, self.found.limits.misplaced.get(call, ""))
+        row = _marked(row, RowStatus.OUT_OF_ORDER, self.assessment.limits.misplaced.get(call, ""))
         row = self._with_forbidden(call, row)
         if not self.undecided:
             return row
@@ -169,7 +169,7 @@ class _Rows:
         return replace(row, status=RowStatus.UNKNOWN, difference=why) if why and row.status.holds else row
 
     def _paired_row(self, call: int) -> AlignedRow:
-        assignment, number = self.found.assignment, self.pairs.of_call[call]
+        assignment, number = self.assessment.assignment, self.pairs.of_call[call]
         assert assignment
         text = shortened(slot_text(assignment.slots[number]), _TEXT_CHARS)
         row = AlignedRow(expected=text, call=call, status=RowStatus.MATCHED)
@@ -197,14 +197,14 @@ class _Rows:
     def _unpaired_row(self, call: int) -> AlignedRow:
         """Return the row of a call without an expected call."""
         row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
-        assignment = self.found.assignment
+        assignment = self.assessment.assignment
         if assignment is None or not assignment.counting >> call & 1:
             return replace(row, difference=self.facts.free.reasons.get(call, ""))
         if not self.spec.forbids_others:
             return row
         if self.spec.match_mode != "within":
             return replace(row, status=RowStatus.EXTRA)
-        if assignment.found >> call & 1:
+        if assignment.matched >> call & 1:
             return _marked(row, RowStatus.UNKNOWN, _why_allowed(assignment, call))
         return replace(row, status=RowStatus.EXTRA, difference=self._not_allowed(assignment, call))
 
@@ -221,22 +221,22 @@ class _Rows:
             if self.facts.banned[id(each)].yes >> call & 1:
                 text = f"forbidden: {expected_text(each)}"
                 return replace(row, status=RowStatus.FORBIDDEN, difference=text)
-        for each in () if self.found.holds else self.spec.forbidden:
+        for each in () if self.assessment.holds else self.spec.forbidden:
             if why := self.facts.why_banned(each, call):
                 return replace(row, status=RowStatus.UNKNOWN, difference=f"may be forbidden: {why}")
         return row
 
     def _missing_rows(self, number: int) -> Iterator[AlignedRow]:
         """Yield a row for each expected call from this number on, until one that was made."""
-        slots = self.found.assignment.slots if self.found.assignment else ()
+        slots = self.assessment.assignment.slots if self.assessment.assignment else ()
         made = self.pairs.of_call.values()
         while number < len(slots) and number not in made:
             yield self._missing_row(slots[number], number)
             number += 1
 
     def _missing_row(self, slot: Slot, number: int) -> AlignedRow:
-        assert self.found.assignment
-        why = next((why for (row, _), why in self.found.assignment.reasons.items() if row == number), "")
+        assert self.assessment.assignment
+        why = next((why for (row, _), why in self.assessment.assignment.reasons.items() if row == number), "")
         row = AlignedRow(
             expected=shortened(slot_text(slot), _TEXT_CHARS),
             call=None,
@@ -368,9 +368,9 @@ def count_equal_arguments(expected: ExpectedCall, made: ToolCall) -> int:
     wanted = expected_arguments(expected) or {}
     if not isinstance(made.args, Mapping):
         return -1
-    given = {key: argument(made.args, key) for key in wanted}
+    actual = {key: argument(made.args, key) for key in wanted}
     return sum(
-        given[key] is not MISSING and is_plain(value) and equal(value, given[key])
+        actual[key] is not MISSING and is_plain(value) and equal(value, actual[key])
         for key, value in wanted.items()
     )
 

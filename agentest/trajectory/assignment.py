@@ -73,7 +73,7 @@ class Assignment:
         )
 
     @property
-    def found(self) -> int:
+    def matched(self) -> int:
         """The calls that match any expected call."""
         return union(self.rows)
 
@@ -125,7 +125,7 @@ NO_DIFFERENCES = CallDifferences()
 def min_differences(spec: Trajectory, assignment: Assignment) -> int:
     """Return a lower bound for the number of differences, without matching."""
     missing = 0 if spec.match_mode == "within" else sum(not row for row in assignment.rows)
-    extra = assignment.counting & ~assignment.found if spec.forbids_others else 0
+    extra = assignment.counting & ~assignment.matched if spec.forbids_others else 0
     return missing + extra.bit_count()
 
 
@@ -140,19 +140,21 @@ def may_hold(spec: Trajectory, assignment: Assignment) -> bool:
 def compare_calls(spec: Trajectory, assignment: Assignment, view: CallView) -> CallDifferences:
     """Return the differences that remain whatever hidden calls were made."""
     if spec.match_mode == "within":
-        beyond = bits(assignment.counting & ~assignment.found)
-        found = _extra("calls beyond the allowed ones", assignment, beyond)
+        beyond = bits(assignment.counting & ~assignment.matched)
+        differences = _extra("calls beyond the allowed ones", assignment, beyond)
     elif view.blind:
-        found = _differences_of_visible_calls(spec, assignment, view)
+        differences = _differences_of_visible_calls(spec, assignment, view)
     elif spec.match_mode == "in_order":
-        found = _differences_in_order(spec, assignment)
+        differences = _differences_in_order(spec, assignment)
     else:
-        found = _differences_of_assigned_calls(spec, assignment)
+        differences = _differences_of_assigned_calls(spec, assignment)
     if not spec.at_most_once or spec.match_mode in ("strict", "unordered"):  # reported as extra calls
-        return found
+        return differences
     problem = "at_most_once: calls were made more often than they are expected"
     again = _extra(problem, assignment, assignment.repeated())
-    return replace(found, problems=found.problems + again.problems, extra=found.extra + again.extra)
+    return replace(
+        differences, problems=differences.problems + again.problems, extra=differences.extra + again.extra
+    )
 
 
 def _extra(problem: str, assignment: Assignment, calls: Iterable[int]) -> CallDifferences:
@@ -184,9 +186,9 @@ def _differences_of_visible_calls(
     closed = spec.forbids_others
     if closed and not columns_saturated(assignment.rows, assignment.counting):
         return _unexpected(assignment, assignment.missing_and_extra()[1])
-    found = _differences_of_listed_calls(spec, assignment, view)
-    if found.problems or spec.match_mode != "strict":
-        return found
+    differences = _differences_of_listed_calls(spec, assignment, view)
+    if differences.problems or spec.match_mode != "strict":
+        return differences
     call = first_out_of_place(assignment.rows, assignment.groups, assignment.counting)
     if call is None:
         return NO_DIFFERENCES
@@ -226,22 +228,22 @@ def _differences_of_assigned_calls(spec: Trajectory, assignment: Assignment) -> 
     if mode == "strict" and exactly_in_order(assignment.rows, assignment.groups, assignment.counting):
         return NO_DIFFERENCES
     rows, calls = assignment.missing_and_extra(ordered=spec.is_ordered)
-    found = _missing(assignment, rows)
+    differences = _missing(assignment, rows)
     if mode == "contains":
-        return found
+        return differences
     extra = _unexpected(assignment, calls)
-    found = replace(extra, problems=found.problems + extra.problems, missing=found.missing)
-    if mode == "unordered" or found.problems:
-        return found
+    differences = replace(extra, problems=differences.problems + extra.problems, missing=differences.missing)
+    if mode == "unordered" or differences.problems:
+        return differences
     return _disordered(_order_problem(spec), _ordering_issues(assignment))
 
 
 def _ordering_issues(assignment: Assignment) -> list[str]:
     """List the calls in each message that match no expected call at that position, with the expected call."""
-    taken = _mask(assignment.partners(ordered=True))
+    paired = _mask(assignment.partners(ordered=True))
     issues, begin = [], 0
     for group in assignment.groups:
-        mask = group & taken
+        mask = group & paired
         calls = list(bits(mask))
         matching = Matching([row & mask for row in assignment.rows[begin : begin + len(calls)]])
         rows = [begin + row for row in range(len(calls)) if not matching.add(row)]

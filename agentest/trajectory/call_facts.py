@@ -13,10 +13,10 @@ from typing import Any
 
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import (
-    ARGUMENTS_UNTOLD,
+    ARGUMENTS_UNKNOWN,
     WAITS_FOR_APPROVAL,
     ToolCall,
-    arguments_untold,
+    are_arguments_unknown,
     failed,
 )
 from agentest.scenarios.calls import ANYTHING, ExpectedCall, ToolName, is_one_tool, name_matches, name_text
@@ -140,16 +140,16 @@ def _arguments_hold(expected: ExpectedCall, made: ToolCall) -> bool:
     wanted = expected_arguments(expected)
     if wanted is None:
         return True
-    if arguments_untold(made):
-        raise ComparisonUnknown(ARGUMENTS_UNTOLD)
+    if are_arguments_unknown(made):
+        raise ComparisonUnknown(ARGUMENTS_UNKNOWN)
     is_exact = expected.arg_match_mode == "exact"
     return isinstance(made.args, Mapping) and arguments_hold(wanted, made.args, is_exact)
 
 
 def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:
     """Return the answer of a function about all arguments. Raises PredicateFailed, CannotTell."""
-    if arguments_untold(made):
-        raise ComparisonUnknown(ARGUMENTS_UNTOLD)
+    if are_arguments_unknown(made):
+        raise ComparisonUnknown(ARGUMENTS_UNKNOWN)
     function = where if isinstance(where, FUNCTIONS) else functools.partial(where)
     return isinstance(made.args, Mapping) and equal(function, dict(made.args))
 
@@ -364,8 +364,8 @@ class CallFacts:
 
     def doubts(self) -> Iterator[tuple[int, str]]:
         """Yield calls about which something is unknown, with the reason."""
-        for wanted, found in ((self.expected, self.cells), (self.forbidden, self.banned)):
-            for key, known in found.items():
+        for wanted, known_calls in ((self.expected, self.cells), (self.forbidden, self.banned)):
+            for key, known in known_calls.items():
                 for call in bits(known.maybe):
                     yield call, self._why(wanted[key], call)
         for call in bits(self.free.known.maybe):

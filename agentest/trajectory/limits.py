@@ -70,11 +70,11 @@ def check_limits(
     """
     banned = [facts.banned[id(each)].surely(best) for each in spec.forbidden]
     limits = list(_exceeded_limits(spec, facts, turns, view, best=best))
-    found = (
+    problems = (
         broken_order(order, facts, best=best, blind=view.may_hide(names_in(order.first)))
         for order in spec.orders
     )
-    orders = [each for each in found if each]
+    orders = [each for each in problems if each]
     return LimitDifferences(
         forbidden=tuple(facts.calls[call].name for call in bits(union(banned))),
         broken=(*(text for _, text in limits), *(text for _, text in orders)),

@@ -214,8 +214,8 @@ class _Decision:
             assignment = Assignment.of(path, self.facts, best=best, groups=groups)
             least = 0 if blind else min_differences(spec, assignment)
             able = blind or (not least and may_hold(spec, assignment))
-            if able and not (found := compare_calls(spec, assignment, self.view)).problems:
-                return assignment, found
+            if able and not (differences := compare_calls(spec, assignment, self.view)).problems:
+                return assignment, differences
             wrong.append((least, at, assignment))
         cells = 1 + len(self.facts.calls) * max(map(len, self.paths), default=0)
         near = sorted(wrong, key=lambda each: each[:2])[: max(1, min(_MOST_NEAR, _MOST_CELLS // cells))]
@@ -228,15 +228,15 @@ class _Decision:
         Requirements may need opposite answers, and one path may hold where another does not, so no single
         combination is the best. If few things are unknown, all combinations are tried.
         """
-        found: Assessment | None = None
+        nearest: Assessment | None = None
         for case in self._combinations():
             best = case._assess(best=True)
-            if found and best.holds is not found.holds:
+            if nearest and best.holds is not nearest.holds:
                 return None
             if best.holds and not case._assess(best=False).holds:
                 return None
-            found = best if found is None or len(best.problems) < len(found.problems) else found
-        return found
+            nearest = best if nearest is None or len(best.problems) < len(nearest.problems) else nearest
+        return nearest
 
     def _combinations(self) -> Iterator[_Decision]:
         """Yield all combinations of answers to the unknowns, if there are few."""
@@ -250,41 +250,41 @@ class _Decision:
             for answers in product((True, False), repeat=len(unknown)):
                 yield replace(self, facts=facts.decided(dict(zip(unknown, answers, strict=True))))
 
-    def _with_reasons(self, found: Assessment) -> Assessment:
+    def _with_reasons(self, assessment: Assessment) -> Assessment:
         """Add the reasons for unknowns to the rows of a failed trajectory."""
-        if found.holds or not found.assignment:
-            return found
-        reasons = Assignment.of(found.assignment.slots, self.facts, best=True).reasons
-        return replace(found, assignment=replace(found.assignment, reasons=reasons))
+        if assessment.holds or not assessment.assignment:
+            return assessment
+        reasons = Assignment.of(assessment.assignment.slots, self.facts, best=True).reasons
+        return replace(assessment, assignment=replace(assessment.assignment, reasons=reasons))
 
-    def _certain_result(self, found: Assessment) -> TrajectoryResult:
+    def _certain_result(self, assessment: Assessment) -> TrajectoryResult:
         return TrajectoryResult(
-            matched=found.holds,
-            summary=self._summary(found),
-            **self._comparison_fields(found),
-            missing_calls=found.calls.missing,
-            extra_calls=found.calls.extra,
-            ordering_issues=found.calls.ordering,
-            forbidden_calls=found.limits.forbidden,
-            broken=found.limits.broken,
-            without_calls=found.holds and not self.facts.calls and self.spec.about_calls,
-            score=self._score(found),
+            matched=assessment.holds,
+            summary=self._summary(assessment),
+            **self._comparison_fields(assessment),
+            missing_calls=assessment.calls.missing,
+            extra_calls=assessment.calls.extra,
+            ordering_issues=assessment.calls.ordering,
+            forbidden_calls=assessment.limits.forbidden,
+            broken=assessment.limits.broken,
+            without_calls=assessment.holds and not self.facts.calls and self.spec.about_calls,
+            score=self._score(assessment),
         )
 
-    def _summary(self, found: Assessment) -> str:
-        if found.holds:
+    def _summary(self, assessment: Assessment) -> str:
+        if assessment.holds:
             return _passed_summary(self.spec, len(self.facts.calls), self.turns)
         nearest = []
-        if len(self.paths or ()) > 1 and found.calls.problems and found.assignment:
-            path = listed(map(slot_text, found.assignment.slots))
+        if len(self.paths or ()) > 1 and assessment.calls.problems and assessment.assignment:
+            path = listed(map(slot_text, assessment.assignment.slots))
             nearest = [f"the nearest of {len(self.paths or ())} ways: {path}"]
-        return "; ".join((*found.problems, *nearest))
+        return "; ".join((*assessment.problems, *nearest))
 
-    def _score(self, found: Assessment) -> TrajectoryScore | None:
+    def _score(self, assessment: Assessment) -> TrajectoryScore | None:
         """Return the score, unless it depends on unknowns."""
         if not self.view.complete or self.view.blind or not self.spec.about_calls:
             return None
-        score = score_of(self.spec, found)
+        score = score_of(self.spec, assessment)
         if not self.facts.certain:
             sides = (score_of(self.spec, self._assess(best=best)) for best in (True, False))
             if any(side != score for side in sides):
@@ -331,12 +331,12 @@ class _Decision:
             for groups in (self.facts.fine, self.facts.coarse)
         )
 
-    def _comparison_fields(self, found: Assessment, *, undecided: bool = False) -> dict[str, Any]:
+    def _comparison_fields(self, assessment: Assessment, *, undecided: bool = False) -> dict[str, Any]:
         """Return expected and actual calls with the alignment, as fields of a `TrajectoryResult`."""
         calls = self.facts.calls
         if not self.spec.about_calls or (self.view.blind and not calls):  # hidden calls may exist
             return {}
-        rows, more = align_calls(self.spec, found, self.facts, self.view, undecided=undecided)
+        rows, more = align_calls(self.spec, assessment, self.facts, self.view, undecided=undecided)
         return {**_call_fields(self.spec, calls), "alignment": rows, "alignment_more": more}
 
 
@@ -362,29 +362,29 @@ def _call_fields(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, An
     }
 
 
-def score_of(spec: Trajectory, found: Assessment) -> TrajectoryScore:
+def score_of(spec: Trajectory, assessment: Assessment) -> TrajectoryScore:
     """Return the score of an assessment.
 
     Requirements are each expected call (in its place if the mode has an order), each forbidden entry, each
     limit and each order. If the trajectory holds, all are met. Extra calls only lower the precision. With
     `within`, each call that counts must be allowed, and none is required.
     """
-    assignment, others = found.assignment, found.limits.requirements
-    met = others - found.limits.unmet
+    assignment, others = assessment.assignment, assessment.limits.requirements
+    met = others - assessment.limits.unmet
     if assignment is None:
         return TrajectoryScore(met=_fraction(met, others), precision=1.0, recall=1.0)
     partners = assignment.partners()
-    if spec.is_ordered and found.calls.problems:  # only calls in order meet a requirement
+    if spec.is_ordered and assessment.calls.problems:  # only calls in order meet a requirement
         partners = best_in_order(assignment.rows, assignment.groups, assignment.counting)
-    taken = {call for call in partners if call is not None}
+    paired = {call for call in partners if call is not None}
     expected, counting = len(assignment.rows), assignment.counting
-    recall = _fraction(len(taken), expected)
+    recall = _fraction(len(paired), expected)
     if spec.match_mode == "within":
         again = len(assignment.repeated()) if spec.at_most_once else 0
-        good = (counting & assignment.found).bit_count() - again
+        good = (counting & assignment.matched).bit_count() - again
         required = made = counting.bit_count()
     else:
-        good, required, made = len(taken), expected, len({*taken, *bits(counting)})
+        good, required, made = len(paired), expected, len({*paired, *bits(counting)})
     return TrajectoryScore(
         met=_fraction(good + met, required + others), precision=_fraction(good, made), recall=recall
     )

@@ -29,10 +29,10 @@ def bits(mask: int) -> Iterator[int]:
 
 def union(masks: Sequence[int]) -> int:
     """Return the bits that are set in any of these."""
-    found = 0
+    result = 0
     for mask in masks:
-        found |= mask
-    return found
+        result |= mask
+    return result
 
 
 class Matching:
@@ -50,29 +50,29 @@ class Matching:
 
     def add(self, row: int) -> bool:
         """Pair a row, moving other pairs if necessary. Return False if no assignment includes all."""
-        came: dict[int, int] = {}
-        queue, seen = deque([row]), 0
+        row_of_column: dict[int, int] = {}
+        queue, visited = deque([row]), 0
         while queue:
             at = queue.popleft()
-            fresh = self._rows[at] & ~seen
-            untaken = fresh & ~self.taken
-            if untaken:
-                column = (untaken & -untaken).bit_length() - 1
-                came[column] = at
-                self._flip(column, came)
+            unvisited = self._rows[at] & ~visited
+            free = unvisited & ~self.taken
+            if free:
+                column = (free & -free).bit_length() - 1
+                row_of_column[column] = at
+                self._flip(column, row_of_column)
                 return True
-            seen |= fresh
-            for column in bits(fresh):
-                came[column] = at
+            visited |= unvisited
+            for column in bits(unvisited):
+                row_of_column[column] = at
                 queue.append(self._of_column[column])
         return False
 
-    def _flip(self, column: int, came: dict[int, int]) -> None:
+    def _flip(self, column: int, row_of_column: dict[int, int]) -> None:
         """Update the pairs along the path to a free column."""
         self.taken |= 1 << column
         at: int | None = column
         while at is not None:
-            row = came[at]
+            row = row_of_column[at]
             before = self.of_row[row]
             self.of_row[row], self._of_column[at] = at, row
             at = before
@@ -91,10 +91,10 @@ def maximum_matching(rows: Sequence[int], counting: int | None = None, begin: Pa
     order = sorted(range(len(rows)), key=lambda row: begin[row] is None)
     if counting is not None and union(rows) & ~counting:
         counted = [None if column is None or not counting >> column & 1 else column for column in begin]
-        found = _extended([row & counting for row in rows], counted, order)
-        taken = {column for column in found if column is not None}
+        pairs = _extended([row & counting for row in rows], counted, order)
+        paired = {column for column in pairs if column is not None}
         begin = [
-            old if new is None and old not in taken else new for old, new in zip(begin, found, strict=True)
+            old if new is None and old not in paired else new for old, new in zip(begin, pairs, strict=True)
         ]
     return _extended(rows, begin, order)
 
@@ -264,10 +264,10 @@ def first_out_of_place(rows: Sequence[int], groups: Sequence[int], counting: int
 
 def _first_unplaced(rows: Sequence[int], wanted: int) -> int:
     """Return the first of these columns that cannot have a row together with those before it."""
-    taken = 0
+    placed = 0
     for column in bits(wanted):
-        taken |= 1 << column
-        if least_rows(rows, taken) is None:
+        placed |= 1 << column
+        if least_rows(rows, placed) is None:
             return column
     raise AssertionError("each column can have a row of its own")
 
@@ -311,17 +311,17 @@ def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> l
     Among equal numbers of pairs, those with columns that count weigh more.
     """
     matching = Matching([row & group for row in rows[at:]])
-    of_those_that_count = Matching([row & group & counting for row in rows[at:]])
+    counting_matching = Matching([row & group & counting for row in rows[at:]])
     pair = len(rows) + 1
-    found, weight = [], 0
+    weights, weight = [], 0
     for row in range(len(rows) - at):
         if matching.taken == group:
             break
         if rows[at + row] & group and matching.add(row):
             weight += pair
-            weight += of_those_that_count.add(row)
-            found.append((at + row + 1, weight))
-    return found
+            weight += counting_matching.add(row)
+            weights.append((at + row + 1, weight))
+    return weights
 
 
 def _block_partners(rows: Sequence[int], group: int, counting: int) -> Partners:

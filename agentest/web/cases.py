@@ -70,9 +70,9 @@ def _case(editor: EvalSetEditor, values: Values) -> Json:
         file = editor.open(name)
     except UsageError as error:
         return {"case": editor.converted(name, eval_id), "readOnly": str(error)}
-    place = file.place_of(eval_id)
+    place = file.index_of(eval_id)
     try:
-        notes, readable = editor.check(name, eval_id, CaseDraft(text=file.shown(place))).notes, True
+        notes, readable = editor.check(name, eval_id, CaseDraft(text=file.case_text(place))).notes, True
     except EditRejected as error:
         notes, readable = error.problems, False
     return {**_case_json(file, place, notes), "readable": readable}
@@ -162,7 +162,7 @@ def _case_json(file: SetFile, place: int, notes: Sequence[EditProblem]) -> Json:
         "camel": file.camel,
         "alone": file.cases_at is None,
         "case": file.value(place),
-        "text": file.shown(place),
+        "text": file.case_text(place),
         "notes": _problems(notes),
     }
 
@@ -175,16 +175,16 @@ def _text_json(content: SetContent) -> Json:
 def _conflict_json(error: ChangedOnDisk) -> Json:
     """Return the file's current content, so that the page can show what changed."""
     answer: Json = {"error": str(error), "version": None, "text": None, "cases": []}
-    if error.found is None:
+    if error.current is None:
         return answer
-    answer["version"] = error.found.version
+    answer["version"] = error.current.version
     try:
-        answer["text"] = error.found.text.replace("\r\n", "\n")
-        file = open_set(error.found)
+        answer["text"] = error.current.text.replace("\r\n", "\n")
+        file = open_set(error.current)
     except UsageError:
         return answer
     answer["cases"] = [
-        {"id": case.eval_id, "text": file.shown(number)} for number, case in enumerate(file.cases)
+        {"id": case.eval_id, "text": file.case_text(number)} for number, case in enumerate(file.cases)
     ]
     return answer
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario, of_agent
+from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario, part_of_agent
 from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_data import ComparedSubjects, comparison_for_page
 from agentest.store.reader import read_results
@@ -67,7 +67,7 @@ class _Side(NamedTuple):
     @property
     def measured(self) -> MeasuredRun:
         run = _measured(self.file, self.label, self.written)
-        return of_agent(run, self.agent) if self.agent is not None else run
+        return part_of_agent(run, self.agent) if self.agent is not None else run
 
 
 def comparison_response(project: WebProject, *, of: str, base: str, new: str) -> Json:

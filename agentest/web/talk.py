@@ -314,9 +314,9 @@ class Talks:
 
 def _conflicts(one: PreparedTalk, other: PreparedTalk) -> bool:
     """Return True if both start servers, or share an agent that takes one conversation at a time."""
-    in_line = one.unit.about.line
+    in_line = one.unit.traits.queue
     return (one.starts_servers and other.starts_servers) or (
-        in_line is not None and in_line == other.unit.about.line
+        in_line is not None and in_line == other.unit.traits.queue
     )
 
 

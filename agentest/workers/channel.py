@@ -286,7 +286,7 @@ class ConversationDone(ConversationMessage):
     """The packed result, without details that are not needed until the scenario ends."""
     json: bytes
     """The whole result in the form of results.json."""
-    held_again: str
+    rerun_reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class WorkerPool:
         self._origin = origin
         self._collectors = desks
         self._models = models
-        self._output_forwarder = OutputForwarder(session.prepared.own_servers.printed, self._send_all)
+        self._output_forwarder = OutputForwarder(session.prepared.managed_servers.printed, self._send_all)
         self._store_agent_report = store_agent_reports(origin)
         self._roster = WorkerScheduler()
         self._numbers = count(1)
@@ -184,17 +184,17 @@ class WorkerPool:
             if scope.cancelled_caught:  # the worker does not read
                 member.connection.kill()
 
-    async def hold(self, unit: Unit, number: int, ongoing: RunningConversation) -> JudgedConversation:
+    async def run(self, unit: Unit, number: int, ongoing: RunningConversation) -> JudgedConversation:
         """Run the conversation on a worker, and on another one if that worker dies."""
         for attempt in range(MOST_ATTEMPTS):
             if attempt:
-                await ongoing.again()
+                await ongoing.reacquire_slot()
             last = attempt == MOST_ATTEMPTS - 1
             try:
                 async with self._roster.worker_alone() if last else self._worker_for(unit) as member:
                     finished, place = await self._run_on(member, unit, number, ongoing, attempt)
                 await place.had.wait()
-                ongoing.on_held()
+                ongoing.on_ended()
                 return finished
             except WorkerDied as lost:
                 self._collectors.forget(unit.scope, number)
@@ -208,7 +208,7 @@ class WorkerPool:
             if unit.scope in member.units:
                 member.units.discard(unit.scope)
                 member.connection.send(EndUnit(unit.scope))
-        if unit.about.line is None:
+        if unit.traits.queue is None:
             self._roster.forget(unit.scope)
 
     async def settle(self) -> None:
@@ -263,7 +263,7 @@ class WorkerPool:
     async def _worker_for(self, unit: Unit) -> AsyncIterator[PooledWorker]:
         """Choose the least busy worker, or the one assigned to conversations that run one at a time."""
         parallel = unit.is_parallel(self._session.settings.parallel)
-        yield await self._roster.worker_for(unit.about.line or (None if parallel else unit.scope))
+        yield await self._roster.worker_for(unit.traits.queue or (None if parallel else unit.scope))
 
     async def _run_on(
         self, member: PooledWorker, unit: Unit, number: int, ongoing: RunningConversation, attempt: int
@@ -297,7 +297,7 @@ class WorkerPool:
             if member.reserved:
                 self._roster.change()
         self._collectors.done(unit.scope, number)
-        return JudgedConversation(pickle.loads(done.result), done.json, done.held_again), assigned.place
+        return JudgedConversation(pickle.loads(done.result), done.json, done.rerun_reason), assigned.place
 
     def _receive(self, member: PooledWorker, message: Any) -> None:
         match message:

@@ -115,7 +115,7 @@ class Worker:
         self._line: WorkerConnection
         self._hosted = ProxiedConversations(lambda message: self._line.send(message))
         self._gates = LeasedGates(lambda message: self._line.send(message), prepared.loaded.redact)
-        self._printed = ForwardedOutput(prepared.own_servers.printed)
+        self._printed = ForwardedOutput(prepared.managed_servers.printed)
         self._tape: PageTape | None = None
         self._holder: LocalConversationRunner
 
@@ -235,7 +235,7 @@ class Worker:
             self._tape.begin(unit.scope, order.number, order.page or NO_PAGE)
         ongoing = self._ongoing[order.hold] = _Ongoing(order.hold, self._line)
         try:
-            finished = await self._holder.hold(unit, order.number, ongoing, order.ids_end)
+            finished = await self._holder.run(unit, order.number, ongoing, order.ids_end)
         finally:
             del self._ongoing[order.hold]
             if self._tape:
@@ -263,7 +263,7 @@ class Worker:
             order.hold,
             packed(result if keeps_details else without_unneeded_parts(result)),
             encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),
-            finished.held_again,
+            finished.rerun_reason,
         )
 
     def _send_secrets(self, texts: Iterable[str]) -> None:
@@ -281,11 +281,11 @@ class _Ongoing:
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         self._line.send(TurnClosed(self._hold, conversation_id, turn_index, handed_over))
 
-    def on_held(self) -> None:
+    def on_ended(self) -> None:
         self._line.send(ConversationRan(self._hold))
 
     @asynccontextmanager
-    async def outside(self) -> AsyncIterator[None]:
+    async def slot_released(self) -> AsyncIterator[None]:
         self._line.send(SlotFreed(self._hold))
         try:
             yield
@@ -294,5 +294,5 @@ class _Ongoing:
             self._line.send(SlotRequested(self._hold))
             await self.may_go_on.wait()
 
-    async def again(self) -> None:
+    async def reacquire_slot(self) -> None:
         """Never called: another attempt is a new order."""

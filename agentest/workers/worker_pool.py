@@ -58,7 +58,7 @@ class ProgressReceiver:
                     message.conversation_id, message.turn_index, handed_over=message.handed_over
                 )
             case ConversationRan() if assigned.place.had.is_set():
-                assigned.ongoing.on_held()
+                assigned.ongoing.on_ended()
             case ConversationRan():
                 self._roster.lose(assigned.place)
                 self._tasks.start_soon(_free_own_slot_later, assigned)
@@ -75,7 +75,7 @@ class ProgressReceiver:
     async def _wait_outside(
         self, member: PooledWorker, hold: int, assigned: AssignedConversation, place: ConversationSlot
     ) -> None:
-        async with assigned.ongoing.outside():
+        async with assigned.ongoing.slot_released():
             await place.wanted.wait()
         self._roster.has_place(member, hold, place)
 
@@ -83,7 +83,7 @@ class ProgressReceiver:
 async def _free_own_slot_later(assigned: AssignedConversation) -> None:
     """Free the conversation's own slot once it has it. Until then it ran in a borrowed one."""
     await assigned.place.had.wait()
-    assigned.ongoing.on_held()
+    assigned.ongoing.on_ended()
 
 
 OnMessage = Callable[[Any], None]
@@ -372,7 +372,7 @@ _CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
 def worker_count(prepared: Prepared, wanted: int | str) -> int:
     """Return how many workers to start: at most one per conversation and concurrency slot."""
     count = cores() if wanted == AUTO else int(wanted)
-    left = sum(unit.conversations - len(unit.kept.conversations) for unit in prepared.plan.left)
+    left = sum(unit.conversations - len(unit.finished_part.conversations) for unit in prepared.plan.remaining)
     return max(1, min(count, left, prepared.concurrency))
 
 

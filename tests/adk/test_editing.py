@@ -61,8 +61,8 @@ def test_every_set_can_be_opened_and_saved_as_it_is(eval_set: EvalSet) -> None:
         assert [case.eval_id for case in file.cases] == [case.eval_id for case in eval_set.eval_cases]
         for place in range(len(file.cases)):
             assert file.with_value(place, file.value(place)) == content.text
-            assert file.with_text(place, file.shown(place)) == content.text
-            assert file.with_text(place, file.shown(place) + "\n") == content.text
+            assert file.with_text(place, file.case_text(place)) == content.text
+            assert file.with_text(place, file.case_text(place) + "\n") == content.text
 
 
 def test_one_message_is_all_that_changes(editor: EvalSetEditor) -> None:
@@ -226,12 +226,12 @@ def test_a_changed_file_is_never_overwritten(editor: EvalSetEditor) -> None:
     ):
         with pytest.raises(ChangedOnDisk) as refused:
             edit()
-        assert refused.value.found
-        assert refused.value.found.text == other
+        assert refused.value.current
+        assert refused.value.current.text == other
     (editor.project.root / NAME).unlink()
     with pytest.raises(ChangedOnDisk, match="does not exist any more") as gone:
         editor.save(NAME, began, "one", CaseDraft(ONE))
-    assert gone.value.found is None
+    assert gone.value.current is None
     assert not (editor.project.root / NAME).exists()
 
 

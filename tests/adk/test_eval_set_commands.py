@@ -13,7 +13,7 @@ from evalset_documents import case, eval_set, invocation, text
 from project import Project
 
 from agentest.adk.formats.set_reader import read_eval_set
-from agentest.adk.set_creation import AddedCase, SetPlace, add_cases, create_set
+from agentest.adk.set_creation import AddedCase, SetLocation, add_cases, create_set
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 
@@ -70,7 +70,7 @@ def test_what_is_in_a_set_stays(project: Project) -> None:
     kept = {"evalSetId": "mine", "evalCases": [case("one", invocation("x", "y"))], "_comment": "by hand"}
     file = project.write("mine.evalset.json", text(kept))
     project.write("twice.json", text({"scenarios": [RETURN, RETURN]}))
-    place = SetPlace("http://localhost:8000", "mine")
+    place = SetLocation("http://localhost:8000", "mine")
     assert add_cases(place, Path("twice.json"), None, 7.0) == [
         AddedCase(IDS_OF_ADK[0], True),
         AddedCase(IDS_OF_ADK[0], False),
@@ -96,7 +96,7 @@ def test_what_is_in_a_set_stays(project: Project) -> None:
 def test_places_that_are_none_are_refused(agent: str, set_id: str, told: str) -> None:
     """An id that google-adk refuses, and a folder that is not there, are refused."""
     with pytest.raises(UsageError, match=told):
-        create_set(SetPlace(agent, set_id), 0.0)
+        create_set(SetLocation(agent, set_id), 0.0)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -125,12 +125,12 @@ def test_files_that_are_wrong_are_refused(project: Project, bad: str) -> None:
     files, told = BAD[bad]
     file = project.root / "my_agent/returns.evalset.json"
     if bad != "no set":
-        create_set(SetPlace("my_agent", "returns"), 0.0)
+        create_set(SetLocation("my_agent", "returns"), 0.0)
     for name, document in files.items():
         project.write(name, text(document))
     before = file.read_bytes() if file.exists() else None
     with pytest.raises(UsageError, match=told):
-        add_cases(SetPlace("my_agent", "returns"), Path("scenarios.json"), Path("session.json"), 0.0)
+        add_cases(SetLocation("my_agent", "returns"), Path("scenarios.json"), Path("session.json"), 0.0)
     assert (file.read_bytes() if file.exists() else None) == before
 
 
@@ -138,7 +138,7 @@ def test_files_that_are_wrong_are_refused(project: Project, bad: str) -> None:
 @pytest.mark.skipif(not ADK, reason="AGENTEST_ADK_PYTHON names no environment with google-adk")
 def test_google_adk_reads_what_we_wrote(project: Project) -> None:
     """google-adk reads a set that was made here, and has the same ids for the same scenarios."""
-    place = SetPlace("my_agent", "returns")
+    place = SetLocation("my_agent", "returns")
     create_set(place, 0.0)
     add_cases(place, Path("scenarios.json"), Path("session.json"), 0.0)
     command = "-m google.adk.cli eval_set add_eval_case my_agent returns --scenarios_file scenarios.json"

@@ -163,7 +163,7 @@ def grade(
 
 def only(found: GraderResult) -> MetricResult:
     """The result of the only turn."""
-    assert found.whole is None
+    assert found.conversation is None
     [result] = found.turns.values()
     return result
 
@@ -221,7 +221,7 @@ def test_a_content_judge(metric: str) -> None:
     found = grade(
         asked, criterion(metric), case(*[invocation()] * 2) if metric != USER else simulated(), turns
     )
-    assert found.whole is None
+    assert found.conversation is None
     assert list(found.turns) == [1] if metric in WHOLE else [0, 1]
     for result in found.turns.values():
         assert isinstance(result, Score)
@@ -275,8 +275,8 @@ def test_a_broken_model() -> None:
 @pytest.mark.parametrize("metric", [metric for metric in JUDGED if metric != CONTAINED])
 def test_without_a_model(metric: str) -> None:
     """Offline a judged metric is skipped, and the reason names the model that the criteria name."""
-    assert grade(None, criterion(metric), about(metric)) == GraderResult(whole=Skipped(NO_MODEL))
-    found = grade(None, criterion(metric, judge_model="gemini-2.5-flash"), about(metric)).whole
+    assert grade(None, criterion(metric), about(metric)) == GraderResult(conversation=Skipped(NO_MODEL))
+    found = grade(None, criterion(metric, judge_model="gemini-2.5-flash"), about(metric)).conversation
     assert isinstance(found, Skipped)
     assert found.why.startswith(NO_MODEL)
     assert "gemini-2.5-flash" in found.why
@@ -424,15 +424,15 @@ def test_turns_without_a_reference(metric: str) -> None:
     assert list(grade(asked, criterion(metric), written, turns).turns) == [1]
     found = grade(asked, criterion(metric), case(invocation(None)), turns)
     assert not found.turns
-    assert isinstance(found.whole, Skipped)
-    assert "final_response" in found.whole.why
+    assert isinstance(found.conversation, Skipped)
+    assert "final_response" in found.conversation.why
 
 
 @pytest.mark.parametrize("metric", [MATCH, CONTAINED])
 def test_references_of_simulated_conversations(metric: str) -> None:
     """Where a simulated user leads, metrics that need a reference are skipped, with or without a model."""
     asked = Asked(lambda _: PERFECT[metric])
-    found = [grade(model, criterion(metric), simulated()).whole for model in (asked, None)]
+    found = [grade(model, criterion(metric), simulated()).conversation for model in (asked, None)]
     assert found[0] == found[1]
     assert isinstance(found[0], Skipped)
     assert "simulated" in found[0].why
@@ -596,7 +596,7 @@ def test_rubrics_of_one_invocation() -> None:
     assert list(found.turns) == [1]
     assert "It rhymes." in told(asked.requests[0])
     alone = grade(asked, criterion(REPLY, rubrics=()), about, [turn()])
-    assert isinstance(alone.whole, Skipped)
+    assert isinstance(alone.conversation, Skipped)
 
 
 KIND = "FINAL_RESPONSE_QUALITY"
@@ -782,7 +782,7 @@ def test_turns_that_say_nothing() -> None:
     """A turn without any sentence is left out; where no turn has one, the metric is skipped."""
     asked = Asked(lambda _: labels("supported"))
     assert list(grade(asked, criterion(GROUNDED), case(), [turn(agent="…"), turn(1)]).turns) == [1]
-    assert isinstance(grade(asked, criterion(GROUNDED), case(), [turn(agent="")]).whole, Skipped)
+    assert isinstance(grade(asked, criterion(GROUNDED), case(), [turn(agent="")]).conversation, Skipped)
 
 
 @pytest.mark.parametrize(
@@ -1159,8 +1159,8 @@ def test_nobody_is_simulated() -> None:
     for model in (verdicts(), None):
         found = grade(model, criterion(USER), case())
         assert not found.turns
-        assert isinstance(found.whole, Skipped)
-        assert "written out" in found.whole.why
+        assert isinstance(found.conversation, Skipped)
+        assert "written out" in found.conversation.why
 
 
 def test_a_conversation_without_turns() -> None:

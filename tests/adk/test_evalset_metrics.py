@@ -221,7 +221,7 @@ def test_turns_are_paired_with_invocations() -> None:
     turns = turn(0, tool_calls=(tool_call(),)), turn(1), turn(2, tool_calls=(tool_call(),))
     found = graded(ToolTrajectory(expected, MetricCriterion("tool_trajectory_avg_score", 1.0)), *turns)
     assert scores(found) == {0: 1.0, 1: 1.0, 2: 0.0}
-    assert found.whole is None
+    assert found.conversation is None
 
 
 def test_reason_shows_both_sides() -> None:
@@ -295,7 +295,7 @@ def test_no_reference_at_all_is_skipped() -> None:
     """A case without any final response is skipped by the response's metric, and is told why."""
     found = graded(ResponseMatch(case(expects()), MetricCriterion("response_match_score", 0.8)), turn())
     assert found == GraderResult(
-        whole=Skipped("no invocation of the case has a final_response to compare with")
+        conversation=Skipped("no invocation of the case has a final_response to compare with")
     )
 
 
@@ -309,7 +309,7 @@ def test_simulated_conversations_are_skipped(make: Any) -> None:
     grader = make(simulated, MetricCriterion("the metric", 1.0))
     assert grader.name == "the metric"
     assert graded(grader, turn()) == GraderResult(
-        whole=Skipped("a simulated conversation has no reference to compare with")
+        conversation=Skipped("a simulated conversation has no reference to compare with")
     )
 
 
@@ -319,7 +319,7 @@ def test_unfinished_conversations_have_no_score(make: Any) -> None:
     expected = case(expects(text="a"), expects(text="b"))
     criterion = MetricCriterion("m", 1.0)
     assert graded(make(expected, criterion)) == GraderResult(
-        whole=Skipped("no turn of the conversation was finished")
+        conversation=Skipped("no turn of the conversation was finished")
     )
     assert graded(make(expected, criterion), turn(0)).turns.keys() == {0}
 
@@ -355,7 +355,9 @@ def test_what_turns_cost() -> None:
     assert scores(amounts("invocation_duration_v1", *turns)) == {0: 0.1205, 1: 2.5}
     assert amounts("token_usage_v1", turns[0]).turns[0] == Score(15.0, "tokens: 15")
     unreported = amounts("token_usage_v1", turns[1])
-    assert unreported == GraderResult(whole=Skipped("the agent reports no tokens"))
+    assert unreported == GraderResult(conversation=Skipped("the agent reports no tokens"))
     assert scores(amounts("inference_call_count_v1", *turns)) == {0: 3.0}
     unknown = amounts("inference_call_count_v1", turns[1])
-    assert unknown == GraderResult(whole=Skipped("the agent does not tell how often it asks its model"))
+    assert unknown == GraderResult(
+        conversation=Skipped("the agent does not tell how often it asks its model")
+    )

@@ -47,7 +47,7 @@ from agentest.config.agents.a2a import A2aAgent
 from agentest.config.config import Config
 from agentest.domain.messages import Attachment, Session, UserText
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import open_client
@@ -830,7 +830,7 @@ def test_calls_of_langgraph() -> None:
     one, two, three = Talk(*answers, said=["1", "2", "3"], cards=cards).replies
 
     def untold(result: Any, turn: int, error: str | None = None) -> ToolCall:
-        return ToolCall("look", None, result, False, turn, ARGUMENTS_UNTOLD, error, SeenBy.AGENT)
+        return ToolCall("look", None, result, False, turn, ARGUMENTS_UNKNOWN, error, SeenBy.AGENT)
 
     assert one.observed == (untold({"in": 3}, 0),)
     assert [call.call_id for call in two.observed] == ["call-1", "call-2"]

@@ -10,7 +10,7 @@ from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.server import Server
 from agentest.config.config import Config
 from agentest.domain.transcript import ServerOutput
-from agentest.runner.prepare import own_servers
+from agentest.runner.prepare import managed_servers_of
 
 
 def test_the_last_lines_since_a_turn_began() -> None:
@@ -92,7 +92,7 @@ def test_names_and_whose_they_are() -> None:
         "b": ChatCompletionsAgent(endpoint="http://h/v1", server=shared),
         "c": ChatCompletionsAgent(endpoint="http://h/v1", server=server("'never closed", 5)),
     }
-    found = own_servers(config, agents)
+    found = managed_servers_of(config, agents)
     assert [each.name for each in found.servers] == [
         "npm-start",
         "npm-start-2",
@@ -103,4 +103,4 @@ def test_names_and_whose_they_are() -> None:
     assert [each.name for each in found.of("c").printed] == ["npm-start", "npm-start-2", "my-db", "server"]
     assert found.servers[3].agents == ("a", "b")
     assert found.servers[3].called == "the agent's server"
-    assert own_servers(config, {}, lambda _: "[redacted]").servers[0].name == "redacted"
+    assert managed_servers_of(config, {}, lambda _: "[redacted]").servers[0].name == "redacted"

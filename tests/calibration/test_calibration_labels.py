@@ -224,7 +224,7 @@ def test_judges_are_told_the_same_as_in_a_run(of_agent: Line, of_scenario: Line)
         result = run_scenarios([made], agent=settings, model=model, metrics=["goal_completion"])
     [asked] = [request for request in model.requests if request.key.metric == "goal_completion"]
     about = agent_traits("agent", Config.model_validate({"agent": settings}).agent)
-    known = known_agent(replace(_unit(), scenario=made, agent="agent", about=about), str)
+    known = known_agent(replace(_unit(), scenario=made, agent="agent", traits=about), str)
     turns = result.scenarios[0].conversations[0].conversation.turns
     context = conversation_context(background_of(made, known, turns), turns)
     assert context in [message["content"] for message in asked.messages]

@@ -9,7 +9,7 @@ import pytest
 from agentest.agents.bypassed_tools import MockedTools
 from agentest.agents.port import MockBypassed
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
 from agentest.mock_servers.port import REFUSED
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
@@ -42,7 +42,7 @@ RAN: dict[str, ToolCall] = {
     "by one underscore": seen("shop_check_stock", GOOD, "3"),
     "told by spans": seen("check_stock", GOOD, seen_by=SeenBy.SPANS),
     "told by spans without arguments and result": seen(
-        "price", None, seen_by=SeenBy.SPANS, invalid_arguments=ARGUMENTS_UNTOLD
+        "price", None, seen_by=SeenBy.SPANS, invalid_arguments=ARGUMENTS_UNKNOWN
     ),
     "without a result": seen("check_stock", GOOD),
     "and failed": seen("check_stock", GOOD, {"error": "the warehouse is closed"}),

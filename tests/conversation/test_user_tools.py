@@ -325,7 +325,7 @@ def test_a_tool_that_hangs() -> None:
         await anyio.sleep_forever()
 
     made = phone({"hangs": hangs})
-    mocks = MockResolver({}, scenario="s", conversation_id="c", timeout_s=0.01).beside(made.user_tools)
+    mocks = MockResolver({}, scenario="s", conversation_id="c", timeout_s=0.01).with_tools(made.user_tools)
     tools = UserTools(mocks)
     model = StructuredModel(
         LiveModel(ScriptedModel(answer=lambda _: acts("hangs")), Ledger(), LocalGate("m", Limiter(1)))

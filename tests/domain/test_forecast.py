@@ -48,7 +48,7 @@ def found(*units: PlannedUnit, by: PastRun, concurrency: int = 2) -> Forecast:
         pytest.param([planned()], 22.0, id="two at once, twice"),
         pytest.param([planned(in_turn=True)], 42.0, id="one after another"),
         pytest.param([planned(in_turn=True), planned("b", 1)], 42.0, id="others go on beside it"),
-        pytest.param([planned(line="x"), planned("b", line="x")], 82.0, id="a line of an exclusive agent"),
+        pytest.param([planned(queue="x"), planned("b", queue="x")], 82.0, id="a line of an exclusive agent"),
     ],
 )
 def test_time_is_that_of_conversations_in_their_places(units: list[PlannedUnit], seconds: float) -> None:

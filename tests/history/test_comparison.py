@@ -22,7 +22,7 @@ from agentest.history.compared_runs import (
     MeasuredScenario,
     measure_run,
     measure_scenario,
-    of_agent,
+    part_of_agent,
 )
 from agentest.history.comparison import Change, Comparison, compare_measured_runs
 from agentest.history.comparison_data import as_json
@@ -62,7 +62,7 @@ def a_run(*scenarios: MeasuredScenario, **more: Any) -> MeasuredRun:
 
 
 def changes(base: MeasuredRun, new: MeasuredRun) -> dict[str, Change]:
-    return {each.pair.shown.name: each.change for each in compare_measured_runs(base, new).scenarios}
+    return {each.pair.latest.name: each.change for each in compare_measured_runs(base, new).scenarios}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_was_not_selected() -> None:
     whole, part = a_run(times(1, 1, "one"), times(1, 1, "two")), a_run(times(1, 1, "one"), partial=True)
     for base, new in ((whole, part), (part, whole)):
         found = compare_measured_runs(base, new)
-        assert [each.pair.shown.name for each in found.scenarios] == ["one"]
+        assert [each.pair.latest.name for each in found.scenarios] == ["one"]
         assert found.notes == ("1 scenario not selected in both runs: left out",)
 
 
@@ -229,10 +229,10 @@ def test_pairs() -> None:
     assert one.notes == ("agents: shop, now v2",)
     twice = a_run(times(1, 1, scripted=True), times(1, 0, file="b.sim.py", scripted=True))
     worse = a_run(times(1, 0, file="b.sim.py", scripted=True), times(1, 0, scripted=True))
-    found = {each.pair.shown.file: each.change for each in compare_measured_runs(twice, worse).scenarios}
+    found = {each.pair.latest.file: each.change for each in compare_measured_runs(twice, worse).scenarios}
     assert found == {"a.sim.py": Change.REGRESSED, "b.sim.py": Change.UNCHANGED}
     several = a_run(times(1, 1, scripted=True), times(1, 0, agent="v2", scripted=True), agents=("shop", "v2"))
-    between = compare_measured_runs(of_agent(several, "shop"), of_agent(several, "v2"))
+    between = compare_measured_runs(part_of_agent(several, "shop"), part_of_agent(several, "v2"))
     assert between.regressed
     assert between.base.label == "shop"
 

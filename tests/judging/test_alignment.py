@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentest import call
 from agentest.domain.results import AlignedRow, RowStatus, TrajectoryResult
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectory
@@ -42,7 +42,7 @@ told_calls = st.builds(
     st.just(True),
     st.just(0),
 )
-UNTOLD = ToolCall("a", None, None, False, 0, ARGUMENTS_UNTOLD)
+UNTOLD = ToolCall("a", None, None, False, 0, ARGUMENTS_UNKNOWN)
 calls_made = st.lists(told_calls | st.just(UNTOLD), max_size=5)
 trajectories = st.builds(
     Trajectory,

@@ -50,7 +50,9 @@ def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
 def judged(judge: Judge, metric: str) -> MetricResult:
     question = metric_question(metric)
     answers = anyio.run(judge.ask, [question], "context", KEY)[question]
-    return score_of(metric, answers.usable, answers.asked) if answers.usable else Unscored(answers.problem)
+    return (
+        score_of(metric, answers.usable, answers.requested) if answers.usable else Unscored(answers.problem)
+    )
 
 
 def answering(values: Sequence[Any]) -> ScriptedModel:

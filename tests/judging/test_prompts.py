@@ -18,7 +18,7 @@ from agentest.domain.transcript import AttachedFile, Remark, ToolCall, Turn, wit
 from agentest.judging.answers import ANSWERS, CriterionAnswer
 from agentest.judging.error_grouping import dedup_messages
 from agentest.judging.judge_input import JudgeBackground, block, conversation_context, turn_context
-from agentest.judging.questions import judge_messages, own_question_text, prompts_text, question
+from agentest.judging.questions import basic_question_text, judge_messages, prompts_text, question
 from agentest.models.port import joined
 from agentest.models.structured_output import answer_schema
 from agentest.scenarios.model import Scenario
@@ -272,7 +272,7 @@ def test_labels_have_a_precedence(name: str, worst_first: list[str]) -> None:
 @pytest.mark.parametrize("name", BUILTIN)
 def test_what_questions_share_can_be_said_once(name: str) -> None:
     """A question alone has its own words and the terms that they use; its own words have no term in them."""
-    alone, own, terms = question(name), own_question_text(name), BUILTIN[name].terms
+    alone, own, terms = question(name), basic_question_text(name), BUILTIN[name].terms
     assert all(term in alone and term not in own for term in terms)
     assert alone.startswith(own.split("\n- ")[0])
     assert [line for line in own.split("\n") if line not in alone] == []

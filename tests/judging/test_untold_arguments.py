@@ -8,11 +8,11 @@ import pytest
 
 from agentest import call
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, ToolCall, call_text
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall, call_text
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.trajectory.matcher import TrajectoryMatcher
 
-PAID = ToolCall("pay", None, {"ok": True}, False, 0, ARGUMENTS_UNTOLD, seen_by=SeenBy.AGENT)
+PAID = ToolCall("pay", None, {"ok": True}, False, 0, ARGUMENTS_UNKNOWN, seen_by=SeenBy.AGENT)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import (
-    ARGUMENTS_UNTOLD,
+    ARGUMENTS_UNKNOWN,
     NO_TEXT,
     UNANSWERED,
     AttachedFile,
@@ -185,7 +185,7 @@ def test_a_turn_is_shown_as_it_happened() -> None:
             ['arguments: {"q": 1}', "result: not known"],
         ),
         (
-            call(args=None, invalid_arguments=ARGUMENTS_UNTOLD, seen_by=SeenBy.AGENT),
+            call(args=None, invalid_arguments=ARGUMENTS_UNKNOWN, seen_by=SeenBy.AGENT),
             ["arguments: not known", 'result: {"found": 2}'],
         ),
     ],

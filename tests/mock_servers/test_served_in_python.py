@@ -152,7 +152,7 @@ def test_whether_mocks_reach_an_agent(name: str) -> None:
     """Mocks for an agent that runs its tools itself need a mock server; the error names the ways."""
     agent = Config.model_validate({"agent": {**(REACHED | UNREACHED)[name], "name": "a"}}).agent
     made = scenario("s", turns=["x"], tools={"stock": 1})
-    unit = Unit(made, "a", "a.sim.py", "s", "s", 1, 1, (), {}, about=agent_traits("a", agent))
+    unit = Unit(made, "a", "a.sim.py", "s", "s", 1, 1, (), {}, traits=agent_traits("a", agent))
     plan = Plan((unit,), {"a": agent}, False, units=(unit,))
     if name in REACHED:
         check_mocks(plan)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, Usage
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Usage
 from agentest.tracing.conventions import Span, SpanEvent, is_agentic, model_of, session_of, tool_of
 from agentest.tracing.span_calls import ParsedSpan, calls_of, usage_of
 from agentest.tracing.wire import spans_in_json
@@ -168,16 +168,16 @@ def test_every_convention_tells_the_same(convention: str) -> None:
 
 
 NOT_TOLD: dict[str, tuple[dict[str, Any], Any, str | None]] = {
-    "nothing": (a_tool("stock"), None, ARGUMENTS_UNTOLD),
+    "nothing": (a_tool("stock"), None, ARGUMENTS_UNKNOWN),
     "a-bare-value": (
         {"openinference.span.kind": "TOOL", "tool.name": "stock", "input.value": "tea"},
         None,
-        ARGUMENTS_UNTOLD,
+        ARGUMENTS_UNKNOWN,
     ),
     "a-bare-number": (
         {"openinference.span.kind": "TOOL", "tool.name": "stock", "input.value": "7"},
         None,
-        ARGUMENTS_UNTOLD,
+        ARGUMENTS_UNKNOWN,
     ),
     "no-json": (a_tool("stock", arguments='{"item": '), '{"item": ', "the arguments are not a JSON object"),
     "a-list": (a_tool("stock", arguments='["tea"]'), ["tea"], "the arguments are not a JSON object"),

@@ -337,4 +337,4 @@ def test_spans_that_are_missing_hide_calls_that_nobody_else_tells_of(
     """Whether spans are all that tells of calls: not where the agent's protocol or a mock server does."""
     known = {"endpoint": "http://127.0.0.1:1", "traces": {"port": 4318}, **keys}
     agent = TypeAdapter(AgentConfig).validate_python(known)
-    assert agent_traits("shop", agent).seen_by_spans_alone is alone
+    assert agent_traits("shop", agent).visible_by_spans_only is alone

@@ -115,7 +115,7 @@ def test_a_history_that_is_told_again() -> None:
     again = [*again, seen("pay", AGENT, "c3", {"n": 5}, result="paid"), seen("look", AGENT, "c4", {"n": 1})]
     later = [ToolCall(**{**_fields(call), "turn_index": 1}) for call in again]
     for _ in range(2):
-        record.observe(later, retold=True)
+        record.observe(later, may_repeat=True)
         assert sorted(shown(record)) == [
             "look c1 agent",
             "look c4 agent",
@@ -131,7 +131,7 @@ def test_an_id_that_is_used_again() -> None:
     record = CallRecord()
     for turn in range(2):
         record.observe([seen("look", AGENT, "1", turn_index=turn)])
-    record.observe([seen("look", AGENT, "1", {"n": 2}, turn_index=2)], retold=True)
+    record.observe([seen("look", AGENT, "1", {"n": 2}, turn_index=2)], may_repeat=True)
     assert [len(record.of_turn(turn)) for turn in range(3)] == [1, 1, 1]
 
 
@@ -220,7 +220,7 @@ def test_snapshots_of_a_growing_history(turns: list[list[tuple[str, int]]], sour
         ]
         history += new
         snapshots.observe(
-            [ToolCall(**{**_fields(call), "turn_index": index}) for call in history], retold=True
+            [ToolCall(**{**_fields(call), "turn_index": index}) for call in history], may_repeat=True
         )
         plain.observe(new)
     assert snapshots.calls == plain.calls
@@ -232,7 +232,7 @@ def test_a_call_that_a_retold_history_adds_takes_its_place_in_the_turn() -> None
     record = CallRecord()
     first, last = seen("look", id="c1"), seen("pay", id="c3")
     record.observe([first, last])
-    record.observe([first, seen("ask", id="c2"), last], retold=True)
+    record.observe([first, seen("ask", id="c2"), last], may_repeat=True)
     assert [call.name for call in record.calls] == ["look", "ask", "pay"]
     assert [call.name for call in record.of_turn(0)] == ["look", "ask", "pay"]
 
@@ -242,6 +242,6 @@ def test_a_span_is_the_first_of_two_equal_calls_also_if_the_first_was_told_late(
     record = CallRecord()
     second = seen("pay", id="c2")
     record.observe([second])
-    record.observe([seen("pay", id="c1"), second], retold=True)
+    record.observe([seen("pay", id="c1"), second], may_repeat=True)
     record.observe([seen("pay", SPANS)])
     assert shown(record) == ["pay c1 agent+spans", "pay c2 agent"]

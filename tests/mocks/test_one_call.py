@@ -163,10 +163,10 @@ def test_a_history_that_is_told_again() -> None:
     record = CallRecord()
     served(record, "stock", {"item": "tea", "limit": 10})
     first = told("shop_stock", {"item": "tea"}, id="c1")
-    record.observe([first], retold=True)
+    record.observe([first], may_repeat=True)
     served(record, "stock", {"item": "milk", "limit": 10}, turn=1)
     again = [told("shop_stock", {"item": "tea"}, id="c1", turn=1)]
-    record.observe([*again, told("shop_stock", {"item": "milk"}, id="c2", turn=1)], retold=True)
+    record.observe([*again, told("shop_stock", {"item": "milk"}, id="c2", turn=1)], may_repeat=True)
     assert [shown(call) for call in record.calls] == [
         "stock item=tea,limit=10 mock-server+agent",
         "stock item=milk,limit=10 mock-server+agent",

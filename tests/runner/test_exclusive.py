@@ -106,5 +106,5 @@ def test_whose_line_it_is() -> None:
         }
     )
     known = [agents.agent, *agents.compare, *agents.agents.values()]
-    lines = [agent_traits(agent.name, agent).line for agent in known]
+    lines = [agent_traits(agent.name, agent).queue for agent in known]
     assert lines == ["http://h/v1", "http://h/v1", None, "d", "e"]

@@ -7,7 +7,7 @@ import fake_time
 import pytest
 
 from agentest.domain.events import TimePassed
-from agentest.runner.session import awaited, ticking
+from agentest.runner.session import report_wait, ticking
 
 
 def test_time_passes_every_thirty_seconds_while_a_block_lasts() -> None:
@@ -28,9 +28,9 @@ def test_what_is_awaited_is_said_after_some_seconds() -> None:
     said: list[str] = []
 
     async def go() -> None:
-        async with awaited("for nobody", said.append):
+        async with report_wait("for nobody", said.append):
             await anyio.sleep(4)
-        async with awaited("for the agent's server", said.append):
+        async with report_wait("for the agent's server", said.append):
             await anyio.sleep(40)
 
     fake_time.run(go)
@@ -44,7 +44,7 @@ def test_an_error_comes_out_of_the_block_as_it_is() -> None:
     """Whoever catches a UsageError finds it, and no group of errors."""
 
     async def go() -> None:
-        async with awaited("for nobody", print):
+        async with report_wait("for nobody", print):
             await anyio.sleep(1)
             raise KeyError("mine")
 

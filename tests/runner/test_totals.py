@@ -15,7 +15,7 @@ from builders import (
     unfinished_turn,
 )
 
-from agentest.domain.confidence import KEPT_SLOWEST, totals_of
+from agentest.domain.confidence import MAX_SLOWEST_TURNS, totals_of
 from agentest.domain.results import SlowTurn, Totals
 from agentest.domain.transcript import TimeSpent, Usage
 
@@ -53,7 +53,7 @@ def test_slowest_turns() -> None:
         for n in (10, 20)
     ]
     found = totals_of(talks).slowest
-    assert len(found) == KEPT_SLOWEST
+    assert len(found) == MAX_SLOWEST_TURNS
     assert found[:2] == (SlowTurn(23, "c20", 3), SlowTurn(22, "c20", 2))
     assert found[-1] == SlowTurn(13, "c10", 3)
 

@@ -294,7 +294,7 @@ class _Silent:
     def on_turn(self, conversation_id: str, turn_index: int, *, handed_over: bool) -> None:
         """Say nothing."""
 
-    def on_held(self) -> None:
+    def on_ended(self) -> None:
         """Say nothing."""
 
 
@@ -309,7 +309,7 @@ def test_a_stored_conversation_that_does_not_count_is_not_evaluated(judged: bool
     def result(stored: Conversation) -> ConversationResult:
         source = FinishedConversations(lambda *_: stored)
         runner = LocalConversationRunner(source, (), Settings(), UnitConnections(models))
-        return anyio.run(runner.hold, unit, 1, _Silent()).result
+        return anyio.run(runner.run, unit, 1, _Silent()).result
 
     counts = builders.conversation()
     found = result(replace(counts, invalid="the user invented facts"))

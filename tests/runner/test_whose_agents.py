@@ -51,8 +51,8 @@ def test_who_looks_after_whom(tmp_path: Path, engine: str) -> None:
     here, there = shared_part(run), per_worker_part(run)
     assert {*there.plan.agents} == {"own", "twin", *(["program"] if engine == "ray" else [])}
     assert {*here.plan.agents} == AGENTS.keys() - there.plan.agents.keys()
-    assert [own.agents for own in there.own_servers.servers] == [("own", "twin")]
-    assert [own.agents for own in here.own_servers.servers] == [(), ("free",)]
+    assert [own.agents for own in there.managed_servers.servers] == [("own", "twin")]
+    assert [own.agents for own in here.managed_servers.servers] == [(), ("free",)]
     assert here.plan.units == there.plan.units == run.plan.units
 
 
@@ -71,7 +71,7 @@ def test_ports(tmp_path: Path) -> None:
             agents = known.plan.agents
             assert agents["free"].address == f"http://h:{port}/v1"
             assert agents["own"].address == agents["twin"].address.replace("v2", "v1")
-            (own,) = per_worker_part(known).own_servers.servers
+            (own,) = per_worker_part(known).managed_servers.servers
             assert own.server == agents["own"].server
             assert (own.log, own.printed.name) == (f"{own.name}-worker-{worker}", own.name)
             found.append(agents["own"].address)

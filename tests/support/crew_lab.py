@@ -61,8 +61,8 @@ LONGEST_S = 4000.0
 
 def unit(name: str, conversations: int = 1, *, line: str | None = None, parallel: bool = True) -> Unit:
     scenario = Scenario(name=name, file="a.sim.py", line=1, turns=(), parallel=parallel)
-    about = AgentTraits(line=line)
-    return Unit(scenario, "a", "a.sim.py", name, name, conversations, 1, (), {}, about=about)
+    traits = AgentTraits(queue=line)
+    return Unit(scenario, "a", "a.sim.py", name, name, conversations, 1, (), {}, traits=traits)
 
 
 @dataclass
@@ -109,9 +109,9 @@ class Rules:
         if len(self.now) > self._most:
             self.broken.append(f"{len(self.now)} are held at once")
         own = self._units[one[0]]
-        line = own.about.line
+        line = own.traits.queue
         others = [other[0] for other in self.now if other != one]
-        if line and any(self._units[scope].about.line == line for scope in others):
+        if line and any(self._units[scope].traits.queue == line for scope in others):
             self.broken.append(f"{one} is held in line {line} with {others}")
         if not own.scenario.parallel and own.scope in others:
             self.broken.append(f"two of {own.scope}, which is not parallel")

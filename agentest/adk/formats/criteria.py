@@ -116,9 +116,9 @@ def policy_text(metric: str, policy: str | None, policy_file: str | None, at: st
 
     Raises UsageError for an unreadable file, and for a metric that has no policy.
     """
-    given = "policy" if policy is not None else "policy_file"
+    key = "policy" if policy is not None else "policy_file"
     if (policy or policy_file) and metric != _METRIC:
-        raise UsageError(f"{at}.{given}: only `{_METRIC}` asks about a policy; give it to that criterion")
+        raise UsageError(f"{at}.{key}: only `{_METRIC}` asks about a policy; give it to that criterion")
     if policy_file is None:
         return policy or ""
     path = folder / policy_file
@@ -126,7 +126,7 @@ def policy_text(metric: str, policy: str | None, policy_file: str | None, at: st
         return read_text_file(path)
     except ValueError as error:
         hint = "name a text file, or give the text itself as `policy`"
-        raise UsageError(f"{at}.{given}: {path} {error}; {hint}") from None
+        raise UsageError(f"{at}.{key}: {path} {error}; {hint}") from None
 
 
 CRITERIA_FILE = "test_config.json"
@@ -393,10 +393,10 @@ class _UserSimulator(_CriteriaObject):
     include_function_calls: bool = False
 
     def value(self, source: str) -> UserSimulator:
-        wish = self._wish(source)
-        return UserSimulator(wish, self.max_allowed_invocations, self.custom_instructions or "")
+        model = self._requested_model(source)
+        return UserSimulator(model, self.max_allowed_invocations, self.custom_instructions or "")
 
-    def _wish(self, source: str) -> RequestedModel | None:
+    def _requested_model(self, source: str) -> RequestedModel | None:
         config = self.model_configuration or ModelConfig()
         if self.model is None and not config.sampling.given() and not config.not_sent:
             return None
@@ -476,18 +476,20 @@ def _builtin(
 
 def _with_threshold(metric: str, written: Any) -> Any:
     """Add the metric's own default threshold to a criterion that gives none."""
-    own = ADK_METRICS[metric].default_threshold if metric in ADK_METRICS else None
-    if own is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
+    default = ADK_METRICS[metric].default_threshold if metric in ADK_METRICS else None
+    if default is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
         return written
-    return {**written, "threshold": own}
+    return {**written, "threshold": default}
 
 
 def _without_threshold(written: Mapping[str, Any], metric: str, source: str) -> dict[str, Any]:
     """Return the keys for the metric's code. Raises UsageError for a misspelled threshold."""
     others = {str(key): value for key, value in written.items() if key != "threshold"}
-    meant = difflib.get_close_matches("threshold", others, n=1, cutoff=0.75)
-    if meant:
-        raise UsageError(f"{source}: criteria.{metric}: unknown key `{meant[0]}`; did you mean `threshold`?")
+    matches = difflib.get_close_matches("threshold", others, n=1, cutoff=0.75)
+    if matches:
+        raise UsageError(
+            f"{source}: criteria.{metric}: unknown key `{matches[0]}`; did you mean `threshold`?"
+        )
     return others
 
 
@@ -496,8 +498,8 @@ def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:
     close = nearest(metric, names)
     hint = f"did you mean `{close}`? " if close else ""
     valid = ", ".join(f"`{name}`" for name in names)
-    own = f'"custom_metrics": {{"{metric}": {{"code_config": {{"name": "module.Evaluator"}}}}}}'
-    return f"there is no metric `{metric}`; {hint}valid are: {valid}; your own by {own}, or `evaluators=`"
+    example = f'"custom_metrics": {{"{metric}": {{"code_config": {{"name": "module.Evaluator"}}}}}}'
+    return f"there is no metric `{metric}`; {hint}valid are: {valid}; your own by {example}, or `evaluators=`"
 
 
 def _within(threshold: float, bounds: tuple[float, float], metric: str, source: str) -> float:

@@ -36,8 +36,8 @@ class BriefRepr:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        given = (f"{name}={value!r}" for name, value in _fields_set(self))
-        return f"{type(self).__name__}({', '.join(given)})"
+        arguments = (f"{name}={value!r}" for name, value in _fields_set(self))
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
@@ -174,11 +174,11 @@ class Rubric(BriefRepr):
 
 def _fields_set(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the fields that differ from their default."""
-    for one in fields(value):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        found = getattr(value, one.name)
-        if found != default:
-            yield one.name, found
+    for each in fields(value):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        current = getattr(value, each.name)
+        if current != default:
+            yield each.name, current
 
 
 def _form(data: Any) -> str:
@@ -264,7 +264,7 @@ class AgentestKeys(BriefRepr):
     @property
     def expectations(self) -> CaseExpectations:
         """Return what the case expects under these keys."""
-        return parse_case_expectations({one.name: getattr(self, one.name) for one in fields(self)})
+        return parse_case_expectations({field.name: getattr(self, field.name) for field in fields(self)})
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
@@ -415,14 +415,14 @@ def user_message(content: Content, invocation: str) -> UserText:
 
 def _is_file(part: Part, origin: str) -> bool:
     """Return True if the part is a file. Raises ValueError if it is neither text nor file."""
-    given = {field.name for field in fields(part) if getattr(part, field.name) is not None}
-    others = sorted(given - _SENT - _ABOUT_TEXT)
+    present = {field.name for field in fields(part) if getattr(part, field.name) is not None}
+    others = sorted(present - _SENT - _ABOUT_TEXT)
     if others:
         raise ValueError(
             f"{origin} has a part `{others[0]}` that cannot be sent as a user's message; "
             "texts (`text`) and files (`inline_data`, `file_data`) can"
         )
-    return bool(given & {"inline_data", "file_data"})
+    return bool(present & {"inline_data", "file_data"})
 
 
 def _attachment(part: Part, origin: str) -> Attachment:

@@ -76,9 +76,9 @@ class ModelConfig(BaseModel):
         named = snake_keys(values, known)
         for key in named.keys() - known:
             raise ValueError(_unknown(str(key), known))
-        kept = {key: value for key, value in named.items() if key in sent}
+        options = {key: value for key, value in named.items() if key in sent}
         left_out = sorted(key for key in named.keys() & NOT_SENT if named[key] is not None)
-        return {**kept, "not_sent": left_out}
+        return {**options, "not_sent": left_out}
 
     @model_validator(mode="after")
     def _one_length(self) -> ModelConfig:
@@ -114,9 +114,9 @@ def _keys(section: type[BaseModel], values: Any) -> Any:
         return values
     named = snake_keys(values, section.model_fields)
     for key in (key for key in named if key not in section.model_fields):
-        meant = difflib.get_close_matches(snake_case(str(key)), section.model_fields, n=1, cutoff=0.6)
-        if meant:
-            raise ValueError(f"unknown key `{key}`; did you mean `{meant[0]}`?")
+        matches = difflib.get_close_matches(snake_case(str(key)), section.model_fields, n=1, cutoff=0.6)
+        if matches:
+            raise ValueError(f"unknown key `{key}`; did you mean `{matches[0]}`?")
     return named
 
 
@@ -151,13 +151,13 @@ class JudgeSelection(CriteriaObject):
 
     def merged(self, options: JudgeSelection) -> JudgeSelection:
         """Merge both options. Raises ValueError if both set the same one."""
-        own, theirs = (
+        mine, theirs = (
             {name: getattr(o, name) for name in JudgeSelection.model_fields} for o in (self, options)
         )
-        for name, value in own.items():
+        for name, value in mine.items():
             if None not in (value, theirs[name]):
                 raise ValueError(f"`{name}` is given twice, here and in `judge_model_options`; give it once")
-        return JudgeSelection.model_construct(**{n: theirs[n] if v is None else v for n, v in own.items()})
+        return JudgeSelection.model_construct(**{n: theirs[n] if v is None else v for n, v in mine.items()})
 
 
 class JudgeModelOptions(JudgeSelection):

@@ -75,14 +75,14 @@ class MetricInfo:
 _METRIC_INFO, _INTERVAL = TypeAdapter(MetricInfo), TypeAdapter(Interval)
 
 
-def metric_info_of(given: Any) -> MetricInfo:
+def metric_info_of(info: Any) -> MetricInfo:
     """Convert a MetricInfo, a mapping in either spelling, or google-adk's object to a MetricInfo.
 
     Raises ValueError with a one-line explanation.
     """
-    if isinstance(given, MetricInfo):
-        return given
-    values = given if isinstance(given, Mapping) else _attributes(given)
+    if isinstance(info, MetricInfo):
+        return info
+    values = info if isinstance(info, Mapping) else _attributes(info)
     try:
         return _METRIC_INFO.validate_python(values)
     except ValidationError as error:
@@ -94,11 +94,11 @@ def interval_of(values: Mapping[str, Any]) -> Interval:
     return _INTERVAL.validate_python(values)
 
 
-def _attributes(given: Any) -> dict[str, Any]:
+def _attributes(info: Any) -> dict[str, Any]:
     """Return the values of an object with the attributes of a MetricInfo. Raises ValueError."""
-    if not hasattr(given, "metric_name"):
-        raise ValueError(f"expected a MetricInfo or a mapping with its keys, found {safe_repr(given)}")
-    values = _given(given, MetricInfo)
+    if not hasattr(info, "metric_name"):
+        raise ValueError(f"expected a MetricInfo or a mapping with its keys, found {safe_repr(info)}")
+    values = _given(info, MetricInfo)
     about = values.get("metric_value_info")
     if about is not None and not isinstance(about, Mapping | MetricValueInfo):
         interval = getattr(about, "interval", None)

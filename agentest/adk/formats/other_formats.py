@@ -169,19 +169,19 @@ def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
     def known(node: Any, parts: Mapping[str, Any]) -> Any:
         """Remove unknown keys: `parts` maps known keys to those of objects in their lists; None allows any"""
         if isinstance(node, list):
-            return [known(one, parts) for one in node]
+            return [known(item, parts) for item in node]
         if not isinstance(node, Mapping):
             return node
-        kept = {}
+        known_keys = {}
         for key, value in node.items():
             name = snake_case(str(key))
             if name in parts:
-                kept[key] = known(value, parts[name]) if parts[name] else value
+                known_keys[key] = known(value, parts[name]) if parts[name] else value
             elif get_close_matches(name, parts, n=1, cutoff=_MISSPELT):
-                kept[key] = value
+                known_keys[key] = value
             else:
                 extras[str(key)] = None
-        return kept
+        return known_keys
 
     cleaned = [known(e, _CASE if isinstance(e, Mapping) and "data" in e else _TURN) for e in entries]
     return cleaned, tuple(extras)
@@ -291,12 +291,14 @@ def _legacy_invocation(turn: LegacyTurn, number: int) -> _Object:
 
 
 def _legacy_intermediate(turn: LegacyTurn) -> _Object | None:
-    uses, said = turn.expected_tool_use, turn.expected_intermediate_agent_responses
-    if uses is None and said is None:
+    uses, responses = turn.expected_tool_use, turn.expected_intermediate_agent_responses
+    if uses is None and responses is None:
         return None
     return {
         "tool_uses": [{"name": use.tool_name, "args": use.tool_input} for use in uses or ()],
-        "intermediate_responses": [(one.author, [{"text": one.text}]) for one in said or ()],
+        "intermediate_responses": [
+            (response.author, [{"text": response.text}]) for response in responses or ()
+        ],
     }
 
 

@@ -40,13 +40,13 @@ class FileProblem:
     Attributes:
         case: its index; None for a problem outside the cases.
         keys: the path to the value from the case's root, or from the file's, in the file's spelling.
-        said: a message without the names of case and invocation, for readers who see the value.
+        short_message: a message without the names of case and invocation, for readers who see the value.
     """
 
     case: int | None
     message: str
     keys: Location = ()
-    said: str = ""
+    short_message: str = ""
 
 
 class EvalSetError(UsageError):
@@ -89,7 +89,7 @@ def line_texts(document: Any, names: FormatNames) -> list[str]:
     return [_text(case, names.line) for case in cases] if isinstance(cases, list) else []
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as JSON, shortened to fit into a message."""
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
@@ -159,13 +159,13 @@ def _message(
         return _missing_key(location, rest, document, valid)
     if kind in ("missing", "too_long"):
         pair = _path_text(rest[:-1] if kind == "missing" else rest)
-        return f"{pair} is {shown(detail['input'])}, expected a pair: [author, [parts]]"
+        return f"{pair} is {format_value(detail['input'])}, expected a pair: [author, [parts]]"
     if kind == "value_error":
         return _check_message(rest, detail)
     expected = _EXPECTED.get(kind)
     where = _path_text(rest) if rest else "it"
     wanted = f"expected {expected}" if expected else detail["msg"]
-    return f"{where} is {shown(detail['input'])}, {wanted}"
+    return f"{where} is {format_value(detail['input'])}, {wanted}"
 
 
 def _check_message(rest: Location, detail: ErrorDetails) -> str:

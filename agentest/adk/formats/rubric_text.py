@@ -68,14 +68,14 @@ def _rubric(rubric_id: str, text: str) -> dict[str, Any]:
 
 def _without_deductions(text: str) -> tuple[str, list[str], str]:
     """Return the text before the deductions, the deductions, and the text after their sentence."""
-    found = _DEDUCT.search(text)
-    if found is None:
+    match = _DEDUCT.search(text)
+    if match is None:
         return text, [], ""
-    rest = text[found.end() :]
+    rest = text[match.end() :]
     end = _SENTENCE_END.search(rest)
     sentence, after = (rest[: end.end()], rest[end.end() :]) if end else (rest, "")
     deductions = list(_list_items(sentence))
-    return (text[: found.start()], deductions, after) if deductions else (text, [], "")
+    return (text[: match.start()], deductions, after) if deductions else (text, [], "")
 
 
 def _list_items(sentence: str) -> Iterator[str]:

@@ -31,7 +31,14 @@ from agentest.adk.formats.other_formats import (
     unlisted_metrics,
     without_extras,
 )
-from agentest.adk.formats.problems import EvalSetError, FileProblem, FormatNames, line_texts, problems, shown
+from agentest.adk.formats.problems import (
+    EvalSetError,
+    FileProblem,
+    FormatNames,
+    format_value,
+    line_texts,
+    problems,
+)
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
@@ -40,7 +47,7 @@ from agentest.support.text import did_you_mean, nearest, snake_case
 MAX_PROBLEMS = 5
 """Maximum number of problems of a file that an error lists."""
 
-MAX_KEPT = 100
+MAX_STORED_PROBLEMS = 100
 """Maximum number of problems of a file that an error stores."""
 
 MAX_IDS = 20
@@ -162,7 +169,9 @@ def read_session(path: Path) -> Mapping[str, Any]:
     """Read an initial session file: `{app_name?, user_id?, state?}`. Raises UsageError."""
     session = parse_json(path, read_bytes(path))
     if not isinstance(session, dict):
-        raise UsageError(f"{path}: is {shown(session)}, expected an object: {{app_name, user_id, state}}")
+        raise UsageError(
+            f"{path}: is {format_value(session)}, expected an object: {{app_name, user_id, state}}"
+        )
     _session(session, str(path))
     return session
 
@@ -181,7 +190,7 @@ def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
 def _no_such_case(name: str, known: Sequence[str]) -> str:
     close = nearest(name, known)
     hint = f"; did you mean `{close}`?" if close else "."
-    listed = ", ".join(f"`{one}`" for one in known[:MAX_IDS])
+    listed = ", ".join(f"`{each}`" for each in known[:MAX_IDS])
     more = f" and {len(known) - MAX_IDS} more" if len(known) > MAX_IDS else ""
     return f"there is no case `{name}`{hint} Its cases: {listed}{more}"
 
@@ -240,8 +249,8 @@ def _validate_in_format(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str
         return shape, shape.adapter.validate_python(document), extras
     except ValidationError as error:
         lines = _lines_of_texts(text, line_texts(document, shape.names), shape.names.line)
-        found = list(islice(problems(error, document, shape.type, shape.names), MAX_KEPT))
-        raise EvalSetError(_problem_text(path, found, error.error_count(), lines), found) from None
+        listed = list(islice(problems(error, document, shape.type, shape.names), MAX_STORED_PROBLEMS))
+        raise EvalSetError(_problem_text(path, listed, error.error_count(), lines), listed) from None
 
 
 def _wrapped_in_set(document: Any, name: str) -> Any:
@@ -293,7 +302,7 @@ def _shape(path: Path, document: Any) -> _Shape:
 
 def _description(document: Any) -> str:
     if not isinstance(document, dict):
-        return f"found {shown(document)}"
+        return f"found {format_value(document)}"
     return "found the keys " + ", ".join(f"`{key}`" for key in [*document][:MAX_IDS]) if document else "empty"
 
 
@@ -306,11 +315,11 @@ def _problems_of_set(eval_set: EvalSet) -> Iterator[FileProblem]:
     for index, case in enumerate(eval_set.eval_cases):
         if times[case.eval_id] > 1 and case.eval_id not in reported:
             reported.add(case.eval_id)
-            said = f"{times[case.eval_id]} cases have this id"
-            yield FileProblem(index, f"case `{case.eval_id}`: {said}", ("eval_id",), said)
+            problem = f"{times[case.eval_id]} cases have this id"
+            yield FileProblem(index, f"case `{case.eval_id}`: {problem}", ("eval_id",), problem)
         if case.conversation == ():
-            said = "its conversation has no invocations"
-            yield FileProblem(index, f"case `{case.eval_id}`: {said}", ("conversation",), said)
+            problem = "its conversation has no invocations"
+            yield FileProblem(index, f"case `{case.eval_id}`: {problem}", ("conversation",), problem)
 
 
 def _problem_text(path: Path, entries: Iterable[FileProblem], count: int, lines: Sequence[int]) -> str:
@@ -347,12 +356,12 @@ def _lines_of_texts(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
 def _lines_by_value(text: bytes, key: str) -> dict[str, list[int]]:
     """Map every text under the key, in either spelling, to its lines."""
     lines: defaultdict[str, list[int]] = defaultdict(list)
-    line, seen = 1, 0
+    line, counted_to = 1, 0
     first, _, rest = key.encode().partition(b"_")
     spellings = b"(?:_" + rest + b"|" + rest.title() + b")" if rest else b""
     for match in re.finditer(b'"' + first + spellings + _TEXT, text):
-        line += text.count(b"\n", seen, match.start())
-        seen = match.start()
+        line += text.count(b"\n", counted_to, match.start())
+        counted_to = match.start()
         lines[from_json(b'"' + match[1] + b'"')].append(line)
     return lines
 
@@ -410,11 +419,11 @@ def parse_json(path: Path, text: bytes) -> Any:
         raise UsageError(_not_json(path, text, str(error))) from None
 
 
-def _not_json(path: Path, text: bytes, said: str) -> str:
-    reason, _, place = said.partition(" at line ")
-    line, _, column = place.partition(" column ")
+def _not_json(path: Path, text: bytes, message: str) -> str:
+    reason, _, position = message.partition(" at line ")
+    line, _, column = position.partition(" column ")
     if not (line.isdigit() and column.isdigit()):
-        return f"{path}: is not JSON: {said}"
+        return f"{path}: is not JSON: {message}"
     if not text.strip():
         return f"{path}: is empty, expected an evaluation set in JSON"
     if "recursion" in reason:
@@ -445,16 +454,16 @@ def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
     """Find `*.test.json` below a folder; with `every`, also `*.evalset.json`. Raises UsageError if none."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
-    there = eval_sets_in(folder)
-    if not there:
+    files = eval_sets_in(folder)
+    if not files:
         raise UsageError(f"{folder}: no evaluation sets in it; their names end in {' or '.join(SUFFIXES)}")
-    wanted = tuple(file for file in there if every or file.name.endswith(TEST_SUFFIX))
-    others = len(there) - len(wanted)
-    shown = f"{others} file{'s' * (others > 1)} *{EVAL_SET_SUFFIX}"
+    wanted = tuple(file for file in files if every or file.name.endswith(TEST_SUFFIX))
+    others = len(files) - len(wanted)
+    left_out = f"{others} file{'s' * (others > 1)} *{EVAL_SET_SUFFIX}"
     how = f"--all (from Python: every_set=True) runs {'it' if others == 1 else 'them'}"
     if not wanted:
-        raise UsageError(f"{folder}: no *{TEST_SUFFIX} in it, but {shown}: {how}")
-    return FoundSets(wanted, f"{folder}: {shown} left out; {how}, too" if others else None)
+        raise UsageError(f"{folder}: no *{TEST_SUFFIX} in it, but {left_out}: {how}")
+    return FoundSets(wanted, f"{folder}: {left_out} left out; {how}, too" if others else None)
 
 
 def eval_sets_in(folder: Path) -> list[Path]:
@@ -473,8 +482,8 @@ def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:
     A path that exists as written below `root` is not split. Raises UsageError if no case follows the colon.
     """
     splits = [(text, None), *_splits_at_colon(text)]
-    there = [split for split in splits if split[0] and _exists(root / split[0])]
-    path, wanted = next(iter(there), splits[1] if len(splits) > 1 else splits[0])
+    existing = [split for split in splits if split[0] and _exists(root / split[0])]
+    path, wanted = next(iter(existing), splits[1] if len(splits) > 1 else splits[0])
     if wanted is None:
         return path, ()
     cases = tuple(dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip()))
@@ -501,6 +510,6 @@ def _exists(path: Path) -> bool:
 def _splits_at_colon(text: str) -> Iterator[tuple[str, str]]:
     """Yield every split at a colon, the longest path first; the colon of a Windows drive does not count."""
     first = 2 if _DRIVE.match(text) else 1
-    for place in range(len(text) - 1, first - 1, -1):
-        if text[place] == ":":
-            yield text[:place], text[place + 1 :]
+    for colon in range(len(text) - 1, first - 1, -1):
+        if text[colon] == ":":
+            yield text[:colon], text[colon + 1 :]

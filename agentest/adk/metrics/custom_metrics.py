@@ -42,8 +42,8 @@ from agentest.support.importing import import_object
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.text import did_you_mean, snake_case, snake_keys
 
-_NEEDED = "evaluate_invocations"
-_TOLD = "get_metric_info"
+_GRADE_METHOD = "evaluate_invocations"
+_INFO_METHOD = "get_metric_info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +69,41 @@ _DECIDES_NOTHING = 1.0
 
 
 def prepare_custom_metrics(
-    criteria: Criteria, root: Path, given: Mapping[str, Code] = MappingProxyType({})
+    criteria: Criteria, root: Path, evaluators: Mapping[str, Code] = MappingProxyType({})
 ) -> tuple[Criteria, dict[str, CustomMetricCode]]:
     """Return the criteria with all thresholds, and the code of the custom metrics.
 
     Args:
-        given: metric → code to use instead of importing it.
+        evaluators: metric → code to use instead of importing it.
 
     Raises UsageError, which names the metric, if its code cannot grade.
     """
     thresholds = {c.metric: c.threshold for c in criteria.criteria if c.has_threshold}
     source = str(criteria.source or "criteria")
     try:
-        codes = {n: given.get(n) or _import_code(n, metric, root) for n, metric in criteria.custom.items()}
-        own = {n: _own_metric(n, criteria.custom[n], code, thresholds.get(n)) for n, code in codes.items()}
+        codes = {
+            n: evaluators.get(n) or _import_code(n, metric, root) for n, metric in criteria.custom.items()
+        }
+        metrics = {
+            n: _custom_metric_code(n, criteria.custom[n], code, thresholds.get(n))
+            for n, code in codes.items()
+        }
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}" if criteria.source else str(error)) from None
     completed = tuple(
-        _with_threshold(criterion, own[criterion.metric], source) if criterion.metric in own else criterion
+        _with_threshold(criterion, metrics[criterion.metric], source)
+        if criterion.metric in metrics
+        else criterion
         for criterion in criteria.criteria
     )
-    return replace(criteria, criteria=completed), own
+    return replace(criteria, criteria=completed), metrics
 
 
-def experimental_notes(own: Mapping[str, CustomMetricCode]) -> list[str]:
+def experimental_notes(metrics: Mapping[str, CustomMetricCode]) -> list[str]:
     """Return a note on each metric that declares itself experimental."""
-    return [f"`{n}` is experimental, says {metric.name}" for n, metric in own.items() if metric.experimental]
+    return [
+        f"`{n}` is experimental, says {metric.name}" for n, metric in metrics.items() if metric.experimental
+    ]
 
 
 def metric_name(code: Code) -> str:
@@ -141,19 +150,21 @@ def evaluator_for_conversation(
 def _check_class(where: str, code: type[Any]) -> None:
     if not issubclass(code, Evaluator):
         raise ConfigError(f"{where}: {code.__name__} is no Evaluator; subclass agentest.adk.Evaluator")
-    method = getattr(code, _NEEDED, None)
+    method = getattr(code, _GRADE_METHOD, None)
     if getattr(method, "__isabstractmethod__", False) or not callable(method):
         raise ConfigError(
-            f"{where}: {code.__name__} has no method `{_NEEDED}`; define "
-            f"`def {_NEEDED}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
+            f"{where}: {code.__name__} has no method `{_GRADE_METHOD}`; define "
+            f"`def {_GRADE_METHOD}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
         )
-    if not _has_metric_info(code) and (told := _in_camel_case(code, _TOLD)):
-        raise ConfigError(f"{where}: {code.__name__}.{told} is the spelling of ADK-TS; call it `{_TOLD}`")
+    if not _has_metric_info(code) and (misspelled := _in_camel_case(code, _INFO_METHOD)):
+        raise ConfigError(
+            f"{where}: {code.__name__}.{misspelled} is the spelling of ADK-TS; call it `{_INFO_METHOD}`"
+        )
 
 
 def _misspelled(code: type[Any]) -> str:
     """Return a hint if a method looks like a misspelling of the required one."""
-    other = _in_camel_case(code, _NEEDED)
+    other = _in_camel_case(code, _GRADE_METHOD)
     return f" (its `{other}` is the spelling of ADK-TS)" if other else ""
 
 
@@ -181,7 +192,9 @@ def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
     return check_code(name, code)
 
 
-def _own_metric(name: str, metric: CustomMetric, code: Code, threshold: float | None) -> CustomMetricCode:
+def _custom_metric_code(
+    name: str, metric: CustomMetric, code: Code, threshold: float | None
+) -> CustomMetricCode:
     """Read the code's metadata. Raises ConfigError if it cannot be created, or if its metadata is invalid."""
     written = metric.info or {}
     called = code.__name__ if isinstance(code, type) else getattr(code, "__name__", type(code).__name__)
@@ -203,8 +216,8 @@ def _default_threshold(
 
     Creates a class's evaluator once, so that failures show before the run.
     """
-    told = info.default_threshold if info else None
-    first = written if written is not None else told
+    metric_default = info.default_threshold if info else None
+    first = written if written is not None else metric_default
     if isinstance(code, type):
         evaluator = _make_evaluator(
             code, threshold if threshold is not None else first, f"custom_metrics.{name}"
@@ -212,8 +225,8 @@ def _default_threshold(
         return evaluator.threshold if first is None else first
     if not isinstance(code, Evaluator):
         return written
-    found = (written, chosen_threshold(code), told, code.threshold)
-    return next(value for value in found if value is not None)
+    candidates = (written, chosen_threshold(code), metric_default, code.threshold)
+    return next(value for value in candidates if value is not None)
 
 
 def _make_evaluator(
@@ -224,8 +237,8 @@ def _make_evaluator(
     try:
         return code(**arguments)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
-        told = f"{type(error).__name__}: {message_of_error(error)}"
-        raise ConfigError(f"{where}: {code.__name__}() raised {told}") from None
+        problem = f"{type(error).__name__}: {message_of_error(error)}"
+        raise ConfigError(f"{where}: {code.__name__}() raised {problem}") from None
 
 
 def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> dict[str, Any]:
@@ -234,13 +247,13 @@ def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> di
     required = [
         p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name in (p.name for p in parameters if threshold is not None or p.name in required):
         if name == "threshold" and threshold is not None:
-            given[name] = threshold
+            arguments[name] = threshold
         elif name in ("eval_metric", "metric"):
-            given[name] = EvalMetric(code.metric_name or code.__name__, threshold)
-    missing = [name for name in required if name not in given]
+            arguments[name] = EvalMetric(code.metric_name or code.__name__, threshold)
+    missing = [name for name in required if name not in arguments]
     if missing == ["threshold"]:
         raise ConfigError(f"{where}: {code.__name__} has no threshold of its own; give one in the criterion")
     if missing:
@@ -248,7 +261,7 @@ def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> di
             f"{where}: {code.__name__}() needs {', '.join(missing)}, which Agentest does not know; "
             "give each a default, or hand over an instance with `evaluators=`"
         )
-    return given
+    return arguments
 
 
 def _has_metric_info(code: type[Evaluator]) -> bool:
@@ -262,34 +275,34 @@ def _metric_info(name: str, code: Code) -> MetricInfo | None:
         return None
     plain = inspect.isfunction(inspect.getattr_static(cls, "get_metric_info"))
     where = f"custom_metrics.{name}: {cls.__name__}.get_metric_info()"
-    asked: Any = (
+    evaluator: Any = (
         _make_evaluator(cls, 1.0, f"custom_metrics.{name}") if plain and isinstance(code, type) else code
     )
     try:
-        told = asked.get_metric_info()
+        info = evaluator.get_metric_info()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         raise ConfigError(f"{where} raised {type(error).__name__}: {message_of_error(error)}") from None
-    if inspect.iscoroutine(told):
-        told.close()
+    if inspect.iscoroutine(info):
+        info.close()
         raise ConfigError(f"{where}: is async; make it a plain method")
     try:
-        return metric_info_of(told)
+        return metric_info_of(info)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _with_threshold(criterion: MetricCriterion, own: CustomMetricCode, source: str) -> MetricCriterion:
+def _with_threshold(criterion: MetricCriterion, metric: CustomMetricCode, source: str) -> MetricCriterion:
     """Add the metric's default threshold to a criterion without one. Raises UsageError."""
     where = f"{source}: criteria.{criterion.metric}.threshold"
     if not criterion.has_threshold:
-        least = _DECIDES_NOTHING if own.threshold is None and criterion.information else own.threshold
+        least = _DECIDES_NOTHING if metric.threshold is None and criterion.information else metric.threshold
         if least is None:
-            raise UsageError(f"{where}: is missing, and {own.name} has no default; give one")
+            raise UsageError(f"{where}: is missing, and {metric.name} has no default; give one")
         criterion = replace(criterion, threshold=least, written={**criterion.written, "threshold": least})
         if criterion.information:
             return criterion
-    if own.interval and criterion.threshold not in own.interval:
-        raise UsageError(f"{where}: must be {own.interval}, found {criterion.threshold!r}")
+    if metric.interval and criterion.threshold not in metric.interval:
+        raise UsageError(f"{where}: must be {metric.interval}, found {criterion.threshold!r}")
     return criterion
 
 
@@ -313,7 +326,7 @@ class CustomGrader(CriterionGrader):
         except BaseException as error:
             if ends_the_run(error):
                 raise
-            return GraderResult(whole=Unscored(self._failure_text(error, limit)))
+            return GraderResult(conversation=Unscored(self._failure_text(error, limit)))
 
     @property
     def _threshold(self) -> float:
@@ -414,9 +427,9 @@ def parse_result(returned: Any, terms: ResultConstraints) -> GraderResult:
         aside = _note_about_overall(overall, list(known.values()))
         return GraderResult({n: _score(score, items[n].reason or aside, terms) for n, score in known.items()})
     if overall is None:
-        return GraderResult(whole=Skipped(_nothing(result, items)))
+        return GraderResult(conversation=Skipped(_nothing(result, items)))
     _check_direction([(overall, result.overall_eval_status)], terms.threshold)
-    return GraderResult(whole=_score(overall, result.reason, terms))
+    return GraderResult(conversation=_score(overall, result.reason, terms))
 
 
 def _as_result(shape: type[_T], returned: Any) -> _T:
@@ -480,7 +493,7 @@ def _note_about_overall(overall: float | None, scores: Sequence[float]) -> str:
 
 
 def _nothing(result: EvaluationResult, items: Sequence[PerInvocationResult]) -> str:
-    reasons = [str(told) for told in (result.reason, *(item.reason for item in items)) if told]
+    reasons = [str(reason) for reason in (result.reason, *(item.reason for item in items)) if reason]
     return "the evaluator gave no score" + (f": {reasons[0]}" if reasons else "")
 
 
@@ -490,10 +503,10 @@ def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) ->
     google-adk reverses the comparison for such a metric. In Agentest, a score always passes from its
     threshold upward, so the metric would pass where it should fail.
     """
-    told = [(score, _status_name(status)) for score, status in statuses]
+    named = [(score, _status_name(status)) for score, status in statuses]
     known = [
         (score, name == "PASSED")
-        for score, name in told
+        for score, name in named
         if score != threshold and name in ("PASSED", "FAILED")
     ]
     if known and all((score > threshold) != passed for score, passed in known):

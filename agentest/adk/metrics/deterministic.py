@@ -25,14 +25,14 @@ from agentest.adk.formats.eval_set import (
 from agentest.adk.metrics.grader import CriterionGrader
 from agentest.adk.metrics.rouge import Overlap, rouge1
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
-from agentest.domain.tool_visibility import REMARKS_TOLD_BY, STATE_TOLD_BY
+from agentest.domain.tool_visibility import REMARKS_REPORTED_BY, STATE_REPORTED_BY
 from agentest.domain.transcript import (
-    ARGUMENTS_UNTOLD,
+    ARGUMENTS_UNKNOWN,
     Conversation,
     Remark,
     ToolCall,
     Turn,
-    arguments_untold,
+    are_arguments_unknown,
     call_text,
 )
 from agentest.judging.grader import GraderResult
@@ -102,9 +102,11 @@ class ReferenceGrader(CriterionGrader):
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Score each turn that has a reference. No model is called."""
         if self.case.conversation is None:
-            return GraderResult(whole=Skipped("a simulated conversation has no reference to compare with"))
+            return GraderResult(
+                conversation=Skipped("a simulated conversation has no reference to compare with")
+            )
         if not conversation.turns:
-            return GraderResult(whole=Skipped("no turn of the conversation was finished"))
+            return GraderResult(conversation=Skipped("no turn of the conversation was finished"))
         turns = dict(self._results(conversation.turns, self.case.conversation))
         return GraderResult(turns, None if turns else Skipped(self._no_score_reason()))
 
@@ -132,8 +134,8 @@ class ToolTrajectory(ReferenceGrader):
     def _score(self, turn: Turn, expected: Invocation) -> MetricResult:
         wanted = tool_calls(expected.intermediate_data)
         criterion = self.criterion
-        if not criterion.ignore_args and any(map(arguments_untold, turn.tool_calls)):
-            return Unscored(f"{ARGUMENTS_UNTOLD}: set ignore_args to compare the names alone")
+        if not criterion.ignore_args and any(map(are_arguments_unknown, turn.tool_calls)):
+            return Unscored(f"{ARGUMENTS_UNKNOWN}: set ignore_args to compare the names alone")
         try:
             matched = trajectory_matches(
                 [_calls_made(call) for call in turn.tool_calls],
@@ -219,10 +221,10 @@ class _Amount(CriterionGrader):
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Return the amount of each turn. No model is called."""
-        found = {turn.turn_index: self._amount(turn) for turn in conversation.turns}
+        amounts = {turn.turn_index: self._amount(turn) for turn in conversation.turns}
         turns = {
             index: Score(amount, f"{self._unit()}: {amount:.6g}")
-            for index, amount in found.items()
+            for index, amount in amounts.items()
             if amount is not None
         }
         return GraderResult(turns, None if turns else Skipped(self._no_amount_reason()))
@@ -295,8 +297,8 @@ class InvocationDuration(_Amount):
 
 _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
-_STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_TOLD_BY}"
-_REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_TOLD_BY}"
+_STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_REPORTED_BY}"
+_REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_REPORTED_BY}"
 _USER = "user"
 
 AuthoredText = tuple[str, str]
@@ -323,10 +325,10 @@ def messages_before_reply(data: IntermediateData | InvocationEvents | None) -> l
     if data is None:
         return []
     if isinstance(data, InvocationEvents):
-        said = [(event.author, _parts(event.content)) for event in data.invocation_events]
+        messages = [(event.author, _parts(event.content)) for event in data.invocation_events]
     else:
-        said = [(author, parts) for author, parts in data.intermediate_responses]
-    spoken = [(author, _spoken(parts)) for author, parts in said if author.lower() != _USER]
+        messages = [(author, parts) for author, parts in data.intermediate_responses]
+    spoken = [(author, _spoken(parts)) for author, parts in messages if author.lower() != _USER]
     return [(author, text) for author, text in spoken if text.strip()]
 
 
@@ -353,7 +355,7 @@ class FinalSessionState(CriterionGrader):
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
         """Score the last turn. No model is called."""
         if not conversation.turns:
-            return GraderResult(whole=Skipped("no turn of the conversation was finished"))
+            return GraderResult(conversation=Skipped("no turn of the conversation was finished"))
         last = conversation.turns[-1]
         return GraderResult({last.turn_index: self._score(last)})
 
@@ -364,16 +366,16 @@ class FinalSessionState(CriterionGrader):
         return Score(0.0 if wrong else 1.0, "; ".join(wrong) or "the final state is as expected")
 
 
-def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+def _differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> Iterator[str]:
     for key, wanted in expected.items():
-        value = argument(found, key)
+        value = argument(actual, key)
         if value is MISSING:
-            yield f"{key}: expected {_shown(wanted)}, found no such key"
+            yield f"{key}: expected {_short_value(wanted)}, found no such key"
         elif not equal(wanted, value):
-            yield f"{key}: expected {_shown(wanted)}, found {_shown(value)}"
+            yield f"{key}: expected {_short_value(wanted)}, found {_short_value(value)}"
 
 
-def _shown(value: Any) -> str:
+def _short_value(value: Any) -> str:
     return shortened(safe_repr(value), _VALUE_CHARS)
 
 
@@ -403,7 +405,7 @@ class IntermediateResponses(ReferenceGrader):
 
 def _first_missing(wanted: Sequence[AuthoredText], remarks: Sequence[Remark]) -> AuthoredText | None:
     left = iter([(remark.author, _one_row(remark.text)) for remark in remarks])
-    return next((said for said in wanted if said not in left), None)
+    return next((message for message in wanted if message not in left), None)
 
 
 def _where(missing: AuthoredText, wanted: Sequence[AuthoredText]) -> str:
@@ -411,12 +413,12 @@ def _where(missing: AuthoredText, wanted: Sequence[AuthoredText]) -> str:
     return f" after {_shortened_message(wanted[at - 1])}" if at else ""
 
 
-def _shortened_message(said: AuthoredText) -> str:
-    return f"{shortened(said[0], _VALUE_CHARS)}: {_shown(said[1])}"
+def _shortened_message(message: AuthoredText) -> str:
+    return f"{shortened(message[0], _VALUE_CHARS)}: {_short_value(message[1])}"
 
 
 def _all_messages(remarks: Sequence[Remark]) -> str:
-    said = [_shortened_message((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
-    if len(remarks) > len(said):
-        said.append(f"… {len(remarks) - len(said)} more")
-    return ", ".join(said) or "nothing before the reply"
+    messages = [_shortened_message((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
+    if len(remarks) > len(messages):
+        messages.append(f"… {len(remarks) - len(messages)} more")
+    return ", ".join(messages) or "nothing before the reply"

@@ -105,11 +105,11 @@ class Evaluator(ABC):
         """
         first = _first_argument_keys(threshold)
         named = {} if metric_name is None else {"metric_name": metric_name}
-        given = _known({**first, **named, **spelled}, type(self).__name__)
-        if given.get("metric_name"):
-            self.metric_name = str(given["metric_name"])
-        if given.get("threshold") is not None:
-            self.threshold = _number(given["threshold"], type(self).__name__)
+        options = _known({**first, **named, **spelled}, type(self).__name__)
+        if options.get("metric_name"):
+            self.metric_name = str(options["metric_name"])
+        if options.get("threshold") is not None:
+            self.threshold = _number(options["threshold"], type(self).__name__)
 
     @property
     def metric(self) -> HeldMetric:
@@ -152,17 +152,17 @@ Code = type[Evaluator] | Evaluator | Callable[..., Any]
 """Code of a metric: an Evaluator, its class, or a function `(metric, actual, expected, scenario)`."""
 
 
-def _first_argument_keys(given: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
+def _first_argument_keys(argument: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
     """Return the first argument of an evaluator as keys: a threshold, or a whole metric."""
-    if isinstance(given, EvalMetric):
-        return {"metric_name": given.metric_name, "threshold": given.threshold}
-    return dict(given) if isinstance(given, Mapping) else {"threshold": given}
+    if isinstance(argument, EvalMetric):
+        return {"metric_name": argument.metric_name, "threshold": argument.threshold}
+    return dict(argument) if isinstance(argument, Mapping) else {"threshold": argument}
 
 
-def _known(given: Mapping[str, Any], evaluator: str) -> dict[str, Any]:
+def _known(options: Mapping[str, Any], evaluator: str) -> dict[str, Any]:
     known = ("metric_name", "threshold")
     try:
-        keys = snake_keys(given, known)
+        keys = snake_keys(options, known)
     except ValueError as error:
         raise TypeError(f"{evaluator}: {error}") from None
     for key in keys:

@@ -25,7 +25,7 @@ class AgentFacts:
     instructions: str = ""
     tools: str = ""
     """The declarations of its tools, one per line."""
-    tools_beside: str = ""
+    mock_server_tools: str = ""
     """Descriptions of its tools from other sources, for cases that recorded none."""
     unseen: str = ""
     """Why its tool calls are invisible unless its replies report them; "" if they are visible."""
@@ -37,19 +37,19 @@ NOTHING_KNOWN = AgentFacts()
 
 
 def facts_of(
-    case: EvalCase, own: AgentFacts = NOTHING_KNOWN, redact: Callable[[str], str] = str
+    case: EvalCase, known: AgentFacts = NOTHING_KNOWN, redact: Callable[[str], str] = str
 ) -> AgentFacts:
     """Collect facts from the agent's settings, else from the case's recorded `app_details`.
 
     Args:
-        redact: removes secrets from what the case recorded. `own` contains none.
+        redact: removes secrets from what the case recorded. `known` contains none.
     """
     agents = list(_agents(case))
     declared = (tool for agent in agents for tool in _tools(agent.tool_declarations))
     return AgentFacts(
-        instructions=own.instructions or redact(_joined("\n\n", map(_instructions_of, agents))),
-        tools=own.tools or redact(_joined("\n", declared)) or own.tools_beside,
-        unseen=own.unseen,
+        instructions=known.instructions or redact(_joined("\n\n", map(_instructions_of, agents))),
+        tools=known.tools or redact(_joined("\n", declared)) or known.mock_server_tools,
+        unseen=known.unseen,
     )
 
 
@@ -74,8 +74,8 @@ def _tools(declarations: Iterable[Any]) -> Iterator[str]:
 def _functions(declaration: Any) -> list[Any] | None:
     if not isinstance(declaration, Mapping):
         return None
-    found = declaration.get("function_declarations", declaration.get("functionDeclarations"))
-    return found if isinstance(found, list) else None
+    functions = declaration.get("function_declarations", declaration.get("functionDeclarations"))
+    return functions if isinstance(functions, list) else None
 
 
 def _joined(separator: str, texts: Iterable[str]) -> str:
@@ -126,5 +126,5 @@ def rubric_lines(graders: Iterable[Grader]) -> list[str]:
 
 
 def _lines(rubrics: Iterable[Rubric], metrics: Iterable[str]) -> list[str]:
-    texts = (f"  {one.rubric_id}: {one.rubric_content.text_property}" for one in rubrics)
+    texts = (f"  {rubric.rubric_id}: {rubric.rubric_content.text_property}" for rubric in rubrics)
     return [f"rubrics of {', '.join(metrics)}", *texts]

@@ -44,29 +44,31 @@ class SentenceLabel(BaseModel):
 
 
 class SentenceLabels(BaseModel):
-    """A judge's labels: exactly one for each sentence. `asked` is the number of sentences."""
+    """A judge's labels: exactly one for each sentence. `sentence_count` is their number."""
 
     model_config = WITHOUT_DESCRIPTION
 
-    asked: ClassVar[int]
+    sentence_count: ClassVar[int]
 
     labels: list[SentenceLabel]
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         numbers = Counter(label.sentence for label in self.labels)
-        for number in range(1, self.asked + 1):
+        for number in range(1, self.sentence_count + 1):
             if numbers.pop(number, 0) != 1:
                 raise ValueError(f"sentence {number} must have exactly one label")
         if numbers:
-            raise ValueError(f"there is no sentence {min(numbers)}; they are numbered from 1 to {self.asked}")
+            raise ValueError(
+                f"there is no sentence {min(numbers)}; they are numbered from 1 to {self.sentence_count}"
+            )
         return self
 
     def by_sentence(self) -> dict[int, SentenceLabel]:
         return {label.sentence: label for label in self.labels}
 
     def share(self) -> float:
-        return sum(label.label in _GROUNDED for label in self.labels) / self.asked
+        return sum(label.label in _GROUNDED for label in self.labels) / self.sentence_count
 
 
 @cache
@@ -74,7 +76,7 @@ def sentence_labels(count: int) -> type[SentenceLabels]:
     """Return the answer type for this number of sentences."""
 
     class Labels(SentenceLabels):
-        asked: ClassVar[int] = count
+        sentence_count: ClassVar[int] = count
 
     return Labels
 
@@ -150,17 +152,17 @@ def _counts_as_earlier_call(call: ToolCall) -> bool:
     return call.seen_by in (SeenBy.AGENT, SeenBy.CALLER) or SeenBy.AGENT in call.also_seen_by
 
 
-def _share(said: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
+def _share(statements: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
     """Return the share of grounded sentences by majority, with the share of every sample."""
     if not sampled.answers:
         return Unscored(sampled.problem)
     by_sample = [answer.by_sentence() for answer in sampled.answers]
     problems = [
         problem
-        for number, sentence in enumerate(said, start=1)
+        for number, sentence in enumerate(statements, start=1)
         if (problem := _problem(sentence, [labels[number] for labels in by_sample]))
     ]
-    value = (len(said) - len(problems)) / len(said)
+    value = (len(statements) - len(problems)) / len(statements)
     return Score(value, "; ".join(problems), tuple(answer.share() for answer in sampled.answers))
 
 
@@ -169,11 +171,11 @@ def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
     if majority([label.label in _GROUNDED for label in labels]):
         return ""
     against = next(label for label in labels if label.label not in _GROUNDED)
-    shown = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
-    return f"{against.label}: “{shown}” ({against.reason})"
+    quote = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
+    return f"{against.label}: “{quote}” ({against.reason})"
 
 
-def _mean_of_statements(results: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
+def _mean_of_statements(results: Sequence[Score | Unscored], requested: int) -> Score | Unscored:
     """Combine a turn's statements: the mean of their values if all have one."""
     for result in results:
         if isinstance(result, Unscored):
@@ -182,7 +184,7 @@ def _mean_of_statements(results: Sequence[Score | Unscored], asked: int) -> Scor
     value = fsum(float(score.value) for score in scores) / len(scores)
     reason = "; ".join(score.reason for score in scores if score.reason)
     samples = tuple(sample for score in scores for sample in score.samples)
-    return Score(value, reason or "every sentence is supported", samples if asked > 1 else ())
+    return Score(value, reason or "every sentence is supported", samples if requested > 1 else ())
 
 
 _CLOSING = "\"'”’»)\\]}」』”）】》〉*_"
@@ -212,8 +214,8 @@ def sentences(text: str) -> tuple[str, ...]:
     """Split a text into sentences: parts with a letter or a digit. Pictograms alone are one sentence."""
     result = [
         sentence.strip()
-        for chunk, whole in _text_chunks(text)
-        for sentence in ([chunk] if whole else _split(chunk))
+        for chunk, is_sentence in _text_chunks(text)
+        for sentence in ([chunk] if is_sentence else _split(chunk))
         if any(map(str.isalnum, sentence))
     ]
     pictogram = any(unicodedata.category(char) == "So" for char in text)

@@ -191,8 +191,8 @@ def match_question(reference: str) -> str:
 def rubric_question(rubrics: Sequence[Rubric], *, of_tools: bool) -> str:
     """Ask which of the rubrics, numbered from 1, are fulfilled."""
     question = _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES
-    shown = property_blocks(rubrics)
-    return fill(_PROPERTIES, {"question": question, "properties": shown, "answers": ANSWERED_ONE_BY_ONE})
+    blocks = property_blocks(rubrics)
+    return fill(_PROPERTIES, {"question": question, "properties": blocks, "answers": ANSWERED_ONE_BY_ONE})
 
 
 def property_blocks(rubrics: Sequence[Rubric]) -> str:
@@ -224,11 +224,14 @@ def user_messages(
         "The conversation before the message to judge:",
         *message_blocks(before),
     ]
-    asked = {"signal": block("stop_signal", stop_signal), "message": block("message to judge", message)}
+    question_parts = {
+        "signal": block("stop_signal", stop_signal),
+        "message": block("message to judge", message),
+    }
     return [
         {"role": "system", "content": USER_SYSTEM},
         {"role": "user", "content": "\n\n".join(parts)},
-        {"role": "user", "content": fill(_USER_QUESTION, asked)},
+        {"role": "user", "content": fill(_USER_QUESTION, question_parts)},
     ]
 
 
@@ -310,7 +313,7 @@ def goals_question() -> str:
 
 def properties_question(rubrics: Sequence[Rubric], about: str) -> str:
     """Ask which of the properties, numbered from 1, the conversation has."""
-    shown = property_blocks(rubrics)
+    blocks = property_blocks(rubrics)
     return fill(
-        _CONVERSATION_PROPERTIES, {"about": about, "properties": shown, "answers": ANSWERED_ONE_BY_ONE}
+        _CONVERSATION_PROPERTIES, {"about": about, "properties": blocks, "answers": ANSWERED_ONE_BY_ONE}
     )

@@ -47,9 +47,9 @@ def effective_rubrics(case: EvalCase, criterion: MetricCriterion, turn_index: in
             if rubric.rubric_id in owners:
                 where = _case_location(case, criterion, turn_index)
                 who = owners[rubric.rubric_id]
-                by = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
+                whose = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
                 raise UsageError(
-                    f"{where}: the rubric id {rubric.rubric_id!r} is given twice, {by}; "
+                    f"{where}: the rubric id {rubric.rubric_id!r} is given twice, {whose}; "
                     "give each rubric an id of its own"
                 )
             owners[rubric.rubric_id] = owner
@@ -72,9 +72,11 @@ def rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> tuple[Rubric
 
     A rubric that several invocations repeat is returned once. Raises UsageError if an id has two texts.
     """
-    own = [rubric for turn in case.conversation or () for rubric in _of_type(turn.rubrics, criterion)]
+    of_invocations = [
+        rubric for turn in case.conversation or () for rubric in _of_type(turn.rubrics, criterion)
+    ]
     chosen: dict[str, Rubric] = {}
-    for rubric in (*criterion.rubrics, *_of_type(case.rubrics, criterion), *own):
+    for rubric in (*criterion.rubrics, *_of_type(case.rubrics, criterion), *of_invocations):
         if chosen.setdefault(rubric.rubric_id, rubric).rubric_content != rubric.rubric_content:
             raise UsageError(
                 f"case {case.eval_id!r}: {criterion.metric}: the rubric id {rubric.rubric_id!r} is given "
@@ -120,11 +122,11 @@ class RubricAnswer(BaseModel):
 
 
 class RubricAnswers(BaseModel):
-    """A judge's answers: at most one for each property. `asked` is the number of properties."""
+    """A judge's answers: at most one for each property. `rubric_count` is their number."""
 
     model_config = WITHOUT_DESCRIPTION
 
-    asked: ClassVar[int]
+    rubric_count: ClassVar[int]
 
     answers: list[RubricAnswer]
 
@@ -132,8 +134,10 @@ class RubricAnswers(BaseModel):
     def _check_properties(self) -> Self:
         numbers = [answer.property for answer in self.answers]
         for number in numbers:
-            if not 1 <= number <= self.asked:
-                raise ValueError(f"there is no property {number}; they are numbered from 1 to {self.asked}")
+            if not 1 <= number <= self.rubric_count:
+                raise ValueError(
+                    f"there is no property {number}; they are numbered from 1 to {self.rubric_count}"
+                )
             if numbers.count(number) > 1:
                 raise ValueError(f"property {number} is answered {numbers.count(number)} times")
         return self
@@ -146,7 +150,7 @@ class RubricAnswers(BaseModel):
 def rubric_answers(count: int) -> type[RubricAnswers]:
     """Return the answer type for this number of properties."""
     answers = create_model("Answers", __base__=RubricAnswers, __doc__=None)
-    answers.asked = count
+    answers.rubric_count = count
     return answers
 
 
@@ -176,7 +180,7 @@ class RubricQuality(TurnJudge):
         return combined(rubrics, sampled, panel.samples)
 
 
-def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], asked: int) -> Score | Unscored:
+def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], requested: int) -> Score | Unscored:
     """Return the mean over the rubrics, each 1 or 0 by the majority of the samples that answer it."""
     if not sampled.answers:
         return Unscored(sampled.problem)
@@ -189,7 +193,9 @@ def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], asked: 
         return Unscored(f"no judge answered for the rubrics {', '.join(unanswered)}")
     value = fsum(s.score or 0 for s in scores) / len(scores)
     texts = {rubric.rubric_id: rubric.rubric_content.text_property for rubric in rubrics}
-    return Score(value, _reason(scores, texts), _sample_values(sampled.answers) if asked > 1 else (), scores)
+    return Score(
+        value, _reason(scores, texts), _sample_values(sampled.answers) if requested > 1 else (), scores
+    )
 
 
 def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScore:
@@ -203,8 +209,8 @@ def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScor
 def _reason(scores: Sequence[RubricScore], texts: Mapping[str, str]) -> str:
     """Explain the score by the missed rubrics, else by the fulfilled ones; quote parts of one text."""
     missed = [score for score in scores if not score.score]
-    told = [f"{_rubric_name(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
-    return ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(told)
+    reasons = [f"{_rubric_name(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
+    return ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(reasons)
 
 
 def _rubric_name(rubric_id: str, texts: Mapping[str, str]) -> str:

@@ -51,7 +51,7 @@ class _Listener:
         raise ModelUnavailable("it only listens")
 
 
-def shown_prompt(metric: str) -> str:
+def example_prompt(metric: str) -> str:
     """Return the prompt of a metric in `JUDGED_NAMES`, for an example conversation of two turns."""
     grader = make_grader(
         _case(metric), MetricCriterion(metric, 0.5, num_samples=1, rubrics=(_RUBRIC,)), {}, _FACTS

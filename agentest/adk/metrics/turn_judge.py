@@ -44,14 +44,14 @@ class TurnJudge(CriterionGrader):
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
         skipped = self._skipped(conversation)
         if skipped or model is None:
-            return GraderResult(whole=skipped or no_model(self.criterion))
+            return GraderResult(conversation=skipped or no_model(self.criterion))
         panel = JudgePanel.of(self.criterion, model, key)
 
         async def score(turn: Turn) -> MetricResult | None:
             return await self._score(turn, conversation, panel)
 
         graded = await each_turn(conversation.turns, score)
-        return graded if graded.turns else GraderResult(whole=self._no_turn())
+        return graded if graded.turns else GraderResult(conversation=self._no_turn())
 
     @abstractmethod
     async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
@@ -83,8 +83,8 @@ def reply_of(turn: Turn, criterion: MetricCriterion) -> str:
     """Return the text to judge: with `include_intermediate_responses_in_final`, all messages of the agent."""
     if not criterion.include_intermediate_responses_in_final:
         return turn.agent_message
-    said = [*(remark.text for remark in turn.remarks), turn.agent_message]
-    return "\n".join(text for text in said if text)
+    messages = [*(remark.text for remark in turn.remarks), turn.agent_message]
+    return "\n".join(text for text in messages if text)
 
 
 def turn_as_judged(turn: Turn, criterion: MetricCriterion) -> Turn:
@@ -175,10 +175,10 @@ class JudgePanel:
     @classmethod
     def of(cls, criterion: MetricCriterion, model: Model, key: CallKey) -> JudgePanel:
         """Create the panel for one conversation, with the criterion's limit of concurrent calls."""
-        own = replace(key, metric=criterion.metric)
+        judge_key = replace(key, metric=criterion.metric)
         if criterion.parallelism_limit is None:
-            return cls(model, samples_of(criterion), own)
-        return cls(model, samples_of(criterion), own, anyio.Semaphore(criterion.parallelism_limit))
+            return cls(model, samples_of(criterion), judge_key)
+        return cls(model, samples_of(criterion), judge_key, anyio.Semaphore(criterion.parallelism_limit))
 
     async def ask(
         self, messages: Sequence[Message], answer: type[Answer], turn: int, nth: int = 0
@@ -188,8 +188,8 @@ class JudgePanel:
         async def sample(n: int) -> Answer | AnswerProblem:
             key = replace(self.key, turn=turn, sample=nth * self.samples + n)
             async with self.places:
-                found: Answer | AnswerProblem = await ask_model(self.model, messages, answer, key)
-                return found
+                sampled: Answer | AnswerProblem = await ask_model(self.model, messages, answer, key)
+                return sampled
 
         replies = await concurrently(sample, range(self.samples))
         problems = [reply.text for reply in replies if isinstance(reply, AnswerProblem)]

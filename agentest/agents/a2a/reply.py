@@ -23,7 +23,7 @@ from agentest.agents.a2a.task import (
 )
 from agentest.agents.json_reader import read_result, shown
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ARGUMENTS_UNTOLD, Remark, ToolCall, Usage
+from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
@@ -397,7 +397,7 @@ def _from_result(result: Json, turn_index: int) -> A2aCall:
         _observed(name, None, turn_index),
         result=read_result(content),
         error=str(content) if result.get("status") == "error" else None,
-        invalid_arguments=ARGUMENTS_UNTOLD,
+        invalid_arguments=ARGUMENTS_UNKNOWN,
     )
     return A2aCall(_id({"id": result.get("toolCallId")}), call)
 
@@ -407,7 +407,7 @@ def _from_response(response: Json, turn_index: int) -> A2aCall:
     call = replace(
         _observed(response["name"], None, turn_index),
         result=_with_integers(response.get("response")),
-        invalid_arguments=ARGUMENTS_UNTOLD,
+        invalid_arguments=ARGUMENTS_UNKNOWN,
         call_id=_id(response),
     )
     return A2aCall(_id(response), call)

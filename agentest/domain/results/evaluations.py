@@ -356,14 +356,14 @@ class CriterionTotals:
     required: bool
     met: int = 0
     violated: int = 0
-    untold: int = 0
+    undecided: int = 0
     example: tuple[str, CriterionResult] | None = None
     """The first conversation, by id, with the worst outcome; None if all met the criterion."""
 
     @property
     def judged(self) -> int:
         """The number of conversations in which the criterion was judged or should have been."""
-        return self.met + self.violated + self.untold
+        return self.met + self.violated + self.undecided
 
     @property
     def worst(self) -> CriterionOutcome:

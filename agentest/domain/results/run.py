@@ -324,11 +324,11 @@ class Totals:
     time: TimeSpent = field(default_factory=TimeSpent)
     unanswered: Mapping[str, int] = field(default_factory=dict)
     """Tool → number of calls that were answered with null because no source had an answer."""
-    told_turns: int = 0
+    reporting_turns: int = 0
     """Turns whose answers showed that the agent reports its calls, if its type does not guarantee that."""
-    keeps_calls_back: bool = False
+    withholds_calls: bool = False
     """True if mock servers answered calls that the agent did not report in their turn."""
-    held_without_calls: bool = False
+    passed_without_calls: bool = False
     """True if a trajectory matched without any call, which proves nothing if calls are invisible."""
     evidence: Mapping[str, Mapping[Evidence, int]] = field(default_factory=dict)
     """Metric → number of turns with contradicted or unsupported statements, by evidence."""

@@ -34,7 +34,7 @@ from agentest.domain.transcript import (
     ToolCall,
     Turn,
     UnfinishedTurn,
-    arguments_untold,
+    are_arguments_unknown,
     call_text,
 )
 from agentest.report.alignments import AlignmentTable, alignment_of_trajectory, threshold_counted_lines
@@ -192,7 +192,7 @@ def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> 
 
 def _remarks(call: ToolCall) -> list[Part]:
     """Describe the unusual properties of a call."""
-    invalid = "" if arguments_untold(call) else call.invalid_arguments
+    invalid = "" if are_arguments_unknown(call) else call.invalid_arguments
     remarks = [f"invalid arguments: {invalid}"] if invalid else []
     if call.error:
         remarks.append(call.error if not call.mocked else f"the mock raised: {call.error}")

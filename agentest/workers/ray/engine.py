@@ -48,7 +48,7 @@ def open_ray_engine(
         life = RunWorker(
             recipe=recipe,
             root=root if address is None else None,
-            files={unit.scope: unit.file for unit in prepared.plan.left},
+            files={unit.scope: unit.file for unit in prepared.plan.remaining},
             ports=known_ports(prepared),
             earlier=earlier,
         )
