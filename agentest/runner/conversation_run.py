@@ -363,7 +363,7 @@ _T = TypeVar("_T", bound=object)
 
 
 class PartSharing:
-    """Replaces equal parts of slimmed results (`without_unneeded_parts`) by one shared object, to save memory."""
+    """Replaces equal parts of slimmed results (`without_unneeded_parts`) by one object, to save memory."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
