@@ -111,7 +111,9 @@ class ScenarioEvaluator:
             reference=scripted.reference,
         )
 
-    async def _turn_trajectory(self, scripted: ScriptedTurn, turns: Sequence[Turn]) -> TrajectoryResult:
+    async def _turn_trajectory(
+        self, scripted: ScriptedTurn, turns: Sequence[Turn]
+    ) -> TrajectoryResult | None:
         """Match the calls of the last turn against the trajectory in its script."""
         turn = turns[-1]
         from agentest.trajectory.call_facts import CallView
