@@ -29,7 +29,7 @@ def shortened(text: str, limit: int = MAX_CHARS) -> str:
 
 def shortened_value(value: Any) -> Any:
     """Cut a JSON value whose texts exceed MAX_CHARS in total; return a small value itself."""
-    return value if _is_small(value) else _Cut().value(value, 0)
+    return value if value is None or _is_small(value) else _Cut().value(value, 0)
 
 
 def stored(result: ConversationResult, redact: Redactor = _KNOWS_NO_SECRET) -> ConversationResult:
