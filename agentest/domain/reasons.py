@@ -19,42 +19,47 @@ from agentest.domain.results import (
     Status,
     TrajectoryResult,
 )
-from agentest.domain.transcript import Blame
+from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.support.dataclasses import dataclass
 
 
-def conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
-    """Yield the reasons why a conversation did not pass: agent errors, checks, criteria and the goal.
+def conversation_reasons(result: ConversationResult) -> list[Reason]:
+    """Return the reasons why a conversation did not pass: agent errors, checks, criteria and the goal.
 
     `verdict.conversation_status` adds grouped failures and metrics without a score.
     """
     id = result.conversation.conversation_id
     if result.invalid is not None:
-        yield Reason(
-            Status.ERRORED,
-            ReasonKind.MODEL,
-            f"the conversation says nothing of the agent: {result.invalid}",
-            conversation_id=id,
-        )
-        return
-    certain = list(_certain_reasons(result))
-    yield from certain
-    yield from _criterion_reasons(result, failed=any_failed(certain))
+        message = f"the conversation says nothing of the agent: {result.invalid}"
+        return [Reason(Status.ERRORED, ReasonKind.MODEL, message, conversation_id=id)]
+    reasons = _certain_reasons(result)
+    if result.criteria:
+        reasons += _criterion_reasons(result, failed=any_failed(reasons))
     if missed_goal(result):
         message = missed_goal_message(result)
-        yield Reason(Status.FAILED, ReasonKind.GOAL, message, conversation_id=id, metric=GOAL)
+        reasons.append(Reason(Status.FAILED, ReasonKind.GOAL, message, conversation_id=id, metric=GOAL))
+    return reasons
 
 
-def _certain_reasons(result: ConversationResult) -> Iterator[Reason]:
+def _certain_reasons(result: ConversationResult) -> list[Reason]:
+    """Return the reasons in the order of the conversation: its failure, trajectories and checks.
+
+    Most conversations have none of them, and this runs several times for each.
+    """
     id = result.conversation.conversation_id
-    yield from _failure_reasons(result)
+    failure = result.conversation.failure
+    reasons = [_failure_reason(result.conversation, failure)] if failure else []
     by_calls = list(_trajectory_reasons(result))
-    yield from (reason for reason in by_calls if reason.turn_index is None)
+    if by_calls:
+        reasons += [reason for reason in by_calls if reason.turn_index is None]
     for turn in result.turns:
-        if by_calls or turn.checks:  # most turns have neither, and this runs for every conversation
-            yield from (reason for reason in by_calls if reason.turn_index == turn.turn_index)
-            yield from _check_reasons(turn.checks, id, turn.turn_index)
-    yield from _check_reasons(result.checks, id)
+        if by_calls:
+            reasons += [reason for reason in by_calls if reason.turn_index == turn.turn_index]
+        if turn.checks:
+            reasons += _check_reasons(turn.checks, id, turn.turn_index)
+    if result.checks:
+        reasons += _check_reasons(result.checks, id)
+    return reasons
 
 
 def _check_reasons(
@@ -97,17 +102,15 @@ def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[
         yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
 
 
-def _failure_reasons(result: ConversationResult) -> Iterator[Reason]:
-    conversation = result.conversation
-    if failure := conversation.failure:
-        unfinished = conversation.unfinished
-        yield Reason(
-            Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
-            ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
-            failure.message,
-            conversation_id=conversation.conversation_id,
-            turn_index=unfinished.turn_index if unfinished else None,
-        )
+def _failure_reason(conversation: Conversation, failure: Failure) -> Reason:
+    unfinished = conversation.unfinished
+    return Reason(
+        Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
+        ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
+        failure.message,
+        conversation_id=conversation.conversation_id,
+        turn_index=unfinished.turn_index if unfinished else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ def shortened(text: str, limit: int = MAX_CHARS) -> str:
 
 def shortened_value(value: Any) -> Any:
     """Cut a JSON value whose texts exceed MAX_CHARS in total; return a small value itself."""
-    return value if _is_small(value) else _Cut().value(value, 0)
+    return value if value is None or _is_small(value) else _Cut().value(value, 0)
 
 
 def stored(result: ConversationResult, redact: Redactor = _KNOWS_NO_SECRET) -> ConversationResult:
@@ -62,13 +62,9 @@ def _shortened_result(result: ConversationResult) -> ConversationResult:
     conversation = _stored_conversation(result.conversation)
     trajectory = _stored_trajectory(result.trajectory)
     turns = tuple(map(_stored_evaluation, result.turns))
-    if conversation is result.conversation and trajectory is result.trajectory and _same(turns, result.turns):
+    if conversation is result.conversation and trajectory is result.trajectory and turns == result.turns:
         return result
     return replace(result, conversation=conversation, trajectory=trajectory, turns=turns)
-
-
-def _same(new: tuple[Any, ...], old: tuple[Any, ...]) -> bool:
-    return all(a is b for a, b in zip(new, old, strict=True))
 
 
 def _stored_conversation(conversation: Conversation) -> Conversation:
@@ -78,7 +74,7 @@ def _stored_conversation(conversation: Conversation) -> Conversation:
     state = shortened_value(conversation.initial_state)
     of_user = tuple(map(_stored_call, conversation.user_calls))
     same = unfinished is conversation.unfinished and state is conversation.initial_state
-    if same and _same(turns, conversation.turns) and _same(of_user, conversation.user_calls):
+    if same and turns == conversation.turns and of_user == conversation.user_calls:
         return conversation
     return replace(
         conversation,
@@ -104,14 +100,14 @@ def _stored_turn(turn: Turn) -> Turn:
     turn = _stored_calls(turn)
     reply, remarks = shortened(turn.agent_message), tuple(map(_stored_remark, turn.remarks))
     state = shortened_value(turn.state_after)
-    if reply is turn.agent_message and _same(remarks, turn.remarks) and state is turn.state_after:
+    if reply is turn.agent_message and remarks == turn.remarks and state is turn.state_after:
         return turn
     return replace(turn, agent_message=reply, remarks=remarks, state_after=state)
 
 
 def _stored_calls(turn: _AnyTurn) -> _AnyTurn:
     message, calls = shortened(turn.user_message), tuple(map(_stored_call, turn.tool_calls))
-    if message is turn.user_message and _same(calls, turn.tool_calls):
+    if message is turn.user_message and calls == turn.tool_calls:
         return turn
     return replace(turn, user_message=message, tool_calls=calls)
 
@@ -142,7 +138,7 @@ def _stored_trajectory(result: TrajectoryResult | None) -> TrajectoryResult | No
     if result is None:
         return None
     parts = tuple(filter(None, map(_stored_trajectory, result.parts)))
-    result = result if _same(parts, result.parts) else replace(result, parts=parts)
+    result = result if parts == result.parts else replace(result, parts=parts)
     if len(result.reason) <= MAX_CHARS:
         return result
     left = MAX_CHARS

@@ -132,7 +132,7 @@ def conversation_status(result: ConversationResult) -> Status:
     It is errored if nothing failed but something is unknown: a metric without a score, or the severity of a
     failure.
     """
-    reasons = list(conversation_reasons(result))
+    reasons = conversation_reasons(result)
     if any_failed(reasons) or result.severe_failures:
         return Status.FAILED
     if reasons or result.severity_unknown or _has_unscored_metric(result):
@@ -289,6 +289,8 @@ def _group_message(group: UniqueError) -> str:
 def _threshold_reasons(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], exact: bool
 ) -> Iterator[Reason]:
+    if not thresholds:
+        return
     problems, not_asked = _problems(conversations), _not_asked(conversations)
     skipped = {name: why for name, why in skipped_metrics(conversations).items() if why != DECIDED}
     for metric in metric_verdicts(averages(conversations, exact=exact), thresholds, exact=exact):
@@ -335,8 +337,11 @@ def undecisive_problems(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
 ) -> tuple[str, ...]:
     """Describe failures in the code of custom metrics without thresholds, which decide nothing."""
+    problems = _problems(conversations)
+    if not problems:
+        return ()
     deciding = _problems(conversations, decided_by=thresholds)
-    problems = {name: texts for name, texts in _problems(conversations).items() if name not in deciding}
+    problems = {name: texts for name, texts in problems.items() if name not in deciding}
     why = "; without a threshold it does not change the verdict"
     return tuple(message + why for _, message in _unscored(conversations, problems))
 

@@ -100,20 +100,22 @@ class ScenarioEvaluator:
     async def checked_turn(self, turns: Sequence[Turn]) -> TurnEvaluation:
         """Check the last of the turns against its script."""
         turn = turns[-1]
-        scripted = self._script_of(turn)
+        script = self.scenario.turns
+        if turn.turn_index >= len(script):  # the simulated user writes it
+            return TurnEvaluation(turn.turn_index)
+        scripted = script[turn.turn_index]
         return TurnEvaluation(
             turn_index=turn.turn_index,
-            trajectory=await self._turn_trajectory(turns),
-            checks=await self._checks(scripted.expect, turns) if scripted and scripted.expect else (),
-            reference=scripted.reference if scripted else None,
+            trajectory=await self._turn_trajectory(scripted, turns) if scripted.trajectory else None,
+            checks=await self._checks(scripted.expect, turns) if scripted.expect else (),
+            reference=scripted.reference,
         )
 
-    async def _turn_trajectory(self, turns: Sequence[Turn]) -> TrajectoryResult | None:
+    async def _turn_trajectory(
+        self, scripted: ScriptedTurn, turns: Sequence[Turn]
+    ) -> TrajectoryResult | None:
         """Match the calls of the last turn against the trajectory in its script."""
         turn = turns[-1]
-        scripted = self._script_of(turn)
-        if scripted is None or not scripted.trajectory:
-            return None
         from agentest.trajectory.call_facts import CallView
         from agentest.trajectory.matcher import match_all_trajectories
 
@@ -129,11 +131,6 @@ class ScenarioEvaluator:
             ),
         )
         return undecided_trajectory(why, calls, result)
-
-    def _script_of(self, turn: Turn) -> ScriptedTurn | None:
-        """Return the scripted turn, or None if the simulated user writes it."""
-        script = self.scenario.turns
-        return script[turn.turn_index] if turn.turn_index < len(script) else None
 
     async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
         """Return the custom metrics of the last of the turns."""

@@ -88,6 +88,8 @@ class ScenarioJudge:
 
     async def judge_conversation(self, conversation: Conversation, number: int) -> Judgement:
         """Judge metrics of the whole conversation, and criteria. Never raises."""
+        if not (self.metrics or self.scenario.criteria):
+            return Judgement()
         questions = self._conversation_questions(conversation)
         if self.judge is None or not questions:
             return self._conversation_results(conversation, _not_asked(questions, NO_MODEL))
@@ -115,6 +117,8 @@ class ScenarioJudge:
     async def one_turn(self, turns: Sequence[Turn], number: int) -> Judgement:
         """Judge the last of the turns and measure the duration. Never raises."""
         index, began = turns[-1].turn_index, perf_counter()
+        if not self.metrics:
+            return Judgement(turns={index: {}})
         metrics = await self._judged_turn(turns, number)
         took = {index: (perf_counter() - began) * 1000} if self.judge and self._turn_questions(turns) else {}
         return Judgement(turns={index: metrics}, judged_ms=took)

@@ -46,7 +46,7 @@ from agentest.domain.transcript import (
 from agentest.domain.verdict import run_status
 from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, plain
-from agentest.support.statistics.power import detectable_rate, draws_needed
+from agentest.support.statistics.power import detectable_rate
 from agentest.support.text import count, shortened
 
 NOT_PASSED = (Status.FAILED, Status.ERRORED)
@@ -495,8 +495,8 @@ def _value(value: Any) -> str:
 
 _EXPECTED_RATE = 0.9
 """The pass rate that others are compared with."""
-_LOWER_RATES = (0.6, 0.7, 0.8, 0.85)
-"""The pass rates to distinguish from it, in the order of the search for the first undetectable one."""
+CONVERSATIONS_NEEDED = {0.6: 13, 0.7: 25, 0.8: 78, 0.85: 270}
+"""Lower pass rate → the fewest conversations that distinguish it (`detectable_rate`), in ascending order."""
 _ENOUGH_CONVERSATIONS = 2_000
 """This many conversations distinguish all of these rates, so larger numbers are not calculated."""
 _SHOWN_K = (2, 3, 5, 10, 20, 50, 100)
@@ -592,7 +592,7 @@ def _conversations_per_scenario(scenario: ScenarioResult) -> int:
 def _detectable_text(size: int) -> str:
     rate = detectable_rate(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
     can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(rate * 100)}%"
-    missed = next((other for other in _LOWER_RATES if other > rate), None)
+    missed = next((other for other in CONVERSATIONS_NEEDED if other > rate), None)
     if missed is None:
         return can
-    return f"{can}, not from {percent(missed)}: that takes {draws_needed(missed, _EXPECTED_RATE):,}"
+    return f"{can}, not from {percent(missed)}: that takes {CONVERSATIONS_NEEDED[missed]:,}"

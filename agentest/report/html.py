@@ -218,6 +218,7 @@ class HtmlReporter:
     """
 
     name = "html"
+    events = (RunFinished,)
     repeats = True
     """The end of the run can be handled again: see `report.registry.Broadcast`."""
 

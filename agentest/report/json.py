@@ -18,6 +18,7 @@ class JsonReporter:
     """
 
     name = "json"
+    events = (RunFinished,)
     repeats = True
     """The end of the run can be handled again: see `report.registry.Broadcast`."""
 

@@ -42,6 +42,7 @@ class JUnitReporter:
     """
 
     name = "junit"
+    events = (RunStarted, ScenarioFinished, ScenarioAmended, RunFinished)
     repeats = True
 
     def __init__(self, path: Path, locate: Callable[[str], str] = str) -> None:

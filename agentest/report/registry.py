@@ -179,8 +179,9 @@ def _pulse(setting: ReporterContext) -> Reporter:
 
 
 class Broadcast:
-    """Passes every event to every reporter. A reporter that crashes is reported once and then skipped.
+    """Passes events to reporters. A reporter that crashes is reported once and then skipped.
 
+    A reporter receives every event, or only those of the types in its `events` if it has that attribute.
     A reporter that writes its whole report at the end and can do so again (`repeats`) is retried by `finish`
     if it failed for a temporary reason.
 
@@ -191,6 +192,8 @@ class Broadcast:
     def __init__(self, reporters: Sequence[Reporter], warn: Callable[[str], object] = lambda _: None) -> None:
         self._reporters = list(reporters)
         self._warn = warn
+        self._receivers: dict[type[Event], list[Reporter]] = {}
+        """The reporters of each type of event that was passed on; emptied when a reporter crashes."""
         self._again: list[tuple[Reporter, Event]] = []
         self.problems: list[str] = []
         self.failed: set[str] = set()
@@ -202,11 +205,15 @@ class Broadcast:
         return any(show(text) for show in shows if show)
 
     def __call__(self, event: Event) -> None:
-        for reporter in list(self._reporters):
+        kind = type(event)
+        if kind not in self._receivers:
+            self._receivers[kind] = [r for r in self._reporters if kind in getattr(r, "events", (kind,))]
+        for reporter in self._receivers[kind]:
             try:
                 self._pass_on(reporter, event)
             except Exception as error:  # noqa: BLE001 - a reporter's trouble must not cost the run its results
                 self._reporters.remove(reporter)
+                self._receivers.clear()
                 if (
                     _may_pass(error)
                     and isinstance(event, RunFinished)
@@ -259,6 +266,7 @@ class NotesReporter:
     """Writes each note immediately. A live display on the same terminal makes room for it."""
 
     name = "notes"
+    events = (Noted,)
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Noted):

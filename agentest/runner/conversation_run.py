@@ -363,7 +363,7 @@ _T = TypeVar("_T", bound=object)
 
 
 class PartSharing:
-    """Replaces equal parts of slimmed results (`warnings.slimmed`) by one shared object, to save memory."""
+    """Replaces equal parts of slimmed results (`without_unneeded_parts`) by one object, to save memory."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
@@ -378,10 +378,12 @@ class PartSharing:
     def _turn(self, turn: Turn) -> Turn:
         calls = self._calls(turn.tool_calls)
         usage = _NO_USAGE if turn.usage == _NO_USAGE else turn.usage
-        return replace(turn, tool_calls=calls, usage=usage, started_at=self._first_equal(turn.started_at))
+        if calls is turn.tool_calls and usage is turn.usage:
+            return turn
+        return replace(turn, tool_calls=calls, usage=usage)
 
     def _calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        if any(call.args or call.result is not None for call in calls):
+        if not calls or any(call.args or call.result is not None for call in calls):
             return calls
         key = tuple((type(call.args), get_call_metadata(call)) for call in calls)
         return self._first_equal(calls, key)
@@ -391,9 +393,9 @@ class PartSharing:
             return evaluation
         return self._first_equal(evaluation, (TurnEvaluation, evaluation.turn_index))
 
-    def _first_equal(self, part: _T, key: Hashable | None = None) -> _T:
-        """Return the first part seen with this key (default: the part itself)."""
+    def _first_equal(self, part: _T, key: Hashable) -> _T:
+        """Return the first part seen with this key."""
         if len(self._known) >= _MAX_PARTS:
             self._known.clear()
-        first: _T = self._known.setdefault(part if key is None else key, part)
+        first: _T = self._known.setdefault(key, part)
         return first

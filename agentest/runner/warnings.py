@@ -512,7 +512,15 @@ def _slim_turn(turn: Turn) -> Turn:
     )
     # The scenario's warnings are about replies that read like errors.
     reply = shortened(turn.agent_message) if _reads_like_error(turn.agent_message) else ""
-    return replace(turn, user_message="", agent_message=reply, tool_calls=calls, remarks=(), state_after=None)
+    return replace(
+        turn,
+        user_message="",
+        agent_message=reply,
+        tool_calls=calls,
+        remarks=(),
+        state_after=None,
+        started_at=None,
+    )
 
 
 def _slim_evaluation(turn: TurnEvaluation) -> TurnEvaluation:

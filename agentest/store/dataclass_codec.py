@@ -183,7 +183,7 @@ class Codec(Generic[T]):
         layout = self._layout
         key = self._keys[each.name] = layout.names.get(each.name, _camel_case(each.name))
         digits = layout.digits.get(each.name, _MILLISECONDS_DIGITS if each.name.endswith("_ms") else None)
-        write = form.write if digits is None else lambda value: round(value, digits)
+        write = form.write if digits is None else partial(round, ndigits=digits)
         self._writers.append((key, write, default if each.name in layout.only_if_set else MISSING))
         older = layout.older.get(each.name)
         self._readers.append((each.name, key, _after(older, form.read) if older else form.read))
@@ -249,7 +249,7 @@ def _enum(cls: type[Enum]) -> _Form:
 
 
 def _each_item(kind: type, convert: Convert) -> Callable[[Any], Any]:
-    return kind if convert is None else lambda values: kind([convert(value) for value in values])
+    return kind if convert is None else lambda values: kind(map(convert, values))
 
 
 def _each_value(convert: Convert) -> Callable[[Mapping[str, Any]], Json]:

@@ -22,6 +22,7 @@ from agentest.domain.events import (
     RunStarted,
     ScenarioAmended,
     ScenarioFinished,
+    TimePassed,
 )
 from agentest.domain.results import ScenarioResult
 from agentest.store.codec import CODECS, conversation_json
@@ -264,6 +265,10 @@ class Journal:
     """
 
     name = "journal"
+    events = (
+        *(RunStarted, ConversationFinished, ScenarioFinished, ScenarioAmended, RunFinished),
+        TimePassed,  # another attempt at the beginning of the file
+    )
 
     def __init__(
         self,

@@ -176,11 +176,12 @@ _ELLIPSIS = "…"
 
 
 Json = dict[str, Any]
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 def encoded(value: Any) -> bytes:
     """Encode a JSON value on one line."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = _ENCODER.encode(value)
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.report.content import CONVERSATIONS_NEEDED
 from agentest.support.statistics.intervals import (
     ConfidenceInterval,
     clustered_mean,
@@ -19,7 +20,7 @@ from agentest.support.statistics.intervals import (
     student,
     wilson,
 )
-from agentest.support.statistics.power import detectable_rate, draws_needed
+from agentest.support.statistics.power import detectable_rate
 
 SCALE = (1.0, 5.0)
 clusters = st.lists(st.lists(st.integers(1, 5).map(float), max_size=5), min_size=1, max_size=8)
@@ -213,11 +214,9 @@ def test_detectable_differences(draws: int, rate: float) -> None:
     assert at_most(most, told) == pytest.approx(0.8, abs=1e-6)
 
 
-def test_the_number_of_draws_needed() -> None:
-    """The reported number of draws is the first that distinguishes the two rates."""
-    found = draws_needed(0.6, 0.9)
-    assert found is not None
-    told = [detectable_rate(draws, 0.9) or 0.0 for draws in (*range(1, found), found)]
-    assert max(told[:-1]) < 0.6 <= told[-1]
+@pytest.mark.parametrize(("lower", "needed"), CONVERSATIONS_NEEDED.items())
+def test_the_number_of_conversations_needed(lower: float, needed: int) -> None:
+    """The reported number is the first that distinguishes the two rates."""
+    *fewer, enough = (detectable_rate(draws, 0.9) or 0.0 for draws in range(1, needed + 1))
+    assert max(fewer) < lower <= enough
     assert detectable_rate(1, 0.9) is None
-    assert draws_needed(0.89, 0.9, most=20) is None

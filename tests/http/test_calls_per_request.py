@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import pstats
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from model_server import ModelServer, completion
+from project import DEADLINE_S, Project, clean_environment
 
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.port import TurnContext
@@ -28,6 +32,9 @@ _REQUESTS = 30
 MODEL_CALLS = 320
 AGENT_CALLS = 270
 """303 and 253 were measured with Python 3.11. Raise the limits only if a feature needs more."""
+CONVERSATION_CALLS = 2150
+"""For three turns; 2,010 were measured with Python 3.11."""
+_TURNS = ["Which openings are there?", "And on Friday?", "Thank you."]
 
 
 async def fewest_calls(request: Callable[[], Awaitable[Any]]) -> int:
@@ -77,3 +84,34 @@ def test_a_request_costs_few_calls(
     with ModelServer(completion({"reason": "Helpful.", "value": 5})) as server:
         calls = anyio.run(measured)
     assert limit * 0.7 < calls <= limit, f"{calls} calls per request"
+
+
+def calls_of_run(project: Project, conversations: int) -> int:
+    """The functions that a run of one scenario calls, start-up included."""
+    project.scenario(f"scenario('a', turns={_TURNS!r}, conversations_per_scenario={conversations})\n")
+    command = [
+        sys.executable,
+        "-m",
+        "cProfile",
+        "-o",
+        "profile",
+        "-m",
+        "agentest",
+        "run",
+        "--concurrency",
+        "5",
+    ]
+    environment = clean_environment()
+    done = subprocess.run(command, cwd=project.root, env=environment, capture_output=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(project.results["scenarios"][0]["conversations"]) == conversations
+    return int(pstats.Stats(str(project.root / "profile")).total_calls)
+
+
+def test_an_offline_conversation_costs_few_calls(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    with ModelServer(completion("There are two: at nine and at ten.")) as server:
+        project.config(f"{server.base_url}/chat/completions", reporters=["json"])
+        few, many = (calls_of_run(project, conversations) for conversations in (10, 60))
+    calls = (many - few) / 50
+    assert CONVERSATION_CALLS * 0.7 < calls <= CONVERSATION_CALLS, f"{calls:.0f} calls per conversation"

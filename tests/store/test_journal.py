@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from builders import (
@@ -318,6 +318,38 @@ def test_a_report_that_cannot_be_written_at_the_end(number: int, passes: int, at
     assert len(tried) == attempts
     assert broadcast.failed == (set() if attempts == passes else {"json"})
     assert "reporter json failed: OSError" in said[0]
+
+
+def test_a_reporter_receives_the_events_that_it_names() -> None:
+    """Also after another reporter has crashed."""
+
+    class Ends:
+        name = "ends"
+        events = (RunFinished,)
+
+        def __init__(self) -> None:
+            self.seen: list[Event] = []
+
+        def on_event(self, event: Event) -> None:
+            self.seen.append(event)
+
+    class Everything(Ends):
+        events = get_args(Event)
+
+    class Crashing:
+        name = "crashing"
+
+        def on_event(self, event: Event) -> None:
+            raise ValueError(event)
+
+    ends, everything = Ends(), Everything()
+    broadcast = Broadcast([Crashing(), ends, everything])
+    all_events = list(events(run_result()))
+    for event in all_events:
+        broadcast(event)
+    assert everything.seen == all_events
+    assert ends.seen == [event for event in all_events if isinstance(event, RunFinished)]
+    assert broadcast.failed == {"crashing"}
 
 
 def all_names() -> list[str]:

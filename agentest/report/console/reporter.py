@@ -118,16 +118,16 @@ class ConsoleReporter:
             self._look = replace(self._look, several_agents=several, calibrations=event.calibrations)
             self._printer.write(header_lines(event, self._forecast))
         self._progress.on_event(event)
-        if isinstance(event, ScenarioFinished):
-            result = event.result
-            if result.unfinished and not (self._look.verbose and result.conversations):
-                self._unfinished.append(result)
-            else:
-                self._show_result(result)
-        elif isinstance(event, ScenarioAmended) and event.was is not event.result.verdict.status:
-            self._show_result(replace(event.result, conversations=()))
-        elif isinstance(event, RunFinished):
-            self._finish(event.result)
+        match event:
+            case ScenarioFinished(result):
+                if result.unfinished and not (self._look.verbose and result.conversations):
+                    self._unfinished.append(result)
+                else:
+                    self._show_result(result)
+            case ScenarioAmended(result, was) if was is not result.verdict.status:
+                self._show_result(replace(result, conversations=()))
+            case RunFinished(result):
+                self._finish(result)
 
     def _print_text(self, text: str) -> None:
         self._printer.write([line(0, (text, "dim"))])

@@ -32,16 +32,6 @@ def detectable_rate(draws: int, rate: float) -> float | None:
     return low
 
 
-def draws_needed(lower: float, higher: float, most: int = 10_000) -> int | None:
-    """Return the fewest draws that distinguish two rates; None if more than `most` are needed."""
-    return next((n for n in range(1, most + 1) if _is_detectable(n, lower, higher)), None)
-
-
-def _is_detectable(draws: int, lower: float, higher: float) -> bool:
-    most = _rejection_threshold(draws, higher)
-    return most is not None and _cumulative_probability(most, draws, lower) >= _DETECTION_RATE
-
-
 def _rejection_threshold(draws: int, rate: float) -> int | None:
     """Return the largest number of passed draws that is too small for the rate."""
     total, most = 0.0, None
