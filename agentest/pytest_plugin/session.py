@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 from _pytest.pathlib import bestrelpath
-from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeScheduling
 
 from agentest.domain.results import ScenarioResult, Status
 from agentest.pytest_plugin.items import ScenarioDidNotPass, ScenarioFile, ScenarioItem
@@ -207,6 +206,7 @@ class SessionHooks:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         """Assign all scenarios to one worker, so that they are one run."""
+        from agentest.pytest_plugin.xdist import scheduler
 
         return scheduler(config, log, lambda path: self.project.has(config.rootpath / path))
 
@@ -387,42 +387,3 @@ class _ThreadStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
-
-
-class _OneByOne(LoadScopeScheduling):
-    """Distribute tests one by one, as `--dist load` does."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return nodeid
-
-
-_BY_DIST: dict[str, type[LoadScopeScheduling]] = {
-    "load": _OneByOne,
-    "worksteal": _OneByOne,
-    "loadscope": LoadScopeScheduling,
-    "loadfile": LoadFileScheduling,
-    "loadgroup": LoadGroupScheduling,
-}
-
-
-def scheduler(config: pytest.Config, log: Any, is_scenario: Callable[[str], bool]) -> Any:
-    """Return the scheduler; None to let pytest-xdist decide (`--dist each` runs everything on every worker).
-
-    Args:
-        config: pytest's configuration.
-        log: the log of pytest-xdist.
-        is_scenario: returns True if a path, relative to pytest's root, is a scenario file.
-    """
-    base = _BY_DIST.get(config.getvalue("dist"))
-    if base is None:
-        return None
-
-    class Together(base):  # type: ignore[misc, valid-type]
-        """The user's scheduler, with all scenarios in one group."""
-
-        def _split_scope(self, nodeid: str) -> str:
-            if is_scenario(nodeid.partition("::")[0]):
-                return "agentest: all scenarios"
-            return str(super()._split_scope(nodeid))
-
-    return Together(config, log)

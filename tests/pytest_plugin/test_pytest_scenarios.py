@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -306,6 +307,17 @@ def few_plugins(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """What a pytest in a process of its own is told, to load no others: some take seconds to import."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     return "-p", "agentest"
+
+
+def test_scenarios_run_without_pytest_xdist(
+    project: pytest.Pytester, few_plugins: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pytest-xdist is no requirement: an environment without it collects and runs scenarios."""
+    write(project, "absent/xdist.py", "raise ModuleNotFoundError(\"No module named 'xdist'\")\n")
+    monkeypatch.setenv("PYTHONPATH", str(project.path / "absent"), prepend=os.pathsep)
+    result = project.runpytest_subprocess("--agentest", *few_plugins, "-k", "greets")
+    assert result.ret == 0, result.stderr.str()
+    result.assert_outcomes(passed=1, deselected=4)
 
 
 @pytest.mark.slow
