@@ -18,7 +18,6 @@ from rich.live import Live
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.forecast import Forecast
 from agentest.domain.results import RunResult, ScenarioResult
-from agentest.report.console.case import detail_tables
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
 from agentest.report.console.text import BLANK, STYLES, Chunk, ConsoleLine, DisplayOptions, Printer, line
@@ -134,7 +133,13 @@ class ConsoleReporter:
 
     def _show_result(self, result: ScenarioResult) -> None:
         self._printer.write(scenario_lines(result, self._look))
-        for part in detail_tables(result, self._look, self._printer) if self._detailed else ():
+        if self._detailed:
+            self._show_details(result)
+
+    def _show_details(self, result: ScenarioResult) -> None:
+        from agentest.report.console.case import detail_tables
+
+        for part in detail_tables(result, self._look, self._printer):
             if isinstance(part, ConsoleLine):
                 self._printer.write([part])
             else:

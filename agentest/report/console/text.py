@@ -27,6 +27,7 @@ Part = str | tuple[str, str]
 Chunk = tuple[Part, ...]
 
 
+_SHOWN_IDS = 6
 _GAP = "  "
 
 
@@ -161,6 +162,12 @@ def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> I
     for row in rows:
         yield line(indent, (row, style), lead=((label, "dim"),))
         label = " " * len(label)
+
+
+def named_ids(ids: Sequence[str]) -> Part:
+    """Return ids in a row, of many only the first ones."""
+    more = f", … {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return ", ".join(ids[:_SHOWN_IDS]) + more, "dim"
 
 
 class Printer:
