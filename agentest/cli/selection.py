@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentest.domain.results import ScenarioResult, Status
+from agentest.domain.shards import Shard
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
@@ -18,7 +19,6 @@ from agentest.support.errors import UsageError
 from agentest.support.text import count
 
 if TYPE_CHECKING:
-    from agentest.domain.shards import Shard
     from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent
 
 
