@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from agentest.config.definition import ConfigSettings as ConfigSettings
     from agentest.config.definition import RunSettings as RunSettings
     from agentest.config.definition import define_config as define_config
-    from agentest.conversation.simulated_user import NextMessage as NextMessage
     from agentest.conversation.simulated_user import SimulatedUser as SimulatedUser
+    from agentest.conversation.user import NextMessage as NextMessage
     from agentest.domain.end_reason import Ending as Ending
     from agentest.domain.events import Reporter as Reporter
     from agentest.domain.messages import Session as Session
@@ -141,7 +141,7 @@ _HOME = {
     "MockSequence": "agentest.mocks.binding",
     "ModelError": "agentest.support.errors",
     "ModelUsage": "agentest.domain.results",
-    "NextMessage": "agentest.conversation.simulated_user",
+    "NextMessage": "agentest.conversation.user",
     "QualitativeMetric": "agentest.judging.custom_metrics",
     "QuantitativeMetric": "agentest.judging.custom_metrics",
     "Reason": "agentest.domain.results",

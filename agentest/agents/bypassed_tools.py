@@ -14,11 +14,9 @@ from agentest.agents.port import MockBypassed, TurnContext
 from agentest.domain.messages import Message, ToolResult, ToolSpec
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, are_arguments_unknown
-from agentest.mock_servers.port import REFUSED
 from agentest.mocks.calls import tool_called
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend
-from agentest.support.json_schema import schema_validator
 from agentest.support.json_text import NotJson, json_text
 
 
@@ -171,6 +169,8 @@ _SHOWN_CHARS = 4000
 
 def refused_by_us(call: ToolCall) -> str | None:
     """Return a mock server's refusal, as the agent reports it; None if there was none."""
+    from agentest.mock_servers.port import REFUSED
+
     text = _text(call)
     at = text.find(REFUSED)
     return text[at:].splitlines()[0].rstrip('"}] ') if at >= 0 else None
@@ -204,6 +204,8 @@ def _text(call: ToolCall) -> str:
 
 
 def _fits(args: Any, parameters: Mapping[str, Any]) -> bool:
+    from agentest.support.json_schema import schema_validator
+
     try:
         return bool(schema_validator(parameters, lambda *_: True).is_valid(args))
     except Exception:  # noqa: BLE001 - jsonschema raises many kinds for an invalid schema

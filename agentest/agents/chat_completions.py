@@ -9,14 +9,6 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from agentest.agents.error_hints import CHAT_PLACE
-from agentest.agents.file_parts import (
-    audio_format,
-    data_address,
-    kind_of,
-    name_of,
-    unsupported_file,
-    web_address,
-)
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
 from agentest.agents.json_reader import (
     arguments_text,
@@ -40,10 +32,9 @@ from agentest.domain.messages import (
     UserText,
 )
 from agentest.domain.transcript import Usage
-from agentest.support.dataclasses import dataclass
+from agentest.support.dataclasses import dataclass, replace
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
-from agentest.support.replacing import replace
 from agentest.support.templates import Template, Values
 
 _STREAM_OPTIONS = "stream_options"
@@ -367,6 +358,15 @@ def content_of(message: UserText) -> str | list[dict[str, Any]]:
 
 
 def _attachments_part(file: Attachment) -> dict[str, Any]:
+    from agentest.agents.file_parts import (
+        audio_format,
+        data_address,
+        kind_of,
+        name_of,
+        unsupported_file,
+        web_address,
+    )
+
     if kind_of(file).startswith("image/"):
         return {"type": "image_url", "image_url": {"url": web_address(file, _WHOM)}}
     if file.uri:

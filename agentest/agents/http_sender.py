@@ -36,13 +36,13 @@ from agentest.support.http.retries import (
     retry_after,
     was_refused,
 )
-from agentest.support.http.sse import Event, events
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
 from agentest.support.trace_context import note_request, turn_of_requests
 
 if TYPE_CHECKING:
     from agentest.agents.advice import Advisor
     from agentest.agents.response_features import EndpointProbe
+    from agentest.support.http.sse import Event
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
@@ -440,6 +440,8 @@ async def read_body(
     beginning = await first_piece(pieces)
     # Some servers answer a streaming request with JSON and a wrong content type. A web page is never events.
     if not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
+        from agentest.support.http.sse import events
+
         return await stream(EventStream(events(again(beginning, pieces)), response.note_first_token))
     return whole(b"".join([piece async for piece in again(beginning, pieces)]))
 

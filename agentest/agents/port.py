@@ -11,19 +11,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import KW_ONLY, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
 from agentest.domain.messages import Message, Session, ToolRequest, ToolSpec
 from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.mock_servers.port import Addresses
 from agentest.support.dataclasses import dataclass
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.client import Sender
 from agentest.support.json_text import well_formed, well_formed_value
 from agentest.support.text import count, shortened
+
+if TYPE_CHECKING:
+    from agentest.mock_servers.port import Addresses
 
 
 @dataclass(frozen=True, slots=True)

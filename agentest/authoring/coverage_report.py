@@ -20,7 +20,8 @@ from agentest.authoring.coverage import (
     worst,
 )
 from agentest.domain.results import Status
-from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, Printer, line
+from agentest.report.console.printer import Printer
+from agentest.report.console.text import BLANK, STYLES, ConsoleLine, Part, line
 from agentest.report.markdown import ICONS, literal, table_head, table_row
 from agentest.support.json_text import json_document
 from agentest.support.text import count

@@ -18,8 +18,8 @@ import anyio
 from agentest.config.agent_types import AgentConfig, returns_calls
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
-from agentest.conversation.simulated_user import NextMessage, User
 from agentest.conversation.turn_loop import with_state
+from agentest.conversation.user import NextMessage, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunWarning, ScenarioResult
 from agentest.domain.transcript import (

@@ -27,8 +27,13 @@ from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.domain.results import GoalOutcome, ModelUsage, Score, Unscored
 from agentest.judging.answers import criterion_result, score_of
 from agentest.judging.judge import Judge, JudgedPart, SampledAnswers, split_into_parts
-from agentest.judging.judge_input import conversation_context, part_context, turn_context
-from agentest.judging.questions import JudgeQuestion, criterion_question, metric_question
+from agentest.judging.judge_input import (
+    JudgeQuestion,
+    conversation_context,
+    criterion_question,
+    part_context,
+    turn_context,
+)
 from agentest.models.port import CallKey
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, RunRequest, configure, is_configured, prepared_for
@@ -135,7 +140,7 @@ def _judge_questions(
 
 def _judge_question(question: LabelQuestion, conversation: LabelledConversation) -> JudgeQuestion:
     if question.metric != CRITERIA:
-        return metric_question(question.metric, question.turn)
+        return JudgeQuestion(question.metric, question.turn)
     number = conversation.criteria.index(question.criterion) + 1
     return criterion_question(number, Criterion(question.criterion))
 

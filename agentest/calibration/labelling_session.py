@@ -38,8 +38,8 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.transcript import NO_TEXT, StateChange, Turn, call_text
-from agentest.judging.judge_input import JudgeBackground
-from agentest.judging.questions import CRITERION, metric_question
+from agentest.judging.judge_input import JudgeBackground, JudgeQuestion
+from agentest.judging.questions import CRITERION, prompt_of
 from agentest.scenarios.discovery import matches_name
 from agentest.support.dataclasses import dataclass
 from agentest.support.dates import format_date
@@ -290,7 +290,7 @@ def whole_question(question: LabelQuestion) -> str:
     """Return the question as judges see it, so that people apply the same rules."""
     if question.metric == CRITERIA:
         return f"{CRITERION}\n\n{question.criterion}"
-    return metric_question(question.metric, question.turn).alone
+    return prompt_of(JudgeQuestion(question.metric, question.turn)).alone
 
 
 _JUDGED_CHARS, _EARLIER_CHARS, _OF_WHOLE_CHARS = 20_000, 1_500, 6_000

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from agentest.authoring.talk import MessageSent, PersonConversation, Ready, Replied, TalkEvent, TalkNote
 from agentest.cli.requests import RequestOptions
-from agentest.conversation.simulated_user import NextMessage
+from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.report.content import server_rows

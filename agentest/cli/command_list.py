@@ -49,7 +49,6 @@ SECTIONS = {
     },
 }
 """Maps a section to its commands and their help. Each row fits into 80 columns."""
-_MORE = "More"
 _RUN_OPTIONS = {
     "Select scenarios": (
         "--scenario --file --tag --agent --last-failed --failed-first --resume --shard "
@@ -81,6 +80,11 @@ FIRST_STEPS = (
 )
 
 
+def with_dashes(option: str) -> str:
+    """Replace underscores with dashes, because ADK's command line writes options with underscores."""
+    return option.replace("_", "-")
+
+
 class SectionedGroup(click.Group):
     """A command group that lists its commands in sections and suggests a replacement for ADK's commands."""
 
@@ -93,21 +97,11 @@ class SectionedGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands in sections; commands without a section come last."""
+        """Write the commands in sections, without importing their modules."""
         width = max(map(len, self.commands))
-        for title, rows in self._sections():
+        for title, rows in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows])
-
-    def _sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        listed = {name for rows in SECTIONS.values() for name in rows}
-        more = {name: self.commands[name].get_short_help_str() for name in self.commands.keys() - listed}
-        sections = {**SECTIONS, _MORE: dict(sorted(more.items()))}
-        known = {
-            title: [(name, text) for name, text in rows.items() if name in self.commands]
-            for title, rows in sections.items()
-        }
-        return [(title, rows) for title, rows in known.items() if rows]
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows.items()])
 
 
 class RunCommand(click.Command):

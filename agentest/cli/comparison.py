@@ -31,7 +31,7 @@ from agentest.history.comparison_report import (
     print_text,
     regressions_overall,
 )
-from agentest.report.console.reporter import open_console
+from agentest.report.console.printer import open_console
 from agentest.report.content import Regression
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit

@@ -16,7 +16,7 @@ from agentest.authoring.coverage_report import as_json, as_markdown, print_text
 from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.requests import RequestOptions
 from agentest.domain.results import ScenarioResult, Status
-from agentest.report.console.reporter import open_console
+from agentest.report.console.printer import open_console
 from agentest.runner.environment import output_dir
 from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, RunRequest, is_configured, prepare

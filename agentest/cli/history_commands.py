@@ -1,6 +1,7 @@
-"""Define the commands for stored runs and judge labels.
+"""Define the commands for stored runs, judges and labels.
 
-These are `runs`, `show`, `ui`, `compare`, `merge`, `label` and `calibrate`.
+These are `runs`, `show`, `ui`, `compare`, `merge`, `export`, `coverage`, `judge`, `show-prompts`, `label` and
+`calibrate`.
 
 The module imports only click at the top; each command imports its work when it is called.
 """
@@ -8,10 +9,30 @@ The module imports only click at the top; each command imports its work when it 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from agentest.cli.options import ParsedOptions, output_options, path_option, recording, typed, where
+from agentest.cli.options import (
+    ParsedOptions,
+    camel_case_option,
+    exits,
+    model_option,
+    offline_option,
+    output_options,
+    path_option,
+    recording,
+    spread,
+    typed,
+    where,
+    which,
+)
+from agentest.support.errors import ExitCode
+from agentest.support.terminal import say, tell
+
+if TYPE_CHECKING:
+    from agentest.authoring.export import Expecting, Form
+
 
 _FEW = 20
 
@@ -193,3 +214,136 @@ def calibrate(parsed: ParsedOptions) -> int:
     from agentest.cli.calibrate import CalibrateOptions, calibrate
 
     return calibrate(parsed.to(CalibrateOptions))
+
+
+@click.command()
+@click.argument("run")
+@where
+@which
+@output_options
+@model_option
+@offline_option
+@spread
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
+@typed
+def judge(parsed: ParsedOptions) -> int:
+    """Judge the finished conversations of RUN again, without calling the agent.
+
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
+    from agentest.cli.judge import JudgeOptions, judge_again
+
+    return judge_again(parsed.to(JudgeOptions))
+
+
+@click.command("show-prompts")
+@click.option(
+    "--metric", metavar="NAME", help="Show one metric, also of evaluation sets; criteria; user.check."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["off", "false", "turn", "true", "conversation"]),
+    help="Show all calls for an example, as this `judge.batch` makes them.",
+)
+@exits
+def show_prompts(metric: str | None, mode: str | None) -> int:
+    """Show the prompts of the judges."""
+    from agentest.cli.judge import prompt_text
+
+    say(prompt_text(metric, mode))
+    return ExitCode.PASSED
+
+
+@click.command()
+@click.argument("run")
+@click.option(
+    "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="Choose what to write."
+)
+@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Select names with TEXT.")
+@click.option("--conversation", "ids", multiple=True, metavar="ID", help="Select a conversation by its id.")
+@click.option(
+    "--expect",
+    type=click.Choice(["calls", "scenario"]),
+    default="calls",
+    help="Expect the same calls (default), or what the scenario's file expects.",
+)
+@path_option("--output", "output", "Write to this file (default: standard output).")
+@camel_case_option
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@exits
+def export(
+    run: str,
+    form: Form,
+    scenarios: tuple[str, ...],
+    ids: tuple[str, ...],
+    expect: Expecting,
+    output: Path | None,
+    camel_case: bool,
+    force: bool,
+) -> int:
+    """Turn the finished conversations of RUN into test cases.
+
+    The cases are an evaluation set of ADK, or scripted scenarios whose mocks repeat the recorded results.
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
+    import sys
+
+    from agentest.authoring.export import export, write
+    from agentest.cli.location import project_of
+    from agentest.support.terminal import Output, source
+
+    project = project_of(Path.cwd())
+    file = project.run_file(run)
+    exported = export(
+        file, form, scenarios, ids, output, camel_case=camel_case, expect=expect, root=project.root
+    )
+    for note in exported.notes:
+        tell(f"agentest: {note}")
+    if output is None:
+        Output(sys.stdout).write_bytes(source(exported.content.decode()))
+    else:
+        write(exported, output, force=force)
+        say(f"{output}: {exported.summary}")
+    return ExitCode.PASSED
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]…")
+@click.option("--results", multiple=True, metavar="RUN", help="Read RUN, like the argument.")
+@click.option(
+    "--eval-set",
+    "eval_sets",
+    multiple=True,
+    metavar="FILE_OR_DIR[:CASE,…]",
+    help="Count the cases of these evaluation sets, too.",
+)
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Fail if fewer cells have a scenario, or fewer tools were called.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="Choose the output format.",
+)
+@where
+@which
+@typed
+def coverage(parsed: ParsedOptions) -> int:
+    """Show which paths of which tasks have tests of which kind, and which tools were called and failed.
+
+    RUN is an id or its beginning, `latest`, a folder or a file (default: the latest run and the latest
+    evaluation). A scenario that several runs have counts as in the latest. Scenarios are placed by the tags
+    task:NAME, path:NAME, and unit, integration or scenario; cases of evaluation sets by their tags or by
+    ids like TASK/PATH. Nothing is run.
+
+    Exit status: 0, 1 below --fail-under, 2 if a file could not be loaded.
+    """
+    from agentest.cli.coverage import CoverageOptions, coverage
+
+    return coverage(parsed.to(CoverageOptions))

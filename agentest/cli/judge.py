@@ -14,7 +14,8 @@ from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.domain.transcript import Conversation
 from agentest.judging.example_prompts import render_example_prompts
-from agentest.judging.questions import SYSTEM, criterion_question, prompts_text
+from agentest.judging.judge_input import criterion_question
+from agentest.judging.questions import SYSTEM, prompt_of, prompts_text
 from agentest.judging.role_check import role_check_prompt
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, prepare
@@ -132,7 +133,7 @@ _MODES = {"false": "off", "true": "turn"}
 _OTHERS = {
     "criteria": lambda: (
         f"# system, all metrics\n{SYSTEM}\n\n"
-        f"# criteria, each by itself\n{criterion_question(1, Criterion('(the criterion)')).alone}"
+        f"# criteria, each by itself\n{prompt_of(criterion_question(1, Criterion('(the criterion)'))).alone}"
     ),
     "user.check": role_check_prompt,
 }

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from agentest.cli.run_output import RunOutput, RunVariant
-from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast, format_forecast
+from agentest.cli.run import forecast_of
+from agentest.domain.forecast import format_forecast
 from agentest.domain.results import ScenarioResult, Status
-from agentest.runner.environment import output_dir
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import in_order_of_run
-from agentest.runner.session import Spending
-from agentest.store.last_run import find_earlier_run
-from agentest.store.runs.folder import ANSWERS, RunKind, complete_runs
+from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.terminal import clean, say, tell
 
@@ -111,32 +108,6 @@ def _rubrics(prepared: Prepared, file: str) -> list[str]:
     )
 
 
-_AGENT_KINDS = (RunKind.RUN, RunKind.EVAL)
-"""Kinds of runs that call agents."""
-
-
-def comparable_run(prepared: Prepared, kind: RunKind) -> PastRun | None:
-    """Return the durations and costs of a comparable earlier run; None if there is none.
-
-    A run is comparable if it is complete, of the same kind, and used models if this one does.
-    """
-    if kind not in _AGENT_KINDS:
-        return None
-    places = {(unit.scenario.name, unit.agent) for unit in prepared.plan.units}
-    offline = not any(prepared.model_names.values())
-    return find_earlier_run(complete_runs(output_dir(prepared), kind), places, offline=offline)
-
-
-def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
-    """Predict the run from the last comparable one; None if there is none."""
-    earlier = comparable_run(prepared, kind)
-    if earlier is None:
-        return None
-    parallel = prepared.loaded.config.parallel
-    planned = [_planned(unit, parallel) for unit in prepared.plan.remaining]
-    return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
-
-
 def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
     """Yield the expected duration and cost as lines.
 
@@ -152,36 +123,6 @@ def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
     if most_calls:
         yield f"cost: unknown, because the number of tokens of at most {most_calls:,} calls is unknown"
         yield from _prices(prepared)
-
-
-def known_costs(
-    prepared: Prepared, variant: RunVariant, output: RunOutput | None, note: Callable[[str], None]
-) -> Spending:
-    """Return the known costs of conversations, and add a note if the forecast exceeds the budget."""
-    options = prepared.request.options
-    found = None if options.tape == "replay" else forecast_of(prepared, variant.name)
-    if over := found and budget_warning(found, options.max_llm_calls, options.max_cost, variant.resumed_by):
-        note(over)
-    earlier = comparable_run(prepared, variant.name)
-    took = earlier.took if earlier else {}
-    if earlier and dict(earlier.models) != prepared.model_names:
-        took = {place: replace(each, cost=None) for place, each in took.items()}
-    return Spending(
-        took=took,
-        answers=output.folder.path / ANSWERS if output and variant.resumed_by else None,
-        earlier_answers=prepared.resumed_run.answers if prepared.resumed_run else None,
-        resumed_by=variant.resumed_by,
-    )
-
-
-def _planned(unit: Unit, parallel: bool) -> PlannedUnit:
-    return PlannedUnit(
-        name=unit.scenario.name,
-        agent=unit.agent,
-        conversations=unit.conversations - len(unit.finished_part.conversations),
-        in_turn=not unit.is_parallel(parallel),
-        queue=unit.traits.queue,
-    )
 
 
 def _prices(prepared: Prepared) -> Iterator[str]:

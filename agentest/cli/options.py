@@ -128,11 +128,6 @@ camel_case_option = click.option(
 )
 
 
-def with_dashes(option: str) -> str:
-    """Replace underscores with dashes, because ADK's command line writes options with underscores."""
-    return option.replace("_", "-")
-
-
 def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
     """Parse a number of workers or `auto`."""
     if value is None:

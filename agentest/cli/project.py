@@ -57,7 +57,7 @@ def _print_progress(what: str) -> None:
 
 def _forecast_text(prepared: Prepared) -> str:
     """Return the expected duration and cost based on an earlier run; "" if there is none."""
-    from agentest.cli.listing import forecast_of
+    from agentest.cli.run import forecast_of
     from agentest.domain.forecast import format_forecast
     from agentest.store.runs.folder import RunKind
 

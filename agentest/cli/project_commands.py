@@ -1,6 +1,6 @@
-"""Define the commands that set up a project and its servers.
+"""Define the commands that set up a project, its tests and its servers.
 
-These are `init`, `doctor`, `mcp-stdio`, `mcp-tools` and `eval-set`.
+These are `init`, `doctor`, `chat`, `record-tools`, `mcp-stdio`, `mcp-tools`, `eval-set` and `migrate`.
 
 The module imports only click at the top; each command imports its work when it is called.
 """
@@ -11,9 +11,19 @@ from pathlib import Path
 
 import click
 
-from agentest.cli.options import ParsedOptions, exits, model_option, path_option, typed, where
+from agentest.cli.command_list import with_dashes
+from agentest.cli.options import (
+    ParsedOptions,
+    camel_case_option,
+    exits,
+    model_option,
+    path_option,
+    typed,
+    where,
+    which,
+)
 from agentest.support.errors import ExitCode
-from agentest.support.terminal import say
+from agentest.support.terminal import say, tell
 
 
 @click.command()
@@ -133,4 +143,60 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
     for case in add_cases(place, scenarios, session, time()):
         outcome = "added" if case.new else "exists already, left out"
         say(f"{place.file}: case {case.eval_id!r} {outcome}")
+    return ExitCode.PASSED
+
+
+@click.command()
+@where
+@which
+@typed
+def chat(parsed: ParsedOptions) -> int:
+    """Talk to the agent yourself, with the mocks of one scenario."""
+    from agentest.cli.chat import chat
+    from agentest.cli.requests import RequestOptions
+
+    return chat(parsed.to(RequestOptions))
+
+
+@click.command("record-tools")
+@where
+@click.option("--agent", metavar="NAME", help="Talk to this agent of the configuration.")
+@click.option("--say", multiple=True, metavar="TEXT", help="Send TEXT as the user; repeat it for more turns.")
+@click.option("--serve", is_flag=True, help="Start only the servers in front of the real tools.")
+@path_option("--output", "output", "Write the mocks to this module (default: recorded_tools.py).")
+@path_option("--scenario", "scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@typed
+def record_tools(parsed: ParsedOptions) -> int:
+    """Talk to the agent while its real tools answer, and write mocks that give the same results.
+
+    Without --say, you type the user's messages. `agentest run --record-tools` records the calls of
+    scenarios.
+
+    Exit status: 0 written, 1 the conversation failed, 2 nothing was recorded, 130 interrupted. Calls that
+    were recorded before a failure or an interruption are written.
+    """
+    from agentest.cli.record_tools import RecordToolsOptions, record_tools
+
+    return record_tools(parsed.to(RecordToolsOptions))
+
+
+@click.command(context_settings={"token_normalize_func": with_dashes})
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@path_option("--initial-session-file", "initial_session", "Use this session for cases that have none.")
+@path_option("--config-out", "config_out", "Write OLD's criteria to this file (default: next to NEW).")
+@camel_case_option
+@exits
+def migrate(
+    old: Path, new: Path, initial_session: Path | None, config_out: Path | None, camel_case: bool
+) -> int:
+    """Convert the evaluation set OLD, in any format, to an EvalSet, and write it to NEW.
+
+    The criteria in OLD are written to a test_config.json next to NEW.
+    """
+    from agentest.adk.migration import migrate
+
+    for note in migrate(old, new, initial_session, camel_case=camel_case, config_out=config_out):
+        tell(f"agentest: {note}")
     return ExitCode.PASSED

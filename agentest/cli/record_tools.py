@@ -28,7 +28,7 @@ from agentest.cli.requests import LOCAL, RequestOptions, engine_name
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunOutput, RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
-from agentest.conversation.simulated_user import ScriptedUser, User
+from agentest.conversation.user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
 from agentest.models.port import Models
 from agentest.runner.agents import connected_agents, start_servers, with_ports

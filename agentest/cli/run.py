@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING
 from agentest.cli.requests import LOCAL, RAY, WORKERS, RunRecipe, engine_name
 from agentest.cli.run_output import LIVE, RunOutput, RunVariant, open_reporters, open_run_output
 from agentest.domain.events import ReportRequest
+from agentest.domain.forecast import Forecast, PastRun, PlannedUnit, budget_warning, forecast
 from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
+from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.store.runs.folder import FILES, RunKind
+from agentest.store.last_run import find_earlier_run
+from agentest.store.runs.folder import ANSWERS, FILES, RunKind, complete_runs
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from agentest.cli.comparison import RunComparison
     from agentest.report.registry import Broadcast
     from agentest.runner.executor import Engine
-    from agentest.runner.session import RunOutcome
+    from agentest.runner.session import RunOutcome, Spending
     from agentest.runner.sources import SourceFactory
     from agentest.store.journal import Journal
     from agentest.workers.ray.worker_process import PreparationRecipe
@@ -78,8 +82,6 @@ class _StartingRun:
         prepared, journal = self.prepared, self.output.journal if self.output else None
         broadcast, spending = self._broadcast(), None
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
-            from agentest.cli.listing import known_costs
-
             spending = known_costs(prepared, self.variant, self.output, partial(_note, prepared))
         for text in prepared.notes:
             _note(prepared, text)
@@ -100,7 +102,6 @@ class _StartingRun:
         return self._finish(outcome, broadcast)
 
     def _broadcast(self) -> Broadcast:
-        from agentest.cli.listing import forecast_of
         from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 
         prepared, request = self.prepared, self.prepared.request
@@ -311,3 +312,63 @@ def open_comparison(prepared: Prepared, variant: RunVariant) -> RunComparison | 
     from agentest.cli.comparison import RunComparison, read_baseline
 
     return RunComparison(read_baseline(prepared) if wanted else None, partial=prepared.is_partial)
+
+
+_AGENT_KINDS = (RunKind.RUN, RunKind.EVAL)
+"""Kinds of runs that call agents."""
+
+
+def comparable_run(prepared: Prepared, kind: RunKind) -> PastRun | None:
+    """Return the durations and costs of a comparable earlier run; None if there is none.
+
+    A run is comparable if it is complete, of the same kind, and used models if this one does.
+    """
+    if kind not in _AGENT_KINDS:
+        return None
+    places = {(unit.scenario.name, unit.agent) for unit in prepared.plan.units}
+    offline = not any(prepared.model_names.values())
+    return find_earlier_run(complete_runs(output_dir(prepared), kind), places, offline=offline)
+
+
+def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
+    """Predict the run from the last comparable one; None if there is none."""
+    earlier = comparable_run(prepared, kind)
+    if earlier is None:
+        return None
+    parallel = prepared.loaded.config.parallel
+    planned = [_planned(unit, parallel) for unit in prepared.plan.remaining]
+    return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
+
+
+def known_costs(
+    prepared: Prepared, variant: RunVariant, output: RunOutput | None, note: Callable[[str], None]
+) -> Spending:
+    """Return the known costs of conversations, and add a note if the forecast exceeds the budget."""
+    from agentest.runner.session import Spending
+
+    options = prepared.request.options
+    predicted = None if options.tape == "replay" else forecast_of(prepared, variant.name)
+    if over := predicted and budget_warning(
+        predicted, options.max_llm_calls, options.max_cost, variant.resumed_by
+    ):
+        note(over)
+    earlier = comparable_run(prepared, variant.name)
+    took = earlier.took if earlier else {}
+    if earlier and dict(earlier.models) != prepared.model_names:
+        took = {place: replace(each, cost=None) for place, each in took.items()}
+    return Spending(
+        took=took,
+        answers=output.folder.path / ANSWERS if output and variant.resumed_by else None,
+        earlier_answers=prepared.resumed_run.answers if prepared.resumed_run else None,
+        resumed_by=variant.resumed_by,
+    )
+
+
+def _planned(unit: Unit, parallel: bool) -> PlannedUnit:
+    return PlannedUnit(
+        name=unit.scenario.name,
+        agent=unit.agent,
+        conversations=unit.conversations - len(unit.finished_part.conversations),
+        in_turn=not unit.is_parallel(parallel),
+        queue=unit.traits.queue,
+    )

@@ -325,10 +325,9 @@ def _open_spans(
     prepared: Prepared, folder: RunFolder, note: Note, stack: ExitStack
 ) -> Callable[[bytes], object] | None:
     """Return a function that adds a line to the file of spans; None if no agent sends any."""
-    from agentest.store.spans import SPANS
-
     if not any(agent.traces for agent in prepared.plan.agents.values()):
         return None
+    from agentest.store.spans import SPANS
 
     def opened(path: Path) -> RawFile:
         return _open_published(folder, SPANS, path)

@@ -12,17 +12,13 @@ from agentest.config.agent_types import AGENT_TYPES, agent_keys, unknown_type_me
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import IN_A_LIST, NAMED
 from agentest.config.config import Config
-from agentest.config.fields import Section
+from agentest.config.fields import Path_, Section, place
 from agentest.support.redaction import (
     HIDDEN,
     Redactor,
     looks_secret,
 )
 from agentest.support.text import did_you_mean, snake_case
-
-Path_ = tuple[str | int, ...]
-"""The position of a value: keys and list indices from the top of the file."""
-
 
 _INSTANCE_OF = re.compile(r" or instance of \w+")
 
@@ -131,20 +127,3 @@ def _section_of(annotation: Any) -> type[Section] | None:
         return annotation
     sections = map(_section_of, getattr(annotation, "__args__", ()))
     return next((section for section in sections if section), None)
-
-
-def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
-    """Return `file:line: key`, with the line of the nearest key that exists in the file."""
-    spelt = tuple(snake_case(part) if isinstance(part, str) else part for part in at)
-    key = f": {dotted(at)}" if at else ""
-    for depth in range(len(at), -1, -1):
-        if spelt[:depth] in lines:
-            return f"{path}:{lines[spelt[:depth]]}{key}"
-    return f"{path}{key}"
-
-
-def dotted(at: Path_) -> str:
-    text = ""
-    for part in at:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.lstrip(".")

@@ -18,9 +18,8 @@ from pydantic import (
 )
 
 from agentest.domain.events import ReportRequest
-from agentest.support.json_path import check_path
 from agentest.support.json_text import NotJson, check_plain
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, snake_case, snake_keys
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -43,7 +42,13 @@ NotNegative = Annotated[int, BeforeValidator(no_bool), Field(ge=0)]
 Number = Annotated[float, BeforeValidator(no_bool)]
 
 
-PathText = Annotated[str, AfterValidator(check_path)]
+def _checked_path(text: str) -> str:
+    from agentest.support.json_path import check_path
+
+    return check_path(text)
+
+
+PathText = Annotated[str, AfterValidator(_checked_path)]
 """A valid JMESPath expression."""
 
 
@@ -218,3 +223,24 @@ def address_awaits_port(url: str) -> bool:
 def text_awaits_port(text: str) -> bool:
     """Return True if the text contains the placeholder."""
     return bool(_PLACEHOLDER.search(text))
+
+
+Path_ = tuple[str | int, ...]
+"""The position of a value: keys and list indices from the top of the file."""
+
+
+def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
+    """Return `file:line: key`, with the line of the nearest key that exists in the file."""
+    spelt = tuple(snake_case(part) if isinstance(part, str) else part for part in at)
+    key = f": {dotted(at)}" if at else ""
+    for depth in range(len(at), -1, -1):
+        if spelt[:depth] in lines:
+            return f"{path}:{lines[spelt[:depth]]}{key}"
+    return f"{path}{key}"
+
+
+def dotted(at: Path_) -> str:
+    text = ""
+    for part in at:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")

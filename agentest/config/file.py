@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from agentest.config.agent_types import secrets_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
-from agentest.config.errors import Path_, describe, dotted, place
-from agentest.config.fields import Section
+from agentest.config.fields import Path_, Section, dotted, place
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_user_file, read_text_file, user_text
@@ -165,6 +164,8 @@ def _checked(
         ) from None
     except ValidationError as error:
         redact = Redactor([*secret_values(used), *environment_secrets(environ)])
+        from agentest.config.errors import describe
+
         raise ConfigError(describe(error, path, lines, redact)) from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
@@ -201,6 +202,8 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
         cause = error.__cause__ if isinstance(error, ConfigError) else error
         if isinstance(cause, ValidationError):  # raised by define_config(…) or Config(…) in the module
             lines: dict[Path_, int] = {(): user_traceback(error, path)[1]}
+            from agentest.config.errors import describe
+
             raise ConfigError(describe(cause, path, lines, redact)) from None
         shown, line = user_traceback(error, path)
         raise ConfigError(f"{path}:{line}: importing the configuration failed\n{redact(shown)}") from None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pydantic import Field, field_validator
 
-from agentest.conversation.simulated_user import NextMessage
+from agentest.conversation.user import NextMessage
 from agentest.conversation.user_prompts import (
     NOT_ENDED,
     OPENING,

@@ -1,18 +1,14 @@
-"""The users that talk to the agent: a script, a model, or without a model the scenario's facts.
-
-A user has no memory of its own: its next message depends only on the turns so far and on its calls of its own
-tools (`user_tools`).
-"""
+"""The user that a model plays from a goal, a profile and knowledge, and the tools it can use."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
+from agentest.conversation.user import NextMessage, out_of_patience
 from agentest.conversation.user_prompts import (
     MAX_ROUNDS,
     OPENING,
@@ -27,7 +23,6 @@ from agentest.conversation.user_prompts import (
     user_prompt,
 )
 from agentest.domain.end_reason import Ending
-from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Message, Model
@@ -35,42 +30,7 @@ from agentest.scenarios.model import Scenario
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import MockError, ModelError
 from agentest.support.json_text import reject_constant, well_formed
-from agentest.support.replacing import replace as replaced
 from agentest.support.text import cut, data_block, shortened
-
-
-@dataclass(frozen=True, slots=True)
-class NextMessage:
-    """A user's message. `ends`: how the conversation ends after the agent's reply; None: it continues."""
-
-    text: str
-    ends: Ending | None = None
-    attachments: tuple[Attachment, ...] = ()
-    """Files attached to the message."""
-
-
-class User(Protocol):
-    """A participant that talks to the agent."""
-
-    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        """Return the next message, or how the conversation ends. Raises ModelError."""
-        ...
-
-
-class ScriptedUser:
-    """Sends the messages of a script, regardless of the agent's replies."""
-
-    def __init__(self, messages: Sequence[str | UserText]) -> None:
-        self._messages = tuple(
-            UserText(message) if isinstance(message, str) else message for message in messages
-        )
-
-    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        at = len(turns)
-        if at >= len(self._messages):
-            return Ending.SCRIPT
-        message, is_last = self._messages[at], at == len(self._messages) - 1
-        return NextMessage(message.text, Ending.SCRIPT if is_last else None, message.attachments)
 
 
 class SimulatedUser:
@@ -141,92 +101,8 @@ class SimulatedUser:
         return self._tools.messages(turn_index) if self._tools else []
 
 
-class RedactedUser:
-    """A user whose model receives the agent's replies without secrets. Its own messages are unchanged."""
-
-    def __init__(self, user: User, hide: Callable[[str], str]) -> None:
-        self._user = user
-        self._hide = hide
-
-    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        redacted = [replaced(turn, agent_message=self._hide(turn.agent_message)) for turn in turns]
-        return await self._user.next_message(redacted)
-
-
 def _opening(answer: UserMessage) -> NextMessage:
     return NextMessage(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
-
-
-def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
-    """Return True if the agent repeated one reply as often as a scenario's `patience` allows.
-
-    Only turns without tool calls count. Case, spaces and punctuation are ignored. With a patience of 1, the
-    user's model alone decides, because a single reply repeats nothing.
-    """
-    if patience is None or not 1 < patience <= len(turns):
-        return False
-    last = turns[-patience:]
-    return (
-        not any(turn.tool_calls for turn in last)
-        and len({_normalized(turn.agent_message) for turn in last}) == 1
-    )
-
-
-def _normalized(text: str) -> str:
-    """Return a text without the differences that comparison ignores."""
-    return " ".join(_WORD.findall(text.casefold())) or text.strip()
-
-
-_WORD = re.compile(r"\w+")
-_QUESTION_MARKS = "?？؟"
-# A period inside a number or an abbreviation does not end a sentence; a following space does.
-_SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "؟ ", "？", "。", "！")
-_STOP_WORDS = frozenset(
-    _WORD.findall(
-        "a an and any are as at be by can could d did do does for from had has have how i if in is it ll m "
-        "may me my of on or our please re s shall should so t that the then there this to us ve was we were "
-        "what when where which who whom whose why will with would you your"
-    )
-)
-
-
-class OfflineUser:
-    """A user without a model: states the goal, then answers with its facts, each once.
-
-    Deterministic: the next fact is the one that shares most content words with the agent's last question, or
-    the first of several. It stops when no fact is left, or when the agent has repeated a reply as often as
-    the scenario's `patience` allows.
-    """
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._goal = scenario.goal
-        self._patience = scenario.patience
-        self._knowledge = scenario.knowledge
-
-    async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        if not turns:
-            return NextMessage(self._goal)
-        if out_of_patience(self._patience, turns):
-            return Ending.GAVE_UP
-        left = list(self._knowledge)
-        for turn in turns[1:]:
-            left.remove(turn.user_message)
-        if not left:
-            return Ending.SATISFIED
-        question = _words(_last_question(turns[-1].agent_message))
-        return NextMessage(max(left, key=lambda fact: len(question & _words(fact))))
-
-
-def _last_question(text: str) -> str:
-    end = max(text.rfind(mark) for mark in _QUESTION_MARKS)
-    if end < 0:
-        return text
-    question = text[:end].rstrip(_QUESTION_MARKS + "!")
-    return question[max(question.rfind(mark) for mark in _SENTENCE_ENDS) + 1 :]
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(word.casefold() for word in _WORD.findall(text)) - _STOP_WORDS
 
 
 _RESULT_CHARS = 20_000

@@ -21,8 +21,8 @@ from agentest.agents.port import (
     well_formed_reply,
 )
 from agentest.agents.server_output import NO_SERVERS, AgentServers
-from agentest.conversation.simulated_user import NextMessage, User
 from agentest.conversation.turn_progress import CallSource, TurnProgress, WaitingTimes, failure_of
+from agentest.conversation.user import NextMessage, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (
     AgentMessage,
@@ -45,11 +45,10 @@ from agentest.domain.transcript import (
     with_mentions,
 )
 from agentest.mocks.resolver import EndState, MockResolver
-from agentest.support.dataclasses import dataclass
+from agentest.support.dataclasses import dataclass, replace
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.json_text import copied, well_formed
-from agentest.support.replacing import replace
 from agentest.support.text import shortened
 
 MAX_TOOL_ROUNDS = 50

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from time import time_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentest.agents.port import AgentReply, MockBypassed, TurnContext
 from agentest.agents.server_output import Positions
@@ -21,8 +21,7 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.mock_servers.port import SpanRequest, TurnTraces
-from agentest.support.dataclasses import dataclass
+from agentest.support.dataclasses import dataclass, replace
 from agentest.support.dates import moment_of
 from agentest.support.errors import (
     AgentestError,
@@ -33,7 +32,9 @@ from agentest.support.errors import (
     ProgramDelayed,
     SessionMismatch,
 )
-from agentest.support.replacing import replace
+
+if TYPE_CHECKING:
+    from agentest.mock_servers.port import SpanRequest, TurnTraces
 
 
 class CallSource:
@@ -162,6 +163,8 @@ class TurnProgress:
 
     def span_request(self, key: str) -> SpanRequest:
         """Describe the turn for a search in the spans of the conversation with this key."""
+        from agentest.mock_servers.port import SpanRequest
+
         return SpanRequest(
             key=key,
             turn_index=self.turn_index,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.tool_visibility import Approval, SeenBy
-from agentest.support.dataclasses import dataclass
-from agentest.support.json_text import safe_repr
+from agentest.support.dataclasses import dataclass, replace
+from agentest.support.json_text import copied, fast_copy, safe_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,3 +419,29 @@ def state_changes(conversation: Conversation) -> dict[int, StateChange]:
             changes[turn.turn_index] = StateChange.between(before, turn.state_after)
         before = turn.state_after
     return changes
+
+
+def copy_conversation(conversation: Conversation) -> Conversation:
+    """Copy a conversation for users' code: the calls and the stored state are copies, the live state is
+    omitted.
+    """
+    unfinished = conversation.unfinished
+    return replace(
+        conversation,
+        turns=tuple(map(copy_turn, conversation.turns)),
+        unfinished=unfinished
+        and replace(unfinished, tool_calls=tuple(map(copy_call, unfinished.tool_calls))),
+        mock_state=fast_copy(conversation.mock_state),
+        user_calls=tuple(map(copy_call, conversation.user_calls)),
+        live_state=None,
+    )
+
+
+def copy_turn(turn: Turn) -> Turn:
+    """Copy a turn with its calls."""
+    return replace(turn, tool_calls=tuple(map(copy_call, turn.tool_calls))) if turn.tool_calls else turn
+
+
+def copy_call(call: ToolCall) -> ToolCall:
+    """Copy a call with its arguments and result."""
+    return replace(call, args=copied(call.args), result=copied(call.result))

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from agentest.domain.results import ConversationResult, TrajectoryResult, TurnEvaluation
 from agentest.domain.transcript import CUT_OFF, Conversation, Remark, ToolCall, Turn, UnfinishedTurn
+from agentest.support.dataclasses import replace as replaced
 from agentest.support.redaction import Redactor, without_secrets
-from agentest.support.replacing import replace as replaced
 
 MAX_CHARS = 1_000_000
 """The limit for one text, and for the arguments or the result of one call."""

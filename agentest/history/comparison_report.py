@@ -18,7 +18,8 @@ from agentest.history.comparison import (
     ScenarioChange,
     is_single_script_run,
 )
-from agentest.report.console.text import BLANK, ConsoleLine, Part, Printer, line
+from agentest.report.console.printer import Printer
+from agentest.report.console.text import BLANK, ConsoleLine, Part, line
 from agentest.report.markdown import inline, table_row
 from agentest.support.text import count
 

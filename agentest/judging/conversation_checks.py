@@ -14,10 +14,8 @@ from typing import Any
 
 from agentest.domain.results import CheckResult
 from agentest.domain.tool_visibility import invisible_remarks_message, invisible_state_message
-from agentest.domain.transcript import CUT_OFF, Conversation, Remark, Turn
-from agentest.judging.custom_metrics import copy_conversation
-from agentest.judging.reply_checks import check_conversation_sayings
-from agentest.scenarios.expectations import Expect, ExpectedRemark
+from agentest.domain.transcript import CUT_OFF, Conversation, Remark, Turn, copy_conversation
+from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
 from agentest.scenarios.matchers.comparison import (
     MISSING,
     PredicateFailed,
@@ -64,7 +62,7 @@ async def check_conversation(
         return await _certain_violations(scenario, conversation, timeout_s)
     end = _FinalMockState.of(conversation)
     return (
-        *await check_conversation_sayings(scenario.expect, conversation.turns, conversation, timeout_s),
+        *await _sayings(scenario.expect, conversation, timeout_s),
         *await _final_state(scenario, end, timeout_s),
         *await _check(scenario, conversation, end, timeout_s),
     )
@@ -72,8 +70,16 @@ async def check_conversation(
 
 async def _certain_violations(scenario: Scenario, conversation: Conversation, timeout_s: float) -> Checks:
     never = [each for each in scenario.expect if each.never and (each.in_turn is None or each.in_turn >= 0)]
-    results = await check_conversation_sayings(never, conversation.turns, conversation, timeout_s)
+    results = await _sayings(never, conversation, timeout_s)
     return tuple(result for result in results if not result.passed and not result.error)
+
+
+async def _sayings(sayings: Sequence[Saying], conversation: Conversation, timeout_s: float) -> Checks:
+    if not sayings:
+        return ()
+    from agentest.judging.reply_checks import check_conversation_sayings
+
+    return await check_conversation_sayings(sayings, conversation.turns, conversation, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
-from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.domain.transcript import ToolCall, Turn, copy_call, copy_turn
 from agentest.models.port import CallKey, Model
 from agentest.support.calling import ends_the_run, message_of_error, result_of
-from agentest.support.dataclasses import dataclass
+from agentest.support.dataclasses import dataclass, replace
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError
-from agentest.support.json_text import copied, fast_copy
-from agentest.support.replacing import replace
 from agentest.support.text import snake_case
 
 _TIMEOUT_S = 300.0
@@ -194,29 +192,3 @@ class ConversationInput:
     def copied(self) -> ConversationInput:
         """Return a copy for users' code, which may modify its input."""
         return replace(self, turns=tuple(map(copy_turn, self.turns)))
-
-
-def copy_conversation(conversation: Conversation) -> Conversation:
-    """Copy a conversation for users' code: the calls and the stored state are copies, the live state is
-    omitted.
-    """
-    unfinished = conversation.unfinished
-    return replace(
-        conversation,
-        turns=tuple(map(copy_turn, conversation.turns)),
-        unfinished=unfinished
-        and replace(unfinished, tool_calls=tuple(map(copy_call, unfinished.tool_calls))),
-        mock_state=fast_copy(conversation.mock_state),
-        user_calls=tuple(map(copy_call, conversation.user_calls)),
-        live_state=None,
-    )
-
-
-def copy_turn(turn: Turn) -> Turn:
-    """Copy a turn with its calls."""
-    return replace(turn, tool_calls=tuple(map(copy_call, turn.tool_calls))) if turn.tool_calls else turn
-
-
-def copy_call(call: ToolCall) -> ToolCall:
-    """Copy a call with its arguments and result."""
-    return replace(call, args=copied(call.args), result=copied(call.result))

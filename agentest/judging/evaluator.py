@@ -22,10 +22,9 @@ from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import dataclass
+from agentest.support.dataclasses import dataclass, replace
 from agentest.support.json_text import safe_repr
 from agentest.support.redaction import HIDDEN
-from agentest.support.replacing import replace
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import ConversationInput, Metric, ScoreInput

@@ -18,13 +18,13 @@ from agentest.config.models import Batch
 from agentest.domain.metrics import GOAL, NO_FAILURE
 from agentest.domain.results import CriterionOutcome, CriterionResult, Score, Severity, Unscored
 from agentest.judging.answers import criterion_result, score_of
+from agentest.judging.judge_input import JudgeQuestion, criterion_question
 from agentest.judging.questions import (
-    JudgeQuestion,
-    criterion_question,
     joint_answer,
     joint_messages,
     judge_messages,
     pick_answer,
+    prompt_of,
     share_evidence,
 )
 from agentest.models.port import CallKey, Message, Model
@@ -100,7 +100,8 @@ class Judge:
         """Return answers to questions about one turn or about a whole conversation."""
         if self.batch is not Batch.OFF and len(questions) > 1:
             return await self._together(questions, context, key, by_turn=False)
-        requests = [(judge_messages(context, each.alone), each.answer, each.name) for each in questions]
+        prompts = [(each.name, prompt_of(each)) for each in questions]
+        requests = [(judge_messages(context, each.alone), each.answer, name) for name, each in prompts]
         answers = map(usable_answers, await self._samples(requests, key))
         return dict(zip(questions, answers, strict=True))
 

@@ -24,7 +24,7 @@ from agentest.domain.transcript import (
     unanswered,
 )
 from agentest.domain.truncation import MAX_CHARS
-from agentest.scenarios.model import Scenario
+from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.dataclasses import dataclass
 from agentest.support.dates import format_date
 from agentest.support.json_text import encode_on_one_line, safe_repr
@@ -51,6 +51,31 @@ _PART = (
 _MIN_CHARS = 100
 _BACKGROUND_CHARS = 40_000
 _STATE_CHARS = 1_500
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeQuestion:
+    """One question for a judge. `agentest.judging.questions` has its prompt.
+
+    Attributes:
+        name: the metric, or `criterion N`, counted from 1; also the name of a call for this question alone.
+        turn: index of the turn that it is about; None: the whole conversation.
+        criterion: the criterion of the scenario; None: the question is about a built-in metric.
+    """
+
+    name: str
+    turn: int | None = None
+    criterion: Criterion | None = None
+
+    @property
+    def field(self) -> str:
+        """The question's name in an answer to several questions."""
+        return self.name.replace(" ", "_")
+
+
+def criterion_question(number: int, criterion: Criterion) -> JudgeQuestion:
+    """Return the question about a scenario's criterion; the first has the number 1."""
+    return JudgeQuestion(f"criterion {number}", criterion=criterion)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,13 @@ from agentest.domain.results import (
 from agentest.domain.transcript import Conversation, Turn
 from agentest.judging.judge_input import (
     AgentBackground,
+    JudgeQuestion,
     background_of,
     conversation_context,
+    criterion_question,
     part_context,
     turn_context,
 )
-from agentest.judging.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.models.port import CallKey
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.calling import run_concurrently
@@ -147,7 +148,7 @@ class ScenarioJudge:
         visibility = self.agent.visibility
         about_calls = visibility.may_lack_calls(turns) and not visibility.wholly_hidden(turn)
         names = [name for name in self._turn_metrics if about_calls or name not in ABOUT_CALLS]
-        return [metric_question(name, turn.turn_index) for name in names]
+        return [JudgeQuestion(name, turn.turn_index) for name in names]
 
     @property
     def _turn_metrics(self) -> list[str]:
@@ -158,7 +159,7 @@ class ScenarioJudge:
         if conversation.failure or not conversation.turns:
             return []
         names = [name for name in self.metrics if BUILTIN[name].level is MetricLevel.CONVERSATION]
-        return [*map(metric_question, names), *self._criteria]
+        return [*map(JudgeQuestion, names), *self._criteria]
 
     @property
     def _criteria(self) -> dict[JudgeQuestion, Criterion]:

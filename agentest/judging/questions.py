@@ -1,4 +1,4 @@
-"""Questions for judges, alone or several in one call, and the messages that contain them.
+"""The prompts of judges' questions, alone or several in one call, and the messages that contain them.
 
 The module also parses joint answers and computes a fingerprint of the prompts.
 """
@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, PlainValidator, ValidationError, create_m
 from agentest.config.models import Batch
 from agentest.domain.metrics import BUILTIN, NO_FAILURE, MetricDefinition
 from agentest.judging.answers import ANSWERS, WITHOUT_EVIDENCE, CriterionAnswer
-from agentest.judging.judge_input import block
+from agentest.judging.judge_input import JudgeQuestion, block, criterion_question
 from agentest.models.port import Message
 from agentest.models.structured_output import AnswerProblem, UsableParts
 from agentest.scenarios.model import Criterion
@@ -84,38 +84,34 @@ _FINGERPRINT_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeQuestion:
-    """One question for a judge.
+class QuestionPrompt:
+    """The texts of a question, and the shape of its answer.
 
     Attributes:
-        name: the metric, or `criterion N`, counted from 1; also the name of a call for this question alone.
-        turn: index of the turn that it is about; None: the whole conversation.
         alone: its full text in a call of its own.
         common: texts that it shares with other questions, each included once in a joint call.
         text: the rest of its text in a joint call.
         answer: the shape of an answer.
     """
 
-    name: str
-    turn: int | None = None
     alone: str
-    common: tuple[str, ...] = ()
+    common: tuple[str, ...]
     text: str
     answer: type[BaseModel]
 
-    @property
-    def field(self) -> str:
-        """The question's name in an answer to several questions."""
-        return self.name.replace(" ", "_")
-
 
 @lru_cache(maxsize=1024)
-def metric_question(metric: str, turn: int | None = None) -> JudgeQuestion:
-    """Return the question of a built-in metric."""
+def prompt_of(question: JudgeQuestion) -> QuestionPrompt:
+    """Return the prompt of a question, which is the same for every turn."""
+    if question.criterion:
+        return _criterion_prompt(question.criterion)
+    return _metric_prompt(question.name)
+
+
+@cache
+def _metric_prompt(metric: str) -> QuestionPrompt:
     known = BUILTIN[metric]
-    return JudgeQuestion(
-        name=metric,
-        turn=turn,
+    return QuestionPrompt(
         alone=question(metric),
         common=(*known.terms, *([_SCALE] if known.anchors else [])),
         text="\n".join([basic_question_text(metric), *_named_points(known)]),
@@ -130,12 +126,9 @@ def _named_points(metric: MetricDefinition) -> list[str]:
     return [f"{_POINTS[name]} - {meaning}" for name, meaning, default in named if meaning != default]
 
 
-@lru_cache(maxsize=1024)
-def criterion_question(number: int, criterion: Criterion) -> JudgeQuestion:
-    """Return the question of a scenario's criterion; the first has the number 1."""
+def _criterion_prompt(criterion: Criterion) -> QuestionPrompt:
     text = block("criterion", criterion.text)
-    return JudgeQuestion(
-        name=f"criterion {number}",
+    return QuestionPrompt(
         alone=f"{CRITERION}\n\n{text}",
         common=(CRITERION,),
         text=text,
@@ -190,9 +183,10 @@ def _question_texts(questions: Sequence[JudgeQuestion]) -> list[str]:
     parts: list[str] = []
     for field, versions in turns.items():
         for each, asked_of in versions.items():
-            parts += [common for common in each.common if common not in parts]
+            prompt = prompt_of(each)
+            parts += [common for common in prompt.common if common not in parts]
             some = "" if len(asked_of) == len(all_turns) else f", {_turn_names(asked_of)}"
-            parts.append(f"[{field}{some}] {each.text}")
+            parts.append(f"[{field}{some}] {prompt.text}")
     return parts
 
 
@@ -214,7 +208,7 @@ def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -
     with_evidence: set[int | None] = set()
     for each in questions:
         parts = turns.setdefault(each.turn, []) if by_turn and each.turn is not None else conversation_fields
-        shape = each.answer
+        shape = prompt_of(each).answer
         if shape in WITHOUT_EVIDENCE:
             shape = WITHOUT_EVIDENCE[shape] if each.turn in with_evidence else shape
             with_evidence.add(each.turn)
@@ -231,7 +225,9 @@ def pick_answer(answer: Any, question: JudgeQuestion, *, by_turn: bool = False) 
 def share_evidence(answers: Mapping[JudgeQuestion, Any]) -> dict[JudgeQuestion, Any]:
     """Return one sample's answers; those without evidence get it from another answer about the same turn."""
     about = {
-        q: a for q, a in answers.items() if q.answer in WITHOUT_EVIDENCE and not isinstance(a, AnswerProblem)
+        q: a
+        for q, a in answers.items()
+        if prompt_of(q).answer in WITHOUT_EVIDENCE and not isinstance(a, AnswerProblem)
     }
     known = {q.turn: a.evidence for q, a in reversed(about.items()) if a.evidence is not None}
     lacking = {q: known[q.turn] for q, a in about.items() if a.evidence is None and q.turn in known}
@@ -325,7 +321,7 @@ def fingerprint(metric: str, batch: Batch) -> str:
         metric: a built-in metric; any other name stands for the criteria of scenarios.
     """
     if metric in BUILTIN:
-        questions = [metric_question(metric, turn) for turn in (0, 1)]
+        questions = [JudgeQuestion(metric, turn) for turn in (0, 1)]
     else:
         questions = [criterion_question(1, Criterion(""))]
     texts = [text for question in questions for text in _prompt_texts(question, batch)]
@@ -335,7 +331,7 @@ def fingerprint(metric: str, batch: Batch) -> str:
 def _prompt_texts(question: JudgeQuestion, batch: Batch) -> list[str]:
     """Return all texts that surround a conversation when this question is sent."""
     if batch is Batch.OFF:
-        messages = judge_messages("", question.alone)
+        messages = judge_messages("", prompt_of(question).alone)
     else:
         messages = joint_messages([question], "", by_turn=batch is Batch.CONVERSATION)
     return [message["content"] for message in messages]

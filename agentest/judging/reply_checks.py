@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import CheckResult
-from agentest.domain.transcript import NO_TEXT, Conversation, Turn
-from agentest.judging.custom_metrics import copy_conversation, copy_turn
+from agentest.domain.transcript import NO_TEXT, Conversation, Turn, copy_conversation, copy_turn
 from agentest.scenarios.expectations import SAYS_PARAMETERS, Expect, Saying
 from agentest.scenarios.matchers.comparison import PredicateFailed, any_holds, call_predicate, equal, is_plain
 from agentest.scenarios.matchers.display import FUNCTIONS, shown

@@ -46,7 +46,6 @@ from agentest.domain.transcript import (
 from agentest.domain.verdict import run_status
 from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, plain
-from agentest.support.statistics.power import detectable_rate
 from agentest.support.text import count, shortened
 
 NOT_PASSED = (Status.FAILED, Status.ERRORED)
@@ -590,6 +589,8 @@ def _conversations_per_scenario(scenario: ScenarioResult) -> int:
 
 
 def _detectable_text(size: int) -> str:
+    from agentest.support.statistics.power import detectable_rate
+
     rate = detectable_rate(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
     can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(rate * 100)}%"
     missed = next((other for other in CONVERSATIONS_NEEDED if other > rate), None)

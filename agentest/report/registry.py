@@ -158,12 +158,12 @@ def _workspace(setting: ReporterContext) -> Path | None:
 
 
 def _console(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.console.reporter import ConsoleReporter, FileConsole, open_console
+    from agentest.report.console.reporter import ConsoleReporter, FileConsole, open_printer
 
     if path:
         return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
     return ConsoleReporter(
-        open_console(setting.environ, sys.stdout),
+        open_printer(setting.environ, sys.stdout),
         verbose=setting.verbose,
         detailed=setting.detailed,
         next_step=setting.next_step,

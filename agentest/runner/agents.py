@@ -15,7 +15,6 @@ from anyio.abc import TaskGroup
 
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import Agent, Resources
-from agentest.agents.server_process import ServerCallbacks, running_server
 from agentest.config.agent_types import AgentConfig, returns_calls, ways_to_mock
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.server import Server
@@ -32,6 +31,7 @@ from agentest.support.http.client import Client, open_client
 from agentest.support.locking import free_ports
 
 if TYPE_CHECKING:
+    from agentest.agents.server_process import ServerCallbacks
     from agentest.mock_servers.registry import Registry
 
 OnOutput = Callable[[str, str], object]
@@ -108,6 +108,8 @@ class _ServerStarter:
     on_end: Callable[[], object]
 
     def running(self, managed: ManagedServer) -> AbstractAsyncContextManager[None]:
+        from agentest.agents.server_process import running_server
+
         server, knowledge = _with_addresses(managed, self.prepared, self.registry)
         return running_server(
             server,
@@ -129,6 +131,8 @@ class _ServerStarter:
             managed.printed.end(status)
             self.on_end()
             self.on_death(f"{managed.called} exited with status {status}")
+
+        from agentest.agents.server_process import ServerCallbacks
 
         return ServerCallbacks(self.prepared.loaded.redact, self.on_note, output, end)
 

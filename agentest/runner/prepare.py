@@ -24,7 +24,6 @@ from agentest.domain.events import ReportRequest
 from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration
 from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
-from agentest.runner.selection import empty_selection_reason, missed_place, unusable_path
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, UsageError
@@ -294,6 +293,8 @@ def discover_scenarios(request: RunRequest, loaded: LoadedConfig) -> DiscoveredS
     """Find the scenarios in all included files, with secrets redacted. Raises UsageError."""
     config, paths = loaded.config, request.options.paths
     if paths:
+        from agentest.runner.selection import unusable_path
+
         _check_paths(unusable_path(paths, request.root, request.here, loaded))
     discovered = discover(
         request.root,
@@ -303,7 +304,10 @@ def discover_scenarios(request: RunRequest, loaded: LoadedConfig) -> DiscoveredS
         loaded.path,
         paths,
     )
-    _check_paths(missed_place(discovered, paths))
+    if paths:
+        from agentest.runner.selection import missed_place
+
+        _check_paths(missed_place(discovered, paths))
     return discovered.redacted(loaded.redact)
 
 
@@ -398,6 +402,8 @@ def _check_not_empty(
     if plan.entries:
         return
     if request.options.filtered:
+        from agentest.runner.selection import empty_selection_reason
+
         raise UsageError(empty_selection_reason(discovered, request.options, request.root, loaded))
     raise UsageError(
         f"no scenario found: no file below {request.root} that matches {', '.join(loaded.config.include)} "
@@ -422,9 +428,13 @@ def _model_specs(
         return _recorded_specs(config, override, folder, scopes)
     if options.dry_run:
         return _named_specs(config, override)
-    from agentest.models.providers import resolve
+    specs: tuple[ModelSpec | None, ModelSpec | None] = (None, None)
+    settings = (config, config.user, config.judge)
+    if override or any((each.model, each.provider) != (None, None) for each in settings):
+        from agentest.models.providers import resolve
 
-    specs = resolve(config, config.user, environ, override), resolve(config, config.judge, environ, override)
+        user, judge = (resolve(config, role, environ, override) for role in (config.user, config.judge))
+        specs = user, judge
     if options.tape and not any(specs):
         raise ConfigError(f"--{options.tape} needs a model; configure `model`, or name one with --model")
     return specs

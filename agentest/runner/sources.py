@@ -13,23 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
-from agentest.conversation.plan_user import PlanUser, plan_user_prompt
-from agentest.conversation.simulated_user import (
-    OfflineUser,
-    RedactedUser,
-    ScriptedUser,
-    SimulatedUser,
-    User,
-    UserTools,
-)
 from agentest.conversation.turn_loop import ConversationSpec, OnTurn, TurnLoop, session_id_of
 from agentest.conversation.turn_progress import CallSource
-from agentest.conversation.user_prompts import user_prompt
+from agentest.conversation.user import OfflineUser, RedactedUser, ScriptedUser, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import UserText
 from agentest.domain.results import RunWarning
 from agentest.domain.transcript import Blame, Conversation, Failure
-from agentest.mock_servers.port import Conversations, Identity, WaitingBlock
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import Models
 from agentest.runner.agents import (
@@ -45,12 +35,13 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
-from agentest.support.dataclasses import dataclass
-from agentest.support.replacing import replace
+from agentest.support.dataclasses import dataclass, replace
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 
-if TYPE_CHECKING:  # only agents with mock servers or spans need it
+if TYPE_CHECKING:
+    from agentest.conversation.simulated_user import UserTools
+    from agentest.mock_servers.port import Conversations, Identity, WaitingBlock
     from agentest.mock_servers.registry import Registry, UnclaimedCall
 
 PickUser = Callable[[Unit, int], User]
@@ -302,13 +293,23 @@ class LiveConversations:
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
         """Return the user's own tools if a model plays the user; other users call none."""
         tools = unit.scenario.user_tools
-        return UserTools(mocks.with_tools(tools)) if tools and not self.pick_user else None
+        if not tools or self.pick_user:
+            return None
+        from agentest.conversation.simulated_user import UserTools
+
+        return UserTools(mocks.with_tools(tools))
 
     def user_instructions(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan
         if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
             return None
-        return plan_user_prompt(plan, unit.scenario.date) if plan else user_prompt(unit.scenario)
+        if plan:
+            from agentest.conversation.plan_user import plan_user_prompt
+
+            return plan_user_prompt(plan, unit.scenario.date)
+        from agentest.conversation.user_prompts import user_prompt
+
+        return user_prompt(unit.scenario)
 
     def _user(self, unit: Unit, number: int, attempt: int, tools: UserTools | None) -> User:
         if unit.scenario.scripted:
@@ -319,8 +320,12 @@ class LiveConversations:
             return OfflineUser(unit.scenario)
         user: User
         if plan:
+            from agentest.conversation.plan_user import PlanUser
+
             user = PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
         else:
+            from agentest.conversation.simulated_user import SimulatedUser
+
             user = SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
         redact = self.prepared.loaded.redact
         return RedactedUser(user, redact.transcript) if redact.hides_transcripts else user
@@ -340,6 +345,8 @@ def _needs_spans(unit: Unit) -> bool:
 
 def _identity(unit: Unit, spec: ConversationSpec) -> Identity:
     shared = bool(spec.session and spec.session.session_id)  # by all conversations of the scenario
+    from agentest.mock_servers.port import Identity
+
     return Identity(
         key=new_key(),
         session_id=None if shared else spec.session_id,

@@ -31,7 +31,6 @@ from agentest.scenarios.parser import (
 )
 from agentest.support.calling import accepted_values, is_async
 from agentest.support.dataclasses import dataclass
-from agentest.support.json_schema import check_references, draft_of
 from agentest.support.json_text import json_text
 
 SAYS_PARAMETERS = ("reply", "turn", "conversation")
@@ -265,6 +264,8 @@ def _parsed_schema(value: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{key}: expected a JSON Schema as a dict, found {brief(value)}")
     from jsonschema import SchemaError  # import takes 0.1 s
+
+    from agentest.support.json_schema import check_references, draft_of
 
     try:
         schema: dict[str, Any] = json.loads(json_text(dict(value)))

@@ -12,7 +12,6 @@ from typing import Any
 
 from agentest.scenarios.matchers.comparison import Matcher, may_be_absent
 from agentest.scenarios.matchers.display import brief, shown, type_text
-from agentest.scenarios.matchers.numbers import approx, number
 from agentest.scenarios.matchers.values import (
     DataMatcher,
     absent,
@@ -254,6 +253,18 @@ def _one_of(value: Any, options: Mapping[str, Any]) -> Matcher:
     return one_of(*_checked_list(value, "one_of"))
 
 
+def _approx(value: Any, options: Mapping[str, Any]) -> Any:
+    from agentest.scenarios.matchers.numbers import approx
+
+    return approx(value, **options)
+
+
+def _number(value: Any, _: Mapping[str, Any]) -> Any:
+    from agentest.scenarios.matchers.numbers import number
+
+    return number(value)
+
+
 def _instance(value: Any, options: Mapping[str, Any]) -> Matcher:
     del options
     names = value if isinstance(value, list | tuple) else [value]
@@ -289,9 +300,9 @@ _WORDS: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "optional": lambda value, _: optional(value),
     "absent": _absent,
     "one_of": _one_of,
-    "approx": lambda value, options: approx(value, **options),
+    "approx": _approx,
     "text": lambda value, options: text(value, **options),
-    "number": lambda value, _: number(value),
+    "number": _number,
     "instance": _instance,
     "each": lambda value, _: each(value),
     "regex": _regex,

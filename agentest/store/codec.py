@@ -54,7 +54,6 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
 )
 from agentest.domain.verdict import conversation_passed, metric_verdicts, with_severe_failures
-from agentest.store.adk_results import case_json, invocations_json
 from agentest.store.dataclass_codec import Codecs, Layout, read_number
 from agentest.store.shapes import (
     Counts,
@@ -79,7 +78,12 @@ def conversation_json(
         thresholds: the scenario's thresholds.
     """
     data = CODECS.write(result)
-    return data if case is None else data | plain(invocations_json(case, thresholds, result))
+    if case is None:
+        return data
+    from agentest.store.adk_results import invocations_json
+
+    invocations: Json = plain(invocations_json(case, thresholds, result))
+    return data | invocations
 
 
 def with_conversations(
@@ -189,7 +193,11 @@ def _scenario_keys(result: ScenarioResult) -> Json:
         keys["flaky"] = result.flaky
     if result.repeat:
         keys["decidedAfter"] = result.decided_after
-    return keys | case_json(result)
+    if result.case:
+        from agentest.store.adk_results import case_json
+
+        keys |= case_json(result)
+    return keys
 
 
 def _messages(reasons: Sequence[Reason]) -> list[str]:

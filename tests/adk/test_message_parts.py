@@ -16,8 +16,8 @@ from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.chat_completions import content_of
 from agentest.agents.port import AgentReply, TurnContext
 from agentest.config.agents.adk import AdkAgent
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import AttachedFile, Blame, Conversation
 from agentest.mocks.resolver import MockResolver

@@ -12,8 +12,8 @@ from anyio.lowlevel import checkpoint
 
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, TurnContext
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import AgentMessage, Message, Session, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver

@@ -18,8 +18,8 @@ from rich.table import Table
 from runner_commands import STEERING, commands
 
 import agentest
-from agentest.report.console.reporter import open_console
-from agentest.report.console.text import ConsoleLine, Printer
+from agentest.report.console.printer import Printer, open_console
+from agentest.report.console.text import ConsoleLine
 from agentest.support.errors import OutputError
 from agentest.support.terminal import (
     Output,

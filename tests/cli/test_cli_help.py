@@ -19,7 +19,7 @@ def help_of(*words: str) -> str:
 
 
 def test_each_command_is_listed_in_one_section() -> None:
-    """No command is in the section More, none is listed twice, and no row is cut or wrapped."""
+    """Every command is listed once, and no row is cut or wrapped."""
     told = help_of()
     named = [name for rows in SECTIONS.values() for name in rows]
     assert len(named) == len(set(named))

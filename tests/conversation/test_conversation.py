@@ -18,8 +18,8 @@ from anyio.lowlevel import checkpoint
 
 from agentest import scenario, sequence
 from agentest.agents.port import AgentReply
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.conversation.user_prompts import SILENCE
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import RunResult

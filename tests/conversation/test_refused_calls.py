@@ -9,8 +9,8 @@ import pytest
 
 from agentest.agents.port import AgentReply, NoReply
 from agentest.conversation.server_calls import MockServerCalls
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.domain.transcript import Blame
 from agentest.mock_servers.port import Identity
 from agentest.mocks.resolver import MockResolver

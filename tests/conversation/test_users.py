@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest import scenario
-from agentest.conversation.simulated_user import NextMessage, OfflineUser, ScriptedUser, SimulatedUser, User
+from agentest.conversation.simulated_user import SimulatedUser
+from agentest.conversation.user import NextMessage, OfflineUser, ScriptedUser, User
 from agentest.domain.end_reason import REASONS_TO_STOP, Ending
 from agentest.domain.transcript import ToolCall, Turn
 from agentest.models.admission import LocalGate

@@ -27,7 +27,7 @@ from agentest.history.compared_runs import (
 from agentest.history.comparison import Change, Comparison, compare_measured_runs
 from agentest.history.comparison_data import as_json
 from agentest.history.comparison_report import as_markdown, print_text
-from agentest.report.console.reporter import open_console
+from agentest.report.console.printer import open_console
 from agentest.support.errors import UsageError
 
 SCHEMA = json.loads((files("agentest") / "schemas" / "comparison.schema.json").read_text("utf-8"))

@@ -27,7 +27,7 @@ from agentest.domain.results import (
 )
 from agentest.judging.answers import ANSWERS, CriterionAnswer, criterion_result, score_of
 from agentest.judging.judge import Judge
-from agentest.judging.questions import metric_question
+from agentest.judging.judge_input import JudgeQuestion
 from agentest.models.admission import LocalGate
 from agentest.models.caller import LiveModel, RetryPolicy
 from agentest.models.limits import Limiter
@@ -48,7 +48,7 @@ def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
 
 
 def judged(judge: Judge, metric: str) -> MetricResult:
-    question = metric_question(metric)
+    question = JudgeQuestion(metric)
     answers = anyio.run(judge.ask, [question], "context", KEY)[question]
     return (
         score_of(metric, answers.usable, answers.requested) if answers.usable else Unscored(answers.problem)

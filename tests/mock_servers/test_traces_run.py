@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agent_types import AgentConfig
 from agentest.conversation.server_calls import MockServerCalls, TracedCalls
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Usage

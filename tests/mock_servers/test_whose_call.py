@@ -12,8 +12,8 @@ from tool_agents import call_tool, names_by, tool_agent
 from agentest import scenario
 from agentest.agents.port import AgentReply, NoReply
 from agentest.conversation.server_calls import MockServerCalls
-from agentest.conversation.simulated_user import NextMessage
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.events import Noted
 from agentest.domain.results import ConversationResult, RunResult, Status

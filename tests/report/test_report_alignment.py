@@ -23,8 +23,9 @@ from agentest.domain.results import (
 )
 from agentest.report import github
 from agentest.report.alignments import MOST_ROWS, alignment_table
+from agentest.report.console.printer import Printer
 from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import DisplayOptions, Printer
+from agentest.report.console.text import DisplayOptions
 from agentest.report.content import ScenarioReport
 from agentest.report.github_annotations import annotation_lines
 from agentest.report.junit import CaseTexts

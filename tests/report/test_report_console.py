@@ -55,9 +55,10 @@ from agentest.domain.transcript import (
     Usage,
 )
 from agentest.domain.verdict import averages, decide, skipped_metrics, with_failing_groups
-from agentest.report.console.reporter import ConsoleReporter, open_console
+from agentest.report.console.printer import Printer, open_console
+from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.console.scenario import scenario_lines
-from agentest.report.console.text import DisplayOptions, Printer
+from agentest.report.console.text import DisplayOptions
 from agentest.support.terminal import clean
 from agentest.support.text import shortened
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call

@@ -19,8 +19,8 @@ from agentest.domain.events import (
     TimePassed,
 )
 from agentest.domain.results import ModelUsage, Status
-from agentest.report.console.reporter import ConsoleReporter, live_lines
-from agentest.report.console.text import Printer
+from agentest.report.console.printer import Printer, live_lines
+from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.progress import Progress, ProgressLogReporter
 from agentest.support.text import about
 

@@ -15,8 +15,14 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, CriterionOutcome, CriterionResult, LabelledFailure
 from agentest.domain.transcript import Conversation, Remark, ToolCall, Turn
 from agentest.judging.error_grouping import dedup_messages
-from agentest.judging.judge_input import JudgeBackground, conversation_context, turn_context
-from agentest.judging.questions import criterion_question, joint_messages, metric_question
+from agentest.judging.judge_input import (
+    JudgeBackground,
+    JudgeQuestion,
+    conversation_context,
+    criterion_question,
+    turn_context,
+)
+from agentest.judging.questions import joint_messages, prompt_of
 from agentest.judging.role_check import check_messages
 from agentest.models.port import Message
 from agentest.runner.tools import KnownTool, tool_lines
@@ -66,8 +72,8 @@ def held(text: str, number: int = 2) -> ConversationResult:
 
 def questions(text: str) -> Any:
     return [
-        *(metric_question("faithfulness", turn) for turn in range(2)),
-        metric_question("goal_completion"),
+        *(JudgeQuestion("faithfulness", turn) for turn in range(2)),
+        JudgeQuestion("goal_completion"),
         *(criterion_question(n, Criterion(f"{n} {text}")) for n in (1, 2)),
     ]
 
@@ -79,7 +85,9 @@ PROMPTS: dict[str, Callable[[str], Sequence[Message]]] = {
     "batch conversation": lambda text: joint_messages(
         questions(text), conversation_context(background(text), turns(text)), by_turn=True
     ),
-    "criterion": lambda text: [{"role": "user", "content": criterion_question(1, Criterion(text)).alone}],
+    "criterion": lambda text: [
+        {"role": "user", "content": prompt_of(criterion_question(1, Criterion(text))).alone}
+    ],
     "grouping": lambda text: dedup_messages(
         Scenario(text, "", 0, goal=text, expected_outcome=text),
         # What a judge, or a metric of the user's own, has written about hostile texts.

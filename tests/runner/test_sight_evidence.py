@@ -18,8 +18,8 @@ from agentest.agents.port import AgentReply
 from agentest.config.agent_types import AGENT_TYPES, advice_for_unseen_calls, ways_to_mock
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ReasonKind, ScenarioResult, Status
 from agentest.domain.tool_visibility import ToolVisibility

@@ -23,7 +23,8 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.transcript import Conversation, Turn
-from agentest.report.console.reporter import ConsoleReporter, open_console
+from agentest.report.console.printer import open_console
+from agentest.report.console.reporter import ConsoleReporter
 
 CASE = CaseId("orders", "lookup")
 INVOCATION = {"userContent": {"role": "user", "parts": [{"text": "Is Tuesday free?"}]}}

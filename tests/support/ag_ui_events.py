@@ -15,8 +15,8 @@ from agentest import scenario
 from agentest.agents.ag_ui.client import open_agent
 from agentest.agents.port import Resources
 from agentest.config.agents.ag_ui import AgUiAgent
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Session, UserText
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver

@@ -15,8 +15,8 @@ from aiohttp import web
 from agentest.agents.factory import make_agents
 from agentest.agents.port import Agent, Resources
 from agentest.config.config import Config
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Session
 from agentest.domain.transcript import Conversation
 from agentest.mocks.resolver import MockResolver

@@ -19,8 +19,8 @@ from agentest.agents.port import Resources
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.conversation.in_process_calls import InProcessCalls
-from agentest.conversation.simulated_user import ScriptedUser
 from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
 from agentest.domain.transcript import Conversation, ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario

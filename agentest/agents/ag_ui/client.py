@@ -39,11 +39,10 @@ from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpe
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.mocks.binding import any_tool
-from agentest.support.dataclasses import dataclass
+from agentest.support.dataclasses import dataclass, replace
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.http.sse import Event
-from agentest.support.replacing import replace
 from agentest.support.templates import Template, Values
 
 BETWEEN_MESSAGES = "\n\n"

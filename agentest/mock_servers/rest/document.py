@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import yaml
 
-from agentest.config.errors import dotted
+from agentest.config.fields import dotted
 from agentest.config.file import AliasSizes
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError

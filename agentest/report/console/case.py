@@ -24,13 +24,13 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.domain.verdict import turn_verdict
+from agentest.report.console.printer import Printer
 from agentest.report.console.text import (
     BLANK,
     STYLES,
     ConsoleLine,
     DisplayOptions,
     Part,
-    Printer,
     labelled,
     line,
     rows_of,

@@ -2,68 +2,86 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import IO, Literal, TextIO, cast
-
-from rich.console import Console, Group
-from rich.live import Live
+from typing import TYPE_CHECKING, TextIO
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.forecast import Forecast
 from agentest.domain.results import RunResult, ScenarioResult
-from agentest.report.console.case import detail_tables
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
-from agentest.report.console.text import BLANK, STYLES, Chunk, ConsoleLine, DisplayOptions, Printer, line
-from agentest.report.progress import (
-    Progress,
-    ProgressLogReporter,
-    ProgressSnapshot,
-    cost,
-    phases,
-    time_left,
-    troubles,
-)
+from agentest.report.console.text import BLANK, BlankFilter, ConsoleLine, DisplayOptions, glyphs_for, line
+from agentest.report.progress import ProgressLogReporter
 from agentest.support.files import open_text
-from agentest.support.terminal import Output
-from agentest.support.text import count, duration
+from agentest.support.terminal import Output, clean, encodable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from agentest.report.console.printer import LiveArea, Printer
 
 _PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
 """The environment of a console that is a file."""
 
 
-def open_console(environ: Mapping[str, str], stream: TextIO) -> Console:
-    """Create a console that respects the environment.
+class PlainPrinter:
+    """Writes lines to a file or a pipe, without styles and unwrapped."""
 
-    `NO_COLOR` disables colors, `FORCE_COLOR` enables them for a pipe, and `CI` disables live progress. Output
-    that is not a terminal is neither wrapped nor cut.
-    """
-    terminal, dumb = stream.isatty(), environ.get("TERM") == "dumb"
-    forced = environ.get("FORCE_COLOR")
-    colorless = bool(environ.get("NO_COLOR")) or forced in ("0", "false") or dumb
-    colors: Literal["auto"] | None = None if colorless else "auto"
-    return Console(
-        file=cast("IO[str]", Output(stream, environ)),
-        color_system=colors,
-        force_terminal=terminal or (bool(forced) and not colorless),
-        force_interactive=terminal and not dumb and environ.get("CI", "") in ("", "0", "false"),
-        force_jupyter=False,
-        soft_wrap=not terminal,
-    )
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._encoding = output.encoding or "utf-8"
+        self._once_blank = BlankFilter()
+        self.glyphs = glyphs_for(self._encoding)
+
+    def write(self, lines: Iterable[ConsoleLine]) -> None:
+        """Write the lines; of several blank lines in a row, write only the first."""
+        rows = [encodable(clean(each.plain), self._encoding).rstrip() for each in self._once_blank(lines)]
+        if rows:
+            self._output.write("\n".join(rows) + "\n")
+            self._output.flush()
+
+    @cached_property
+    def for_tables(self) -> Printer:
+        """The printer of tables, which need the library for terminals even in a file."""
+        from agentest.report.console.printer import Printer, plain_console
+
+        return Printer(plain_console(self._output), self._once_blank)
+
+
+def open_printer(environ: Mapping[str, str], stream: TextIO) -> Printer | PlainPrinter:
+    """Return the printer for a stream: plain for a file or a pipe, unless `FORCE_COLOR` requests colors."""
+    if not stream.isatty() and not environ.get("FORCE_COLOR"):
+        return PlainPrinter(Output(stream, environ))
+    from agentest.report.console.printer import Printer, open_console
+
+    return Printer(open_console(environ, stream))
+
+
+def _printer_for(
+    console: Console | Printer | PlainPrinter | None, live: bool | None
+) -> Printer | PlainPrinter:
+    if console is None and not live:
+        return open_printer(os.environ, sys.stdout)
+    if isinstance(console, PlainPrinter):
+        return console
+    from agentest.report.console.printer import Printer, open_console
+
+    if isinstance(console, Printer):
+        return console
+    return Printer(console or open_console(os.environ, sys.stdout))
 
 
 class ConsoleReporter:
     """Shows a run on a console.
 
     Args:
-        console: by default standard output, as the environment allows: see `open_console`.
+        console: a console of rich, or a printer; by default standard output, see `open_printer`.
         verbose: show transcripts.
         live: show live progress; by default on an interactive terminal.
         detailed: show the expected and the actual form of every invocation of an evaluation set.
@@ -76,7 +94,7 @@ class ConsoleReporter:
 
     def __init__(
         self,
-        console: Console | None = None,
+        console: Console | Printer | PlainPrinter | None = None,
         *,
         verbose: bool = False,
         live: bool | None = None,
@@ -85,31 +103,39 @@ class ConsoleReporter:
         forecast: Forecast | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        console = console or open_console(os.environ, sys.stdout)
         self._detailed = detailed
-        self._printer = Printer(console)
+        self._printer = _printer_for(console, live)
         self._look = DisplayOptions(self._printer.glyphs, verbose, next_step=next_step)
         self._unfinished: list[ScenarioResult] = []
         """The scenarios that the end of the run shows as one count, if it ended early."""
         self._forecast = forecast
         seconds = forecast.seconds if forecast else None
-        self._progress: LiveArea | ProgressLogReporter
-        if console.is_interactive if live is None else live:
-            self._progress = LiveArea(self._printer, expected_s=seconds, clock=clock)
-        else:
-            self._progress = ProgressLogReporter(self._print_text, expected_s=seconds, clock=clock)
+        self._live = self._live_area(live, seconds, clock)
+        self._progress = self._live or ProgressLogReporter(self._print_text, expected_s=seconds, clock=clock)
+
+    def _live_area(
+        self, live: bool | None, expected_s: float | None, clock: Callable[[], float]
+    ) -> LiveArea | None:
+        printer = self._printer
+        if isinstance(printer, PlainPrinter):
+            return None
+        if not (printer.console.is_interactive if live is None else live):
+            return None
+        from agentest.report.console.printer import LiveArea
+
+        return LiveArea(printer, expected_s=expected_s, clock=clock)
 
     def show(self, text: str) -> bool:
         """Show a text in the live area, if there is one. Returns True if it is visible."""
-        return isinstance(self._progress, LiveArea) and self._progress.show(text)
+        return self._live is not None and self._live.show(text)
 
     def on_event(self, event: Event) -> None:
         """Show an event. If that fails, the terminal is restored."""
         try:
             self._show(event)
         except BaseException:
-            if isinstance(self._progress, LiveArea):
-                self._progress.stop()
+            if self._live:
+                self._live.stop()
             raise
 
     def _show(self, event: Event) -> None:
@@ -134,18 +160,26 @@ class ConsoleReporter:
 
     def _show_result(self, result: ScenarioResult) -> None:
         self._printer.write(scenario_lines(result, self._look))
-        for part in detail_tables(result, self._look, self._printer) if self._detailed else ():
+        if self._detailed:
+            self._show_details(result)
+
+    def _show_details(self, result: ScenarioResult) -> None:
+        from agentest.report.console.case import detail_tables
+
+        printer = self._printer.for_tables
+        for part in detail_tables(result, self._look, printer):
             if isinstance(part, ConsoleLine):
-                self._printer.write([part])
+                printer.write([part])
             else:
-                self._printer.write_table(part)
+                printer.write_table(part)
 
     def _finish(self, result: RunResult) -> None:
         for scenario in [] if result.unfinished else self._unfinished:
             self._show_result(scenario)
         self._printer.write([BLANK])
         if result.comparison and result.scenarios:
-            self._printer.write_table(comparison_table(result, self._look, self._printer))
+            printer = self._printer.for_tables
+            printer.write_table(comparison_table(result, self._look, printer))
             self._printer.write([BLANK])
         self._printer.write(closing_lines(result, self._look))
 
@@ -166,95 +200,8 @@ class FileConsole:
         """Raises OutputError."""
         if self._reporter is None:
             self._file = open_text(self._path)
-            console = open_console(_PLAIN, self._file)
-            self._reporter = ConsoleReporter(console, verbose=self._verbose, detailed=self._detailed)
+            printer = open_printer(_PLAIN, self._file)
+            self._reporter = ConsoleReporter(printer, verbose=self._verbose, detailed=self._detailed)
         self._reporter.on_event(event)
         if isinstance(event, RunFinished) and self._file:
             self._file.close()
-
-
-_SHOWN_RUNNING = 5
-_LONGEST_BAR, _SHORTEST_BAR = 30, 8
-_REFRESHES_PER_SECOND = 8
-
-
-class LiveArea:
-    """The lines of live progress, which are redrawn below all other output.
-
-    Args:
-        expected_s: the expected duration of the run in seconds.
-        clock: returns seconds.
-    """
-
-    def __init__(
-        self,
-        printer: Printer,
-        *,
-        expected_s: float | None = None,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._printer = printer
-        self._clock = clock
-        self._progress = Progress(expected_s)
-        self._text = ""
-        self._live = Live(
-            self, console=printer.console, refresh_per_second=_REFRESHES_PER_SECOND, transient=True
-        )
-
-    def on_event(self, event: Event) -> None:
-        self._progress.on_event(event, self._clock())
-        if isinstance(event, RunStarted):
-            # Live hides the cursor; a run that dies without its last event must restore it.
-            atexit.register(self.stop)
-            self._live.start()
-        elif isinstance(event, RunFinished):
-            self.stop()
-
-    def show(self, text: str) -> bool:
-        """Show a text below the other live lines from now on. Returns True if the lines are on the screen."""
-        self._text = text
-        return self._live.is_started
-
-    def stop(self) -> None:
-        self._live.stop()
-        atexit.unregister(self.stop)
-
-    def __rich__(self) -> Group:
-        lines = live_lines(self._progress, self._printer, self._clock())
-        # The last row is short, so that an echoed ^C fits into it and leaves no further row to erase.
-        last = line(0, (self._text, "bold yellow"))
-        return Group(*(row for each in chain(lines, [last]) for row in self._printer.rows(each)))
-
-
-def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[ConsoleLine]:
-    """Yield the progress in rows that fit the terminal, followed by some running scenarios."""
-    snapshot = progress.snapshot(now)
-    yield _bar_line(progress, snapshot, printer)
-    yield _facts_line(snapshot)
-    running = list(progress.running.items())  # another thread may change it meanwhile
-    for (name, agent), unit in running[:_SHOWN_RUNNING]:
-        suffix = f" [{agent}]" if progress.several_agents else ""
-        lead = f"  {unit.done}/{unit.planned}  {unit.phase}{'  ' * bool(unit.phase)}"
-        yield ConsoleLine((lead,), (((f"{name}{suffix}", "dim"),),), cut=True)
-    if len(running) > _SHOWN_RUNNING:
-        yield line(2, (f"and {len(running) - _SHOWN_RUNNING} more", "dim"))
-
-
-def _bar_line(progress: Progress, now: ProgressSnapshot, printer: Printer) -> ConsoleLine:
-    """Fill the room that the numbers leave with a bar; without room, show only the numbers."""
-    ended = sum(progress.finished.values())
-    numbers = f" {now.done:,}/{count(now.planned, 'conversation')}"
-    numbers += f" · {ended:,}/{count(progress.scenarios, 'scenario')}"
-    size = min(_LONGEST_BAR, printer.console.width - len(numbers))
-    if size < _SHORTEST_BAR:
-        return ConsoleLine((), ((numbers.strip(),),), cut=True)
-    full, empty = printer.glyphs.bar
-    filled = min(size, size * now.done // now.planned) if now.planned else 0
-    return ConsoleLine((), (((full * filled, "green"), (empty * (size - filled), "dim"), numbers),), cut=True)
-
-
-def _facts_line(now: ProgressSnapshot) -> ConsoleLine:
-    elapsed: Chunk = ((duration(now.elapsed_s * 1000), "bold"),)
-    facts: list[Chunk] = [(text,) for text in (*phases(now), *time_left(now))]
-    failures: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(now)]
-    return ConsoleLine((), (elapsed, *facts, *failures, *((text,) for text in cost(now))), gap=" · ")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from agentest.domain.events import RunStarted
 from agentest.domain.forecast import Forecast, format_forecast
@@ -22,11 +19,16 @@ from agentest.report.console.text import (
     ConsoleLine,
     DisplayOptions,
     Part,
-    Printer,
     line,
 )
 from agentest.report.content import RunReport, cause_facts, passed_text
 from agentest.support.text import count, duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from agentest.report.console.printer import Printer
 
 _SLOWEST = 3
 _SHOWN_CAUSES = 10
@@ -88,6 +90,9 @@ def closing_lines(result: RunResult, look: DisplayOptions) -> list[ConsoleLine]:
 
 def comparison_table(result: RunResult, look: DisplayOptions, printer: Printer) -> Table:
     """Build the table of scenarios and agents, with status and averages."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, show_footer=True, show_edge=False, pad_edge=False)
     table.add_column(printer.text(["scenario"]), printer.text(["passed"]), overflow="fold")
     for agent in result.agents:
@@ -102,6 +107,8 @@ def comparison_table(result: RunResult, look: DisplayOptions, printer: Printer) 
 
 
 def _cell(result: ScenarioResult | None, look: DisplayOptions, printer: Printer) -> Text:
+    from rich.text import Text
+
     if result is None:
         return Text()
     status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]

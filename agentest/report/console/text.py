@@ -1,6 +1,6 @@
 """Lines for the console: cleaned of terminal control characters and laid out for the console's width.
 
-Formatting code creates `ConsoleLine` values and is independent of the terminal; `Printer` knows width and
+Formatting code creates `ConsoleLine` values and is independent of the terminal; printers know width and
 encoding.
 """
 
@@ -8,13 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from itertools import zip_longest
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
 from agentest.domain.results import JudgeCalibration, Status
 from agentest.support.dataclasses import dataclass
@@ -27,6 +20,7 @@ Part = str | tuple[str, str]
 Chunk = tuple[Part, ...]
 
 
+_SHOWN_IDS = 6
 _GAP = "  "
 
 
@@ -35,8 +29,6 @@ _WHOLE_CHARS = 10_000
 
 _WIDEST_COLUMN = 60
 """The maximum cells of the first column if lines are unlimited; a longer text moves the second one."""
-_NARROW = 30
-"""The minimum cells for two columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +133,8 @@ def _widest(parts: Iterable[Part]) -> int:
 
 
 def _cells(chunk: Chunk) -> int:
+    from rich.cells import cell_len
+
     return sum(cell_len(clean(part if isinstance(part, str) else part[0])) for part in chunk)
 
 
@@ -163,117 +157,25 @@ def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> I
         label = " " * len(label)
 
 
-class Printer:
-    """Writes lines to a console, wrapped at the width of a terminal and unwrapped otherwise."""
+def named_ids(ids: Sequence[str]) -> Part:
+    """Return ids in a row, of many only the first ones."""
+    more = f", … {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return ", ".join(ids[:_SHOWN_IDS]) + more, "dim"
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._after_blank = False
-        self._wraps = console.is_terminal and not console.soft_wrap
-        self.glyphs = UNICODE if encodable("✓✗━─", console.encoding) == "✓✗━─" else ASCII
 
-    def write(self, lines: Iterable[ConsoleLine]) -> None:
-        """Write the lines; of several blank lines in a row, write only the first."""
-        rows = [row for each in self._once_blank(lines) for row in self.rows(each)]
-        for row in rows:
-            row.rstrip()
-        if rows:
-            self.console.print(Text("\n").join(rows), soft_wrap=True)
+def glyphs_for(encoding: str) -> Glyphs:
+    """Return the symbols that the encoding supports."""
+    return UNICODE if encodable("✓✗━─", encoding) == "✓✗━─" else ASCII
 
-    def write_table(self, table: Table) -> None:
-        if not self._wraps:
-            unlimited = self.console.options.update(width=100_000)
-            table.width = Measurement.get(self.console, unlimited, table).maximum
-        self.console.print(table, crop=False)
-        self._after_blank = False
 
-    def _once_blank(self, lines: Iterable[ConsoleLine]) -> Iterator[ConsoleLine]:
+class BlankFilter:
+    """Leaves out blank lines that follow another one, also one of an earlier output."""
+
+    def __init__(self) -> None:
+        self.after_blank = False
+
+    def __call__(self, lines: Iterable[ConsoleLine]) -> Iterator[ConsoleLine]:
         for each in lines:
-            if not (self._after_blank and each is BLANK):
+            if not (self.after_blank and each is BLANK):
                 yield each
-            self._after_blank = each is BLANK
-
-    def rows(self, each: ConsoleLine) -> list[Text]:
-        """Return the rows that the console shows for a line."""
-        if not self._wraps:
-            return [self.text(each.parts)]
-        if isinstance(each, TwoColumns):
-            return self._in_columns(each)
-        if each.cut:
-            return [self._cut(self.text(each.parts))]
-        return self._wrapped(each)
-
-    def text(self, parts: Iterable[Part]) -> Text:
-        """Return the parts as text that the console's encoding supports."""
-        text = Text()
-        for part in parts:
-            words, style = (part, "") if isinstance(part, str) else part
-            text.append(encodable(clean(words), self.console.encoding), style)
-        return text
-
-    def _cut(self, row: Text) -> Text:
-        if row.cell_len > self.console.width:
-            mark = encodable("…", self.console.encoding)
-            row.truncate(self.console.width - len(mark), overflow="crop")
-            row.append(mark)
-        return row
-
-    def _wrapped(self, each: ConsoleLine) -> list[Text]:
-        lead = self.text(each.lead)
-        if lead.cell_len > self.console.width // 2:
-            return self._wrapped(ConsoleLine((_GAP,), (each.lead, *each.chunks), gap=each.gap))
-        width = self.console.width - lead.cell_len
-        rows = [row for packed in self._packed(each, width) for row in _folded(packed, self.console, width)]
-        hang = Text(" " * lead.cell_len)
-        return [(hang if i else lead) + row for i, row in enumerate(rows or [Text()])]
-
-    def _in_columns(self, each: TwoColumns) -> list[Text]:
-        lead = self.text(each.lead)
-        room = self.console.width - lead.cell_len - len(each.gap)
-        if room < _NARROW:
-            stacked = ConsoleLine(each.lead, ((*each.chunks[0], " |"), each.chunks[1]), gap=" ")
-            return self._wrapped(stacked)
-        widths = _shared(room, each.widths)
-        left, right = (
-            [*_folded(self.text(chunk), self.console, width)]
-            for chunk, width in zip(each.chunks, widths, strict=True)
-        )
-        hang = Text(" " * lead.cell_len)
-        rows = zip_longest(left, right, fillvalue=Text())
-        return [
-            (hang if i else lead) + _padded(one, widths[0] + len(each.gap)) + other
-            for i, (one, other) in enumerate(rows)
-        ]
-
-    def _packed(self, each: ConsoleLine, width: int) -> Iterator[Text]:
-        """Fill each row with as many whole chunks as fit."""
-        row: Text | None = None
-        for text in map(self.text, each.chunks):
-            if row is None:
-                row = text
-            elif row.cell_len + len(each.gap) + text.cell_len <= width:
-                row = row + self.text([each.gap]) + text
-            else:
-                yield row
-                row = text
-        if row is not None:
-            yield row
-
-
-def _folded(text: Text, console: Console, width: int) -> Iterable[Text]:
-    return text.wrap(console, width, overflow="fold") if text.cell_len > width else [text]
-
-
-def _shared(room: int, widths: tuple[int, int]) -> tuple[int, int]:
-    """Divide the room between two columns; one column gets what the other does not need."""
-    left, right = widths
-    half = room // 2
-    if left + right <= room or left <= half:
-        return left, max(1, room - left)
-    left = max(half, room - right)
-    return left, room - left
-
-
-def _padded(text: Text, width: int) -> Text:
-    text.rstrip()
-    return text + Text(" " * max(0, width - text.cell_len))
+            self.after_blank = each is BLANK

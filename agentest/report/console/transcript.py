@@ -1,10 +1,12 @@
-"""Format the messages and tool calls of a conversation for the console, briefly or in full."""
+"""Format conversations for the console: why they did not pass, their messages and their tool calls."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
+from agentest.domain.end_reason import IN_WORDS
 from agentest.domain.reasons import (
     check_status,
     criterion_status,
@@ -14,6 +16,7 @@ from agentest.domain.reasons import (
 from agentest.domain.results import (
     DECIDED,
     NO_MODEL,
+    STATE_CHECKS,
     CheckResult,
     ConversationResult,
     CriterionOutcome,
@@ -21,6 +24,8 @@ from agentest.domain.results import (
     CriterionTotals,
     ErrorExample,
     MetricResult,
+    Reason,
+    ReasonKind,
     RowStatus,
     ScenarioResult,
     Score,
@@ -31,13 +36,20 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import (
     NO_TEXT,
     SECRETS_HIDDEN,
+    Conversation,
     ToolCall,
     Turn,
     UnfinishedTurn,
     are_arguments_unknown,
     call_text,
 )
-from agentest.report.alignments import AlignmentTable, alignment_of_trajectory, threshold_counted_lines
+from agentest.domain.verdict import conversation_status
+from agentest.report.alignments import (
+    AlignmentTable,
+    alignment_of_reason,
+    alignment_of_trajectory,
+    threshold_counted_lines,
+)
 from agentest.report.console.text import (
     STYLES,
     Chunk,
@@ -47,10 +59,12 @@ from agentest.report.console.text import (
     columns,
     labelled,
     line,
+    named_ids,
     rows_of,
 )
 from agentest.report.content import (
     Exchange,
+    ScenarioReport,
     criterion_counts,
     criterion_example,
     criterion_name,
@@ -58,16 +72,183 @@ from agentest.report.content import (
     score_reason,
     score_text,
     server_rows,
+    unreached_goal,
 )
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import count, duration, shortened
 
+_SHOWN_PASSED = 5
+_SHOWN_BY_CRITERIA = 5
+_SHOWN_ROWS = 30
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110
 _USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
 _SERVER = "server "
 _USER_PREFIX = "user's "
 """The prefix of the simulated user's own tools, which are invisible to the agent."""
+
+
+def general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+    """Show the reasons that belong to no single conversation; error groups include their occurrences."""
+    ids = {each.conversation.conversation_id for each in result.conversations}
+    for reason in result.verdict.reasons:
+        if reason.conversation_id not in ids and reason.group not in result.errors:
+            yield reason_line(reason, look, 4)
+            yield from _more_rows(reason, 6)
+
+
+def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+    """Show the failed conversations first, similar ones only once, then the others."""
+    others: list[ConversationResult] = []
+    groups: dict[object, list[tuple[ConversationResult, list[Reason]]]] = {}
+    by_conversation = ScenarioReport(result).reasons_by_conversation
+    for number, each in enumerate(result.conversations):
+        if reasons := by_conversation.get(each.conversation.conversation_id):
+            # A transcript is shown for each conversation, so similar ones are not grouped.
+            key = number if look.verbose else tuple(map(_signature, reasons))
+            groups.setdefault(key, []).append((each, reasons))
+        else:
+            others.append(each)
+    hidden, about_criteria = 0, 0
+    for (first, reasons), *similar in groups.values():
+        if not look.verbose and all(reason.kind is ReasonKind.CRITERION for reason in reasons):
+            about_criteria += 1
+            if about_criteria > _SHOWN_BY_CRITERIA:  # criteria are counted below
+                hidden += 1 + len(similar)
+                continue
+        yield from _conversation(first, reasons, look)
+        if similar:
+            ids = [other.conversation.conversation_id for other, _ in similar]
+            text = f"and {count(len(ids), 'more conversation')} like it: "
+            yield line(8, (text, "yellow"), named_ids(ids))
+    if hidden:
+        more = count(hidden, "more conversation")
+        text = f"… {more} in which criteria did not hold (shown by --verbose)"
+        yield line(4, (text, "yellow"))
+    if result.case is not None and not look.verbose:
+        return  # the scores below their thresholds are shown already, for all runs
+    shown = others if look.verbose else others[:_SHOWN_PASSED]
+    for other in shown:
+        yield from _conversation(other, [], look)
+    if others[len(shown) :]:
+        yield line(
+            4, (f"… {count(len(others) - len(shown), 'more conversation')} (shown by --verbose)", "dim")
+        )
+
+
+def _signature(reason: Reason) -> tuple[object, ...]:
+    """Return equal keys for reasons that differ only in ids, numbers and the agent's wording."""
+    text = f"{reason.check.check}: {reason.check.summary}" if reason.check else reason.message
+    first_row = text.split("\n", 1)[0]
+    message = re.sub(r"\d+", "#", first_row.replace(str(reason.conversation_id), "#"))
+    # An agent may break down at any turn; a check or a trajectory belongs to its own.
+    by_turn = reason.kind in (ReasonKind.CHECK, ReasonKind.TRAJECTORY)
+    if reason.criterion:
+        return reason.status, reason.kind, reason.criterion.text
+    if reason.kind is ReasonKind.GOAL:  # the judge words each reason differently
+        return reason.status, reason.kind
+    return reason.status, reason.kind, message, reason.turn_index if by_turn else None
+
+
+def _conversation(
+    result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
+) -> Iterator[ConsoleLine]:
+    conversation = result.conversation
+    facts = " · ".join(
+        (
+            count(conversation.started_turns, "turn"),
+            count(len(conversation.tool_calls), "tool call"),
+            _ending(conversation),
+        )
+    )
+    mark = look.mark(conversation_status(result))
+    yield ConsoleLine(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
+    yield from _reasons(result, reasons, look)
+    yield from _threshold_trajectories(result, look)
+    has_goal = any(reason.kind is ReasonKind.GOAL for reason in reasons)
+    if not (look.verbose or has_goal) and (goal := unreached_goal(result)):
+        yield line(8, goal, lead=(("goal: ", "dim"),))
+    if look.verbose:
+        yield from transcript_lines(result, look, 8, faults=not reasons)
+    elif reasons and conversation.tool_calls:
+        yield line(8, ("tool calls", "dim"))
+        yield from call_lines(conversation.tool_calls, 10)
+
+
+def _ending(conversation: Conversation) -> str:
+    if conversation.failure:
+        return f"ended by an error ({conversation.failure.blame})"
+    return IN_WORDS[conversation.ending]
+
+
+def _threshold_trajectories(result: ConversationResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+    """Show mismatched trajectories that are not reasons; a transcript includes them already."""
+    for trajectory, text in () if look.verbose else threshold_counted_lines(result):
+        yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
+        if table := alignment_of_trajectory(trajectory, result.conversation):
+            yield from alignment_lines(table, look, 10)
+
+
+def _reasons(
+    result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
+) -> Iterator[ConsoleLine]:
+    """Show the reasons turn by turn, each turn with its messages."""
+    conversation = result.conversation
+    by_turn: dict[int | None, list[Reason]] = {}
+    for reason in reasons:
+        by_turn.setdefault(reason.turn_index, []).append(reason)
+    for index, about_turn in by_turn.items():
+        for reason in about_turn:
+            yield reason_line(reason, look, 8)
+            table = alignment_of_reason(reason, result)
+            yield from _more_rows(reason, 10, sides=table is None)
+            yield from alignment_lines(table, look, 10) if table else ()
+        if look.verbose:
+            continue
+        turns = {each.turn.turn_index: each for each in exchanges(conversation) if each.turn}
+        last = max(turns, default=None)
+        if index is None and last not in by_turn:  # a reason without a turn is shown at the last one
+            index = last
+            yield from [] if last is None else [line(10, (f"turn {last}, the last", "dim"))]
+        if exchange := turns.get(index) if index is not None else None:
+            checks = [reason.check for reason in about_turn if reason.check]
+            replied = any(check.reply is not None for check in checks)
+            yield from quoted_turn(exchange, 10, reply=not replied)
+            if any(check.check in STATE_CHECKS for check in checks):
+                yield from state_lines(exchange, 10)
+
+
+def reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLine:
+    where = f"turn {reason.turn_index}  " if reason.turn_index is not None else ""
+    first = reason.message.split("\n", 1)[0]
+    lead: Chunk = (look.mark(reason.status), " ", (where, "bold"))
+    return line(indent, (first, STYLES[reason.status]), lead=lead)
+
+
+def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[ConsoleLine]:
+    """Show the further rows of a message; the sides of a trajectory are aligned.
+
+    Args:
+        sides: show the sides.
+    """
+    rows = list(_labelled_rows(reason, sides))
+    if len(rows) > _SHOWN_ROWS:
+        yield line(indent, (f"… {count(len(rows) - _SHOWN_ROWS, 'row')} left out", "dim"))
+    widest = max(len(label) for label, _ in rows) if rows else 0
+    for label, row in rows[-_SHOWN_ROWS:]:
+        lead = (((label + ":").ljust(widest + 2), "dim"),) if label else ()
+        yield line(indent, row, lead=lead)
+
+
+def _labelled_rows(reason: Reason, sides: bool) -> Iterator[tuple[str, str]]:
+    """Yield the further rows, each with the label of the side that begins with it, if there is one."""
+    trajectory = reason.trajectory
+    for row in rows_of(trajectory.summary if trajectory else reason.message)[1:]:
+        yield "", row
+    for label, text in trajectory.sides if trajectory and sides else ():
+        first, *more = rows_of(text)
+        yield label, first
+        yield from (("", row) for row in more)
 
 
 def quoted_turn(exchange: Exchange, indent: int, *, reply: bool = True) -> Iterator[ConsoleLine]:

@@ -13,7 +13,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -37,7 +37,9 @@ from agentest.support.http.bodies import (
     RawResponse,
     decompressor_for,
 )
-from agentest.support.http.websockets import WebSocket, connected, websocket_session
+
+if TYPE_CHECKING:
+    from agentest.support.http.websockets import WebSocket
 
 _KEEPALIVE_S = 15.0
 _REMEMBERED_REQUESTS = 1000
@@ -353,6 +355,8 @@ class Client:
 
     async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
         """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS or RefusedAddress."""
+        from agentest.support.http.websockets import connected, websocket_session
+
         bare, more = self._checked(url)
         given = {name.lower() for name, _ in headers}
         added = [
