@@ -150,10 +150,10 @@ class _Writer:
         else:
             yield from self._by_match(known)
         self._names.add(NOT_RECORDED)
-        given = [SourceItem("**args")]
+        items = [SourceItem("**args")]
         if known is not None:
-            given = [SourceItem(name, f"{name}=") for name in self._subject(known)]
-        call = bracketed(f"{NOT_RECORDED}(", [SourceItem(StringLiteral(self._tool.name)), *given], ")")
+            items = [SourceItem(name, f"{name}=") for name in self._subject(known)]
+        call = bracketed(f"{NOT_RECORDED}(", [SourceItem(StringLiteral(self._tool.name)), *items], ")")
         yield from rows(SourceItem(call, "raise "), _BODY)
 
     def _subject(self, known: Sequence[MockParameter]) -> list[str]:
@@ -266,7 +266,7 @@ def _bool_sort_key(case: RecordedCase) -> bool:
 def _has_equal_calls(cases: Sequence[RecordedCase]) -> bool:
     """Return True if Python considers two calls equal, because True equals 1."""
     args = [dict(case.args or {}) for case in cases]
-    return any(one == other for i, one in enumerate(args) for other in args[:i])
+    return any(call == other for i, call in enumerate(args) for other in args[:i])
 
 
 def _in_docstring(text: str) -> str:
@@ -380,8 +380,8 @@ def _dict(tools: Sequence[RecordedTool], mocks: Sequence[MockSource]) -> Iterato
     yield "tools: dict[str, Any] = {"
     for tool, mock in zip(tools, mocks, strict=True):
         if not mock.function:
-            shown = shortened(call_shown(tool.name, tool.cases[0].args), _COMMENT_CHARS)
-            yield f"    # {shown}"
+            comment = shortened(call_shown(tool.name, tool.cases[0].args), _COMMENT_CHARS)
+            yield f"    # {comment}"
         yield from rows(SourceItem(mock.value, f"{literal(tool.name)}: "), 4, ",")
     yield "}"
 
@@ -445,7 +445,7 @@ def targets(
     output: Path | None,
     scenario: Path | None,
     folder: Path,
-    shown: Callable[[Path], str],
+    show: Callable[[Path], str],
     *,
     force: bool | None,
 ) -> MockTargets:
@@ -457,49 +457,47 @@ def targets(
         force: True if existing files may be replaced; None if the command has no such option.
     """
     module = output or (scenario.parent if scenario else folder) / DEFAULT
-    _check_names(module, scenario, shown)
+    _check_names(module, scenario, show)
     if force is None:
-        _check_moved(module, shown)
+        _check_moved(module, show)
     elif not force:
-        _check_free(module, "--output", shown)
+        _check_free(module, "--output", show)
         if scenario:
-            _check_free(scenario, "--scenario", shown)
+            _check_free(scenario, "--scenario", show)
     for path in (module, scenario or module):
         if not path.parent.is_dir():
-            raise UsageError(f"{shown(path)}: the folder {shown(path.parent)} does not exist; make it first")
+            raise UsageError(f"{show(path)}: the folder {show(path.parent)} does not exist; make it first")
     return MockTargets(module=module, scenario=scenario, force=bool(force))
 
 
-def _check_names(module: Path, scenario: Path | None, shown: Callable[[Path], str]) -> None:
+def _check_names(module: Path, scenario: Path | None, show: Callable[[Path], str]) -> None:
     if module.suffix != ".py" or not module.stem.isidentifier() or keyword.iskeyword(module.stem):
-        raise UsageError(
-            f"--output: {shown(module)} cannot be imported; name a Python module, like {DEFAULT}"
-        )
+        raise UsageError(f"--output: {show(module)} cannot be imported; name a Python module, like {DEFAULT}")
     if scenario is None:
         return
     if not scenario.name.endswith(_SCENARIO_ENDING):
         raise UsageError(
-            f"--scenario: {shown(scenario)} would never be found; its name must end in {_SCENARIO_ENDING}"
+            f"--scenario: {show(scenario)} would never be found; its name must end in {_SCENARIO_ENDING}"
         )
     if scenario.parent.resolve() != module.parent.resolve():
         raise UsageError(
-            f"--scenario: {shown(scenario)} cannot import {shown(module)} from another folder; leave "
+            f"--scenario: {show(scenario)} cannot import {show(module)} from another folder; leave "
             "--output out, or name the same folder"
         )
 
 
-def _check_free(path: Path, option: str, shown: Callable[[Path], str]) -> None:
+def _check_free(path: Path, option: str, show: Callable[[Path], str]) -> None:
     if path.exists():
         raise UsageError(
-            f"{option}: {shown(path)} exists already, and nothing was recorded; --force replaces it, "
+            f"{option}: {show(path)} exists already, and nothing was recorded; --force replaces it, "
             f"{option} names another file"
         )
 
 
-def _check_moved(path: Path, shown: Callable[[Path], str]) -> None:
+def _check_moved(path: Path, show: Callable[[Path], str]) -> None:
     if path.exists():
         raise UsageError(
-            f"--record-tools: {shown(path)} exists already, and nothing was recorded; give that file another "
+            f"--record-tools: {show(path)} exists already, and nothing was recorded; give that file another "
             "name first"
         )
 

@@ -58,15 +58,15 @@ class Dialogue:
         """Ask until no question is left, the person quits, or the input ends. Labels are stored at once."""
         conversations = self.session.gathered.conversations
         skipped, at = 0, 0
-        shown: tuple[str, int | None] | None = None
+        displayed: tuple[str, int | None] | None = None
         self.write(f"{count(len(questions), 'question')}; {_HELP}\n")
         answered: set[LabelQuestion] = set()
         while at < len(questions):
             question = questions[at]
-            if (question.conversation, question.turn) != shown:
-                before = conversations[shown[0]].background if shown else None
+            if (question.conversation, question.turn) != displayed:
+                before = conversations[displayed[0]].background if displayed else None
                 self._write_rows(transcript(conversations[question.conversation], question.turn, before))
-                shown = (question.conversation, question.turn)
+                displayed = (question.conversation, question.turn)
             text = short_question(question)
             self._write_rows([f"[{at + 1}/{len(questions)}] {text}", *keys(question.metric)])
             step = self._answer(question)
@@ -119,8 +119,8 @@ def parse_typed_value(metric: str, word: str) -> Value:
     if not numbers or not values.keys() >= set(numbers):
         first, *_, last = values
         raise ValueError(f"expected a number from {first} to {last}, found {word!r:.40}")
-    given = [values[each] for each in numbers]
-    return parse_value(metric, given if len(given) > 1 else given[0])
+    chosen = [values[each] for each in numbers]
+    return parse_value(metric, chosen if len(chosen) > 1 else chosen[0])
 
 
 def keys(metric: str) -> Iterator[str]:
@@ -145,9 +145,9 @@ def transcript(
         before: the facts about the conversation that was shown last.
     """
     yield _RULE
-    shown = dict(known_facts(before)) if before else {}
+    displayed = dict(known_facts(before)) if before else {}
     for name, text in known_facts(conversation.background):
-        again = name in _ONCE and text == shown.get(name) and len(text) > _LONG
+        again = name in _ONCE and text == displayed.get(name) and len(text) > _LONG
         yield _message_text(name, _AS_BEFORE if again else text)
     for each in shown_turns(conversation, turn):
         yield ""

@@ -157,8 +157,8 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) 
         write_calibrations(path, lines)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-    shown = path_from(request.here or request.root, path)
-    tell(f"agentest: {shown}: {count(len(lines), 'metric')} of {model}; commit it, so that runs show it")
+    file = path_from(request.here or request.root, path)
+    tell(f"agentest: {file}: {count(len(lines), 'metric')} of {model}; commit it, so that runs show it")
     if notes:
         tell("agentest: the stored result was measured with other prompts, so it is replaced")
 
@@ -208,17 +208,17 @@ def label(options: LabelOptions) -> ExitCode:
             )
         )
     questions = open_questions(chosen, metrics, session.answered(session.labels()))
-    shown = project.shown(labels)
+    file = project.shown(labels)
     if not questions:
-        say(f"nothing is left to label: {shown} has an answer to every question")
+        say(f"nothing is left to label: {file} has an answer to every question")
         return ExitCode.PASSED
     dialogue = Dialogue(session, read_line=stdin_reader(), write=lambda text: say(text, end=""))
     try:
         outcome = dialogue.run(questions)
     except KeyboardInterrupt:
-        say(f"\n{shown}: every answer is stored; run label again to continue")
+        say(f"\n{file}: every answer is stored; run label again to continue")
         raise
-    say(f"{shown}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
+    say(f"{file}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
     return ExitCode.PASSED
 
 

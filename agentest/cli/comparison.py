@@ -87,8 +87,8 @@ def read_run(path: Path, label: str) -> MeasuredRun:
 
 def run_label(path: Path, project: Project) -> str:
     """Return the name of a results file for the user: the id of a stored run, or the path."""
-    kept = path.parent.parent.name == "runs" and StoredRunFolder(path.parent).record is not None
-    return path.parent.name if kept else project.shown(path)
+    is_stored_run = path.parent.parent.name == "runs" and StoredRunFolder(path.parent).record is not None
+    return path.parent.name if is_stored_run else project.shown(path)
 
 
 def compare_agents(run: MeasuredRun) -> list[Comparison]:
@@ -118,9 +118,9 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
     Raises UsageError if it cannot be read or shares no scenario with this run.
     """
     request, config = prepared.request, prepared.loaded.config
-    wanted, here = request.reports.baseline, request.here or request.root
+    wanted, folder = request.reports.baseline, request.here or request.root
     if wanted is None:
-        wanted, here = config.baseline, request.root
+        wanted, folder = config.baseline, request.root
     fails = request.reports.fail_on_regression or config.fail_on_regression
     if wanted is None:
         if request.reports.fail_on_regression:
@@ -129,8 +129,8 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
             )
         return None
     try:
-        path = run_file(wanted, output_dir(prepared), here)
-        run = read_run(path, run_label(path, Project(request.root, here)))
+        path = run_file(wanted, output_dir(prepared), folder)
+        run = read_run(path, run_label(path, Project(request.root, folder)))
         planned = _planned_run(prepared)
         check_common_scenarios(run, planned)
     except UsageError as error:
@@ -225,8 +225,8 @@ class RunComparison:
 
     def regressions(self) -> list[Regression]:
         """Return the regressions against the baseline; [] if agents are compared with each other."""
-        found = self.comparisons if self.baseline else []
-        return [_regression(each) for comparison in found for each in comparison.of(Change.REGRESSED)]
+        comparisons = self.comparisons if self.baseline else []
+        return [_regression(each) for comparison in comparisons for each in comparison.of(Change.REGRESSED)]
 
 
 class ComparisonReporter:
@@ -367,12 +367,12 @@ def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
 
 
 def _regression(change: ScenarioChange) -> Regression:
-    shown = change.pair.shown
+    pair_text = change.pair.shown
     return Regression(
-        name=shown.name,
-        agent=shown.agent,
-        file=shown.file,
-        line=shown.line,
+        name=pair_text.name,
+        agent=pair_text.agent,
+        file=pair_text.file,
+        line=pair_text.line,
         message=_message(change),
     )
 

@@ -67,9 +67,9 @@ def _status(cli: click.Group) -> int:
     except click.ClickException as error:
         from io import StringIO
 
-        shown = StringIO()
-        error.show(shown)
-        tell(shown.getvalue().rstrip("\n"))
+        output = StringIO()
+        error.show(output)
+        tell(output.getvalue().rstrip("\n"))
         return ExitCode.ERRORED
     except SystemExit:  # click exits after a closed pipe in its help, and after shell completion
         return ExitCode.PASSED

@@ -99,8 +99,8 @@ def _criteria(prepared: Prepared, file: str) -> str:
         (unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders
     ]
     least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in unit_graders}
-    shown = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
-    return "held to " + ", ".join(shown)
+    texts = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
+    return "held to " + ", ".join(texts)
 
 
 def _rubrics(prepared: Prepared, file: str) -> list[str]:
@@ -144,9 +144,9 @@ def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
         most_calls: maximum number of model calls.
     """
     evaluated = any(unit.scenario.case for unit in prepared.plan.units)
-    found = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
-    if found:
-        yield f"expected: {format_forecast(found, datetime.now().astimezone())}"
+    forecast = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
+    if forecast:
+        yield f"expected: {format_forecast(forecast, datetime.now().astimezone())}"
         return
     yield "expected: the duration is unknown, because no run is stored yet"
     if most_calls:
@@ -159,13 +159,15 @@ def known_costs(
 ) -> Spending:
     """Return the known costs of conversations, and add a note if the forecast exceeds the budget."""
     options = prepared.request.options
-    found = None if options.tape == "replay" else forecast_of(prepared, variant.name)
-    if over := found and budget_warning(found, options.max_llm_calls, options.max_cost, variant.resumed_by):
+    forecast = None if options.tape == "replay" else forecast_of(prepared, variant.name)
+    if over := forecast and budget_warning(
+        forecast, options.max_llm_calls, options.max_cost, variant.resumed_by
+    ):
         note(over)
     earlier = comparable_run(prepared, variant.name)
     took = earlier.took if earlier else {}
     if earlier and dict(earlier.models) != prepared.model_names:
-        took = {place: replace(each, cost=None) for place, each in took.items()}
+        took = {key: replace(each, cost=None) for key, each in took.items()}
     return Spending(
         took=took,
         answers=output.folder.path / ANSWERS if output and variant.resumed_by else None,

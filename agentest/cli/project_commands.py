@@ -129,8 +129,8 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
 
     from agentest.adk.set_creation import SetPlace, add_cases
 
-    place = SetPlace(agent, set_id)
-    for case in add_cases(place, scenarios, session, time()):
+    target = SetPlace(agent, set_id)
+    for case in add_cases(target, scenarios, session, time()):
         outcome = "added" if case.new else "exists already, left out"
-        say(f"{place.file}: case {case.eval_id!r} {outcome}")
+        say(f"{target.file}: case {case.eval_id!r} {outcome}")
     return ExitCode.PASSED

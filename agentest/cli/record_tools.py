@@ -350,15 +350,15 @@ def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools)
 
 def _summary_lines(recording: ToolRecording, gathered: RecordedTools, module: MockModule) -> Iterator[str]:
     """Yield lines about the written files and how to use them."""
-    at, shown = recording.at, recording.shown
+    at, display = recording.at, recording.shown
     calls = sum(tool.calls for tool in gathered.tools)
-    yield f"{shown(at.module)}: mocks of {count(len(gathered.tools), 'tool')}, from {count(calls, 'call')}"
+    yield f"{display(at.module)}: mocks of {count(len(gathered.tools), 'tool')}, from {count(calls, 'call')}"
     if module.files:
-        folder = shown(at.module.parent / next(iter(module.files)).partition("/")[0])
+        folder = display(at.module.parent / next(iter(module.files)).partition("/")[0])
         yield f"{folder}: {count(len(module.files), 'long answer')}"
     if at.tool_list in recording.tool_list.values() and at.tool_list.exists():
         yield (
-            f"{shown(at.tool_list)}: the tools of the MCP server; write `mcp_mock.tools: "
+            f"{display(at.tool_list)}: the tools of the MCP server; write `mcp_mock.tools: "
             f"{path_from(recording.prepared.request.root, at.tool_list)}`, and tests do not need that server"
         )
     if at.scenario:

@@ -44,7 +44,7 @@ def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact
         at = _place_of(details)
         # A value that fits neither member of a union fails as both. Report it once.
         problems.setdefault(place(path, at, lines), _problem(details, at, redact))
-    return "\n".join(f"{place}: {problem}" for place, problem in problems.items())
+    return "\n".join(f"{location}: {problem}" for location, problem in problems.items())
 
 
 def _problem(details: Any, at: Path_, redact: Redactor) -> str:
@@ -56,10 +56,10 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind == "missing":
         return "the key is missing"
     message = _INSTANCE_OF.sub("", details["msg"].removeprefix("Value error, "))
-    shown = _shown(value, at, redact)
-    if kind == "value_error" or shown is None:
+    value_text = _shown(value, at, redact)
+    if kind == "value_error" or value_text is None:
         return redact(message)
-    return f"found {shown}; {message[0].lower()}{message[1:]}"
+    return f"found {value_text}; {message[0].lower()}{message[1:]}"
 
 
 def _shown(value: Any, at: Path_, redact: Redactor) -> str | None:

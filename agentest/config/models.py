@@ -130,8 +130,8 @@ class JudgeSettings(ModelSettings):
         """The settings of the confirming model, with the defaults of a judge."""
         if self.confirm is None:
             return None
-        given = {name: getattr(self.confirm, name) for name in self.confirm.model_fields_set}
-        return JudgeSettings.model_validate(given)
+        overrides = {name: getattr(self.confirm, name) for name in self.confirm.model_fields_set}
+        return JudgeSettings.model_validate(overrides)
 
     @field_validator("batch", mode="before")
     @classmethod

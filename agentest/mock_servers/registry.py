@@ -132,8 +132,8 @@ class Registry:
         known = {active.who.agent for active in named[:1] or self._of_group(group) if active.group is group}
         if len(known) != 1:
             return list(group.agents)
-        place = group.places.get(*known)
-        return [agent for agent in group.agents if agent in known or group.places.get(agent, "") == place]
+        path = group.places.get(*known)
+        return [agent for agent in group.agents if agent in known or group.places.get(agent, "") == path]
 
     def group_of(self, agent: str) -> ServerGroup | None:
         """Return the group of an agent; None if it has no servers."""

@@ -184,12 +184,12 @@ class LocalGate:
         lent: list[LentAttempt] = []
         most = 0 if self.circuit.is_open else min(most, self.limiter.spare(tokens))
         for _ in range(most):
-            place = self.limiter.place(tokens)
-            if (self.budget and not self.budget.may_lend()) or not place.take_now():
+            slot = self.limiter.place(tokens)
+            if (self.budget and not self.budget.may_lend()) or not slot.take_now():
                 break
             if self.budget:
                 self.budget.lend()
-            lent.append(LentAttempt(self, place))
+            lent.append(LentAttempt(self, slot))
         return lent
 
     def refuse_all(self, problem: str) -> None:
@@ -206,11 +206,11 @@ class LocalAttempt:
 
     __slots__ = ("_answers", "_call", "_gate", "_place")
 
-    def __init__(self, gate: LocalGate, call: Call, tokens: int, place: RequestSlot | None = None) -> None:
+    def __init__(self, gate: LocalGate, call: Call, tokens: int, slot: RequestSlot | None = None) -> None:
         self._gate = gate
         self._answers = gate.answers
         self._call = call
-        self._place = place or gate.limiter.place(tokens, call.limit)
+        self._place = slot or gate.limiter.place(tokens, call.limit)
 
     async def __aenter__(self) -> Self:
         if not self.enter_now():
@@ -306,9 +306,9 @@ class LentAttempt:
 
     __slots__ = ("_gate", "_place", "_reclaimed")
 
-    def __init__(self, gate: LocalGate, place: RequestSlot) -> None:
+    def __init__(self, gate: LocalGate, slot: RequestSlot) -> None:
         self._gate = gate
-        self._place = place
+        self._place = slot
         self._reclaimed = False
 
     def reclaim(self) -> None:

@@ -119,9 +119,9 @@ class Cassettes:
     def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
         return self._times.asked(question, model, parameters)
 
-    def find(self, asked: RecordedRequest) -> CassetteEntry | None:
-        cassette = self._load(asked.key.scope)
-        return found(cassette.layers(asked.key.conversation), asked, self.mode)
+    def find(self, request: RecordedRequest) -> CassetteEntry | None:
+        cassette = self._load(request.key.scope)
+        return found(cassette.layers(request.key.conversation), request, self.mode)
 
     def page(self, scope: str, number: int) -> CassettePage:
         """Return the recorded answers that a conversation in another process can need."""
@@ -145,11 +145,11 @@ class Cassettes:
         cassette.begun = True
         cassette.fresh.setdefault(entry.asked.key.conversation, {})[entry.asked.slot] = entry
 
-    def missing(self, asked: RecordedRequest) -> CassetteError:
-        scope, number = asked.key.scope, asked.key.conversation
+    def missing(self, request: RecordedRequest) -> CassetteError:
+        scope, number = request.key.scope, request.key.conversation
         cassette = self._load(scope)
         recorded = cassette.recorded.get(number, {})
-        return self._failed(missing_answer_error(cassette.page(number), recorded, asked, self._name(scope)))
+        return self._failed(missing_answer_error(cassette.page(number), recorded, request, self._name(scope)))
 
     def done(self, scope: str, number: int) -> None:
         """Drop the answers of a finished conversation, which makes no more requests."""
@@ -200,8 +200,8 @@ class Cassettes:
         if scope not in self._cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
             if self.mode is CassetteMode.KEEP:  # damaged answers are requested and paid for again
-                kept = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
-                cassette.salvaged, cassette.begun = _sheets(kept), True
+                salvaged = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
+                cassette.salvaged, cassette.begun = _sheets(salvaged), True
             elif self.mode is not CassetteMode.RECORD:
                 try:
                     cassette.header, recorded = read(cassette.path, scope)
@@ -280,8 +280,8 @@ def _document(
     models |= dict(entry.answers_for for entry in fresh if entry.answers_for not in named)
     # A file has one model per part, and named ones. Answers of other models would never be found again.
     merged = _merged(cassette.recorded, cassette.salvaged, cassette.fresh)
-    kept = {*models.items(), *named}
-    entries = [entry for entry in merged if entry.answers_for in kept]
+    names = {*models.items(), *named}
+    entries = [entry for entry in merged if entry.answers_for in names]
     header: dict[str, Any] = {
         "cassette": VERSION,
         "scenario": scope,

@@ -195,11 +195,11 @@ def _check_end(end: Mapping[str, Any], answers: int) -> None:
 
 
 def to_json(entry: CassetteEntry) -> dict[str, Any]:
-    asked = asdict(entry.asked)
-    key = asked.pop("key")
+    request = asdict(entry.asked)
+    key = request.pop("key")
     del key["scope"]  # the header has it
-    said = {"answered_by": entry.answered_by, entry.kind: entry.content, "used": asdict(entry.used)}
-    line = {**key, **asked, **said}
+    answer = {"answered_by": entry.answered_by, entry.kind: entry.content, "used": asdict(entry.used)}
+    line = {**key, **request, **answer}
     return {**line, "sum": digest(line, _SUM_CHARS)}
 
 
@@ -211,10 +211,10 @@ def to_entry(line: Mapping[str, Any], scope: str) -> CassetteEntry:
     content = data.get(kind or "")
     if not isinstance(content, str):
         raise ValueError("this answer has no text: the line was edited by hand")
-    asked = {**data, "key": {**data, "scope": scope}}
+    request = {**data, "key": {**data, "scope": scope}}
     try:
         # pydantic rejects lone surrogates, which models do write.
-        entry = _ENTRY.validate_python({**data, "asked": asked, "kind": kind, "content": ""})
+        entry = _ENTRY.validate_python({**data, "asked": request, "kind": kind, "content": ""})
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"`{first['loc'][-1]}`: {first['msg']}: the line was edited by hand") from None
@@ -274,7 +274,7 @@ class Tape(Protocol):
         """Convert the question to a request of this run. Call it once for each time the question is asked."""
         ...
 
-    def find(self, asked: RecordedRequest) -> CassetteEntry | None:
+    def find(self, request: RecordedRequest) -> CassetteEntry | None:
         """Return the recorded answer to the request; None if there is none or it must not be used."""
         ...
 
@@ -282,7 +282,7 @@ class Tape(Protocol):
         """Record the answer and return it as a replay will, with secrets redacted. Raises CassetteError."""
         ...
 
-    def missing(self, asked: RecordedRequest) -> CassetteError:
+    def missing(self, request: RecordedRequest) -> CassetteError:
         """Return the error that says what is missing for the request, and what to do."""
         ...
 
@@ -335,11 +335,11 @@ NO_PAGE = CassettePage("")
 """The page of a conversation that is not recorded."""
 
 
-def found(layers: Iterable[Entries], asked: RecordedRequest, mode: CassetteMode) -> CassetteEntry | None:
+def found(layers: Iterable[Entries], request: RecordedRequest, mode: CassetteMode) -> CassetteEntry | None:
     """Return the answer from the first layer that has one; None if the request has to be made again."""
     for entries in layers:
-        entry = entries.get(asked.slot)
-        if entry and entry.asked.hash == asked.hash:
+        entry = entries.get(request.slot)
+        if entry and entry.asked.hash == request.hash:
             return None if mode in (CassetteMode.FILL, CassetteMode.KEEP) and entry.kind == "error" else entry
     return None
 
@@ -352,22 +352,22 @@ def redact_entry(entry: CassetteEntry, redact: Callable[[str], str]) -> tuple[Ca
 
 
 def missing_answer_error(
-    page: CassettePage, recorded: Entries, asked: RecordedRequest, name: str
+    page: CassettePage, recorded: Entries, request: RecordedRequest, name: str
 ) -> CassetteError:
     """Explain why a scenario has no answer to the request. `recorded` contains the page's answers by slot."""
-    entry = recorded.get(asked.slot)
+    entry = recorded.get(request.slot)
     if not page.has_answers:
         why = f"nothing is recorded for it in {page.path}"
     elif entry is None:
         why = f"{page.path} has no such answer: the conversation went on longer or another way"
-    elif entry.asked.model != asked.model:
-        why = f"{page.path} holds the answer of {entry.asked.model}, and {asked.model} is asked"
+    elif entry.asked.model != request.model:
+        why = f"{page.path} holds the answer of {entry.asked.model}, and {request.model} is asked"
     else:
         changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
         why = f"{changed} changed since {page.path} was recorded"
     if page.unfinished:
         why += f"; an unfinished recording is beside it, which --{CassetteMode.FILL} completes"
-    return scenario_error(name, f"nothing to replay for {asked}: {why}")
+    return scenario_error(name, f"nothing to replay for {request}: {why}")
 
 
 def scenario_error(name: str, problem: str) -> CassetteError:
@@ -394,18 +394,18 @@ class Recorder:
         """Return the live model's answer. Raises ModelUnavailable or CassetteError."""
         return await self.record(question, self._tape.asked(question, self.name, self.parameters))
 
-    async def record(self, question: Question, asked: RecordedRequest) -> ModelAnswer:
+    async def record(self, question: Question, request: RecordedRequest) -> ModelAnswer:
         """Return the live model's answer to a question that was counted before."""
-        self._ledger.watch(asked.key)
+        self._ledger.watch(request.key)
         try:
             answered = await self._live.answer(question)
         except ModelUnavailable as error:
-            self._tape.keep(CassetteEntry(asked, "", "error", str(error), self._ledger.taken(asked.key)))
+            self._tape.keep(CassetteEntry(request, "", "error", str(error), self._ledger.taken(request.key)))
             raise
         kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
-        content, used = answered.refusal or answered.text, self._ledger.taken(asked.key)
+        content, used = answered.refusal or answered.text, self._ledger.taken(request.key)
         answered_by = answered.model.encode(errors="replace").decode()
-        return self._tape.keep(CassetteEntry(asked, answered_by, kind, content, used)).answered()
+        return self._tape.keep(CassetteEntry(request, answered_by, kind, content, used)).answered()
 
 
 class Replay:
@@ -430,12 +430,12 @@ class Replay:
         missing.
         """
         await checkpoint()
-        asked = self._tape.asked(question, self.name, self.parameters)
-        entry = self._tape.find(asked)
+        request = self._tape.asked(question, self.name, self.parameters)
+        entry = self._tape.find(request)
         if entry:
             if self._tape.mode is not CassetteMode.KEEP:
                 self._ledger.add_replayed(question.key, entry.used)
             return entry.answered()
         if self._live:
-            return await self._live.record(question, asked)
-        raise self._tape.missing(asked)
+            return await self._live.record(question, request)
+        raise self._tape.missing(request)

@@ -167,9 +167,9 @@ class SessionHooks:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Stop the run after Ctrl-C, or if another test ended the session."""
         # A second Ctrl-C leaves the exit status as it was before the first one.
-        meant = session.shouldfail or session.shouldstop or hasattr(self._config, "workerinput")
+        is_intended = session.shouldfail or session.shouldstop or hasattr(self._config, "workerinput")
         try:
-            self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not meant)
+            self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not is_intended)
         except KeyboardInterrupt:
             self._terminal("agentest: interrupted again, so pytest waits no longer; servers end without it")
         self._notes += self._runs.notes
@@ -215,8 +215,8 @@ class SessionHooks:
         prepared = self.project.models
         models = dict.fromkeys(name for name in prepared.model_names.values() if name)
         model_text = f"model {', '.join(models)}" if models else "offline: no model is called"
-        shown = bestrelpath(self._config.rootpath, self.project.loaded.path)
-        return f"agentest: {shown}, {model_text}"
+        path = bestrelpath(self._config.rootpath, self.project.loaded.path)
+        return f"agentest: {path}, {model_text}"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print notes that concern the whole run."""
@@ -225,9 +225,9 @@ class SessionHooks:
         if rows:
             terminalreporter.section("agentest")
             terminalreporter.write_line("\n".join(rows))
-        if failed and (said := "".join(self._other_output.said)):
+        if failed and (output := "".join(self._other_output.said)):
             terminalreporter.section("agentest: captured output of scenarios")
-            terminalreporter.write(said)
+            terminalreporter.write(output)
         for command in self._commands:
             terminalreporter.ensure_newline()
             terminalreporter.write_line(command)
@@ -274,8 +274,8 @@ def _shown(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
     """Return the console text as a native traceback, which pytest-xdist can send and JUnit XML can show."""
     rows = block(result, verbose=verbose)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
-    place = ReprFileLocation(str(item.path), result.line, _headline(result))
-    return ReprExceptionInfo(reprtraceback=entries, reprcrash=place)
+    location = ReprFileLocation(str(item.path), result.line, _headline(result))
+    return ReprExceptionInfo(reprtraceback=entries, reprcrash=location)
 
 
 def _headline(result: ScenarioResult) -> str:
@@ -368,9 +368,9 @@ def _captures(capturing: object) -> Iterator[Any]:
 class _ThreadStream:
     """A stream that passes on output of the thread that created it and stores all other output."""
 
-    def __init__(self, real: TextIO, said: list[str]) -> None:
+    def __init__(self, real: TextIO, output: list[str]) -> None:
         self.real = real
-        self._said = said
+        self._said = output
         self._owner = threading.get_ident()
 
     @property  # type: ignore[misc]

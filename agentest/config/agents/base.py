@@ -259,7 +259,7 @@ class AnyAgent(AgentWithServers):
             self.tool_visibility is ToolVisibility.RETURNED
             and self.natural_visibility is not ToolVisibility.RETURNED
         ):
-            ways = "".join(f"; or {way}" for way in (*self.ways_to_see, *self.ways_to_mock))
+            ways = "".join(f"; or {alternative}" for alternative in (*self.ways_to_see, *self.ways_to_mock))
             raise ValueError(
                 f"tool_visibility: returned: an agent of type {self.type} with these settings hands no call "
                 f"to the caller; write `{self.natural_visibility}` (the default){ways}"

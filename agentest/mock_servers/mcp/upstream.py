@@ -291,8 +291,8 @@ class HttpTransport:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            shown = shortened(text[:1000].decode(errors="replace"), _SHOWN_ERROR_CHARS)
-            raise UpstreamError(f"{self.shown} answered no MCP message: {shown!r}")
+            excerpt = shortened(text[:1000].decode(errors="replace"), _SHOWN_ERROR_CHARS)
+            raise UpstreamError(f"{self.shown} answered no MCP message: {excerpt!r}")
         return message
 
 
