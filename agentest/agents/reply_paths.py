@@ -131,7 +131,7 @@ def _part(item: Any) -> str:
 def places_of_text(value: Any) -> list[str]:
     """Return paths to texts in a JSON value, at most five: usual names first, then the longest texts."""
     places = list(islice(_texts(value, ()), _LOOKED_AT))
-    places.sort(key=lambda place: (_rank(place[0]), -place[1]))
+    places.sort(key=lambda candidate: (_rank(candidate[0]), -candidate[1]))
     return [path_to(parts) for parts, _ in places[:_MOST_PLACES]]
 
 
@@ -170,4 +170,4 @@ def where_text_is(answer: Any) -> str:
     places = places_of_text(answer)
     if not places:
         return "there is no text in it"
-    return "found text at " + ", ".join(f"`{place}`" for place in places)
+    return "found text at " + ", ".join(f"`{path}`" for path in places)

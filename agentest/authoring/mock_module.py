@@ -453,7 +453,7 @@ def targets(
 
     Args:
         output: path of the module; None for next to the scenario file, else in `folder`.
-        shown: formats a path as the user would write it.
+        show: formats a path as the user would write it.
         force: True if existing files may be replaced; None if the command has no such option.
     """
     module = output or (scenario.parent if scenario else folder) / DEFAULT

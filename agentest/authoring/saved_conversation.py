@@ -106,7 +106,7 @@ def prepare_file(
 
     Args:
         config: configures where scenarios are found; None for a case, which does not need it.
-        taken: existing scenario names → their locations.
+        locations: existing scenario names → their locations.
     """
     if not talk.conversation.turns:
         raise UsageError("there is no turn to save yet: the agent has not replied to anything")

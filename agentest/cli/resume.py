@@ -111,7 +111,7 @@ def sharded(prepared: Prepared, shard: Shard, source: str | None, kind: RunKind)
     """Return the run with only the scenarios of a shard.
 
     Args:
-        by: a run whose durations decide the split, or `counts`. None for the latest complete stored run, or
+        source: a run whose durations decide the split, or `counts`. None for the latest complete stored run, or
             `counts` if there is none.
 
     Raises UsageError if the run does not exist.

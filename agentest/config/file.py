@@ -378,7 +378,7 @@ def with_instructions(
 
     Args:
         folder: the folder for relative paths.
-        place: formats the position of a key, for errors.
+        locate: formats the position of a key, for errors.
 
     Raises ConfigError for a file that is empty or cannot be read.
     """

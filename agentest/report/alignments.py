@@ -67,10 +67,12 @@ def alignment_table(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> 
         return None
     first = sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS]
     left = [row for at, row in enumerate(rows) if at not in first]
-    shown = (_visible_row(rows[at], calls) for at in sorted(first))
+    visible_rows = (_visible_row(rows[at], calls) for at in sorted(first))
     return AlignmentTable(
         mode=trajectory.mode or "",
-        rows=tuple(replace(each, words="") if each.words == trajectory.summary else each for each in shown),
+        rows=tuple(
+            replace(each, words="") if each.words == trajectory.summary else each for each in visible_rows
+        ),
         more=_omitted_rows_text(left, trajectory.alignment_more),
     )
 
@@ -82,8 +84,8 @@ def alignment_of_reason(reason: Reason, result: ConversationResult) -> Alignment
     """
     if reason.trajectory is None:
         return None
-    found = next((each for each in located_trajectories(result) if _is_about(reason, each)), None)
-    return alignment_of_trajectory(found, result.conversation) if found else None
+    trajectory = next((each for each in located_trajectories(result) if _is_about(reason, each)), None)
+    return alignment_of_trajectory(trajectory, result.conversation) if trajectory else None
 
 
 def alignment_of_trajectory(

@@ -83,7 +83,7 @@ def run_data(
     packer.close()
     rows = [packs[number] for number in sorted(packs)]
     head: Json = CODECS.write(stored_head(result))
-    whole = overview(
+    run_overview = overview(
         run=run,
         head=head,
         scenarios=[each.row for each in rows],
@@ -96,7 +96,7 @@ def run_data(
         show=shown(run["id"]),
     )
     return PageData(
-        overview=whole,
+        overview=run_overview,
         details=packer.details.packed,
         transcripts=packer.transcripts.packed,
         left_out=packer.transcripts.left_out,
@@ -294,8 +294,10 @@ class HtmlReporter:
         """Return the verdict for browsers that cannot show the page."""
         passed = sum(each.verdict.status is Status.PASSED for each in result.scenarios)
         state = "interrupted" if result.interrupted else run_status(result)
-        of = count(len(result.scenarios), "scenario")
-        return f"Run {self._run_id}: {state}. {passed:,} of {of} passed. `{shown(self._run_id)}` prints it."
+        total = count(len(result.scenarios), "scenario")
+        return (
+            f"Run {self._run_id}: {state}. {passed:,} of {total} passed. `{shown(self._run_id)}` prints it."
+        )
 
 
 _MOST_BYTES = 1_000_000

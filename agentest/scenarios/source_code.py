@@ -245,15 +245,15 @@ def trajectory(value: Trajectory, at: str = "") -> SourceNode:
 def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, SourceNode]]:
     # The name comes first for readability.
     for option, option_value in sorted(_set_fields(value), key=lambda each: each[0].name != "name"):
-        place = f"{at}.{option.name}"
+        location = f"{at}.{option.name}"
         if option.name in ("expected", "forbidden"):
-            yield option.name, _list(step(each, f"{place}[{n}]") for n, each in enumerate(option_value))
+            yield option.name, _list(step(each, f"{location}[{n}]") for n, each in enumerate(option_value))
         elif option.name == "reads":
             yield option.name, _list(map(tool, option_value))
         elif option.name == "orders":
             yield from _orders(option_value, at)
         else:
-            yield option.name, value_of(option_value, place)
+            yield option.name, value_of(option_value, location)
 
 
 def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, SourceNode]]:
@@ -300,8 +300,8 @@ def expected_call(value: ExpectedCall, at: str = "") -> SourceNode:
 
 def _call_items(value: ExpectedCall, at: str) -> Iterator[tuple[str, SourceNode]]:
     for option, option_value in _set_fields(value):
-        place = f"{at}.{option.name}"
-        yield option.name, tool(option_value) if option.name == "name" else value_of(option_value, place)
+        location = f"{at}.{option.name}"
+        yield option.name, tool(option_value) if option.name == "name" else value_of(option_value, location)
 
 
 def _call_arguments(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[SourceItem]:

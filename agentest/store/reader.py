@@ -73,7 +73,7 @@ def unreadable(path: Path, error: OSError) -> UsageError:
 def conversations_of(run: RunResult) -> dict[tuple[str, str], tuple[Conversation, ...]]:
     """Return the conversations of a run by scenario and agent, to judge them again or to export them."""
     return {
-        (each.name, each.agent): tuple(usable(held.conversation) for held in each.conversations)
+        (each.name, each.agent): tuple(usable(stored.conversation) for stored in each.conversations)
         for each in run.scenarios
         if each.conversations
     }
@@ -176,9 +176,9 @@ class _Contents:
                 self._places[_place(scenario)] = len(self.scenarios)
                 self.scenarios.append(scenario)
             case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _is_place(
-                place := (line.scenario, line.agent)
+                key := (line.scenario, line.agent)
             ):
-                self.conversations.setdefault(place, {})[number] = conversation
+                self.conversations.setdefault(key, {})[number] = conversation
             case _:
                 raise JournalError("is no line of a journal")
 
@@ -268,11 +268,11 @@ def _entries(contents: _Contents) -> Iterator[Json]:
     """Yield the scenarios in the order of their ends, followed by the unfinished ones."""
     left: dict[_Place, dict[int, Json]] = dict(contents.conversations)
     if contents.end is None:
-        left = {place: {} for place in contents.planned} | left
+        left = {key: {} for key in contents.planned} | left
     for scenario in contents.scenarios:
         yield {**scenario, "conversations": _in_order(left.pop(_place(scenario), {}))}
-    for place, conversations in left.items():
-        result = unfinished(place, len(conversations), contents.planned.get(place, 0))
+    for key, conversations in left.items():
+        result = unfinished(key, len(conversations), contents.planned.get(key, 0))
         yield {**CODECS.write(result), "conversations": _in_order(conversations)}
 
 
@@ -280,11 +280,11 @@ def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
     return [conversations[number] for number in sorted(conversations)]
 
 
-def unfinished(place: _Place, finished: int, planned: int) -> ScenarioResult:
+def unfinished(key: _Place, finished: int, planned: int) -> ScenarioResult:
     """Return the result of a scenario that a killed run did not finish, without its conversations."""
-    name, agent = place
-    of = f" of {planned}" if planned else ""
-    conversations = f"{finished}{of} finished conversation{'' if (planned or finished) == 1 else 's'}"
+    name, agent = key
+    of_planned = f" of {planned}" if planned else ""
+    conversations = f"{finished}{of_planned} finished conversation{'' if (planned or finished) == 1 else 's'}"
     message = f"the run was {KILLED}: of this scenario the journal holds {conversations}"
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
     return ScenarioResult(

@@ -184,12 +184,12 @@ async def _place() -> Callable[[], None]:
     places = _places.get(None) or asyncio.Semaphore(_AT_ONCE)
     _places.set(places)
     await places.acquire()
-    taken = [places]
+    slots = [places]
 
     def leave() -> None:
         early.cancel()
-        if taken:
-            taken.pop().release()
+        if slots:
+            slots.pop().release()
 
     early = asyncio.get_running_loop().call_later(_LONG_CALL_S, leave)
     return leave
@@ -217,8 +217,8 @@ class LoopIndependentFunction:
         if self._home is not None and _running_loop() is not self._home:
             return asyncio.run_coroutine_threadsafe(self._function(*args), self._home).result()
         # The event loop is blocked until this returns, so the function runs in another thread.
-        found = self._function(*args)
-        return _run_in_new_loop(found) if inspect.iscoroutine(found) else found
+        result = self._function(*args)
+        return _run_in_new_loop(result) if inspect.iscoroutine(result) else result
 
 
 async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
@@ -238,13 +238,13 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _run_in_new_loop(call: Coroutine[Any, Any, Any]) -> Any:
-    found: list[Any] = []
+    results: list[Any] = []
     failed: list[BaseException] = []
     context = copy_context()
 
     def work() -> None:
         try:
-            found.append(context.run(asyncio.run, call))
+            results.append(context.run(asyncio.run, call))
         except BaseException as error:  # noqa: BLE001 - raised again when the result is awaited
             failed.append(error)
 
@@ -253,7 +253,7 @@ def _run_in_new_loop(call: Coroutine[Any, Any, Any]) -> Any:
     thread.join()
     if failed:
         raise failed[0]
-    return found[0]
+    return results[0]
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -181,8 +181,12 @@ def import_object(reference: str, root: Path) -> Any:
 def _describe_search(error: BaseException, module_path: str) -> str:
     """Describe where a missing module was searched, so that a wrong working directory is noticed."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    looked = missing is not None and f"{module_path}.".startswith(f"{missing}.")
-    return "; it is looked for in the working directory and where packages are installed" if looked else ""
+    is_missing_package = missing is not None and f"{module_path}.".startswith(f"{missing}.")
+    return (
+        "; it is looked for in the working directory and where packages are installed"
+        if is_missing_package
+        else ""
+    )
 
 
 def has_module(name: str, root: Path) -> bool:
@@ -230,14 +234,14 @@ def is_users_file(file: str) -> bool:
 def user_traceback(error: BaseException, path: Path) -> tuple[str, int]:
     """Return the traceback within the user's files, starting at `path`, and the line in that file."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
-        shown = "".join(traceback.format_exception_only(error))
-        return shown.strip(), error.lineno or 1
+        text = "".join(traceback.format_exception_only(error))
+        return text.strip(), error.lineno or 1
     frames = traceback.extract_tb(error.__traceback__)
     start = next((i for i, frame in enumerate(frames) if frame.filename == str(path)), len(frames))
-    kept = [frame for frame in frames[start:] if is_users_file(frame.filename)]
-    line = (kept[0].lineno if kept else None) or 1
-    shown = "".join(traceback.format_list(kept)) + "".join(traceback.format_exception_only(error))
-    lines = shown.strip().splitlines()
+    user_frames = [frame for frame in frames[start:] if is_users_file(frame.filename)]
+    line = (user_frames[0].lineno if user_frames else None) or 1
+    text = "".join(traceback.format_list(user_frames)) + "".join(traceback.format_exception_only(error))
+    lines = text.strip().splitlines()
     if len(lines) > _MAX_TRACEBACK_LINES:
         lines = ["…", *lines[-_MAX_TRACEBACK_LINES:]]
     return "\n".join(lines), line

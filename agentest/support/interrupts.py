@@ -113,8 +113,8 @@ def handled_signals(
         if received:
             end_at_once(last_words())
         received.append(number)
-        shown = show(STOPPING)
-        if not shown or not os.isatty(2):  # on a terminal, a second copy would garble the display
+        displayed = show(STOPPING)
+        if not displayed or not os.isatty(2):  # on a terminal, a second copy would garble the display
             # Write to the descriptor: the interrupted code may hold the lock of sys.stderr.
             os.write(2, f"\nagentest: {STOPPING}\n".encode())
         loop.call_soon_threadsafe(on_first)
@@ -178,15 +178,14 @@ def _guard(module: ModuleType, name: str, process: int) -> None:
         setattr(module, name, _guarded(f"{module.__name__}.{name}", name, real, process))
 
 
-def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> Callable[..., Any]:
+def _guarded(function: str, name: str, real: Callable[..., Any], process: int) -> Callable[..., Any]:
     def guarded(*args: Any, **options: Any) -> Any:
         if os.getpid() != process or not (name in _EXIT_FUNCTIONS or _would_end_process(name, args)):
             return real(*args, **options)
         caller = sys._getframe(1)
-        given = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
-        problem = (
-            f"{shown}({given}) at {caller.f_code.co_filename}:{caller.f_lineno} would have ended the run"
-        )
+        arguments = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
+        location = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        problem = f"{function}({arguments}) at {location} would have ended the run"
         _prevented.append(problem)
         raise ProcessExitError(f"{problem}; remove it")
 

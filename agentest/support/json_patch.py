@@ -74,11 +74,11 @@ class _Patching:
             case other:
                 raise BadPatch(f"{other!r} is no operation of a patch")
 
-    def _copy(self, found: Any) -> Any:
-        self._copies.left -= _size(found, self._copies.left)
+    def _copy(self, value: Any) -> Any:
+        self._copies.left -= _size(value, self._copies.left)
         if self._copies.left < 0:
             raise BadPatch(f"the operations `copy` make more than {MOST_COPIED // 2**20} MB")
-        return deepcopy(found)
+        return deepcopy(value)
 
     def _add(self, path: list[str], new: Any) -> None:
         if not path:
@@ -122,10 +122,10 @@ def _size(value: Any, enough: int) -> int:
     """Return the size of a value in characters, counted to slightly above `enough`."""
     size, inner = 0, [value]
     while inner and size <= enough:
-        found = inner.pop()
-        size += _VALUE_OVERHEAD + (len(found) if isinstance(found, str) else 0)
-        if isinstance(found, dict | list):
-            inner += found.values() if isinstance(found, dict) else found
+        part = inner.pop()
+        size += _VALUE_OVERHEAD + (len(part) if isinstance(part, str) else 0)
+        if isinstance(part, dict | list):
+            inner += part.values() if isinstance(part, dict) else part
     return size
 
 

@@ -35,21 +35,21 @@ def replace(value: _T, /, **changes: Any) -> _T:
 
 
 @cache
-def _copier(of: type) -> _Copier | None:
+def _copier(cls: type) -> _Copier | None:
     """Return functions that copy an instance and set its fields, even if it is frozen.
 
     None if the class's `__init__` may do more than set fields.
     """
-    if not dataclasses.is_dataclass(of) or hasattr(of, "__post_init__"):
+    if not dataclasses.is_dataclass(cls) or hasattr(cls, "__post_init__"):
         return None
-    fields = dataclasses.fields(of)
-    slots = {field.name: getattr(of, field.name, None) for field in fields}
+    fields = dataclasses.fields(cls)
+    slots = {field.name: getattr(cls, field.name, None) for field in fields}
     setters: dict[str, _Set] = {
         name: slot.__set__ for name, slot in slots.items() if isinstance(slot, MemberDescriptorType)
     }
     if len(setters) < len(fields) or not all(field.init for field in fields):
         return None
-    known: dict[str, Any] = {"new": object.__new__, "of": of}
+    known: dict[str, Any] = {"new": object.__new__, "of": cls}
     known |= {f"set_{name}": each for name, each in setters.items()}
     lines = "".join(f"    set_{name}(copy, value.{name})\n" for name in setters)
     exec(f"def copied(value):\n    copy = new(of)\n{lines}    return copy\n", known)

@@ -394,12 +394,12 @@ async def list_runnable(app: web.Application) -> Json:
         config = [str(project.config)] if project.config else []
         status, output = await app[JOBS].output_of([str(out), str(project.root), *config], LISTING)
         try:
-            found: Json = json.loads(await asyncio.to_thread(out.read_bytes))
+            content: Json = json.loads(await asyncio.to_thread(out.read_bytes))
         except (OSError, ValueError):
             why = f"importing the scenario files ended the process (exit status {status})\n{output[-4000:]}"
-            found = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
-            found["error"] = why.strip()
-    return found
+            content = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
+            content["error"] = why.strip()
+    return content
 
 
 _POLL_S = 0.25
@@ -480,28 +480,28 @@ async def _run(request: web.Request) -> web.StreamResponse:
     return await _stream_changes(request, look)
 
 
-async def _stream_changes(request: web.Request, look: Callable[[], Snapshot]) -> web.StreamResponse:
+async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snapshot]) -> web.StreamResponse:
     """Send each changed snapshot, until it is final, the page disconnects or the server shuts down."""
     streams = request.app[STREAMS]
-    seen = await asyncio.to_thread(look)  # raises errors before anything is sent
+    snapshot = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
     response = await open_event_stream(request)
     with suppress(ConnectionError, UsageError):  # the status of a started response cannot change
-        await _send(response, seen)
+        await _send(response, snapshot)
         silent_s = 0.0
         while (
-            not seen.over
+            not snapshot.over
             and not _is_disconnected(request)
-            and await streams.pause(max(streams.look_s, seen.wait_s))
+            and await streams.pause(max(streams.look_s, snapshot.wait_s))
         ):
-            now = await asyncio.to_thread(look)
-            silent_s += max(streams.look_s, seen.wait_s)
-            if now.mark != seen.mark:
+            now = await asyncio.to_thread(take_snapshot)
+            silent_s += max(streams.look_s, snapshot.wait_s)
+            if now.mark != snapshot.mark:
                 await _send(response, now)
                 silent_s = 0.0
             elif silent_s >= streams.heartbeat_s:
                 await send_event(response, None)
                 silent_s = 0.0
-            seen = now
+            snapshot = now
     return response
 
 
@@ -509,6 +509,6 @@ def _is_disconnected(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-async def _send(response: web.StreamResponse, seen: Snapshot) -> None:
-    for event in seen.events:
+async def _send(response: web.StreamResponse, snapshot: Snapshot) -> None:
+    for event in snapshot.events:
         await send_event(response, event)

@@ -230,16 +230,16 @@ class PageTalk:
             "reached": self.chosen.reached,
         }
 
-    def _call(self, seen: CallState) -> None:
-        proposed = seen.proposed
+    def _call(self, state: CallState) -> None:
+        proposed = state.proposed
         self._add(
             {
                 "type": "call",
-                "number": seen.number,
-                "call": CODECS.write(self._redacted(seen.call)),
-                "waiting": seen.waiting,
-                "answered": seen.answered,
-                "byHand": seen.by_hand,
+                "number": state.number,
+                "call": CODECS.write(self._redacted(state.call)),
+                "waiting": state.waiting,
+                "answered": state.answered,
+                "byHand": state.by_hand,
                 **({"proposed": _proposed(proposed)} if proposed else {}),
             }
         )
@@ -312,10 +312,10 @@ class Talks:
             )
 
 
-def _conflicts(one: PreparedTalk, other: PreparedTalk) -> bool:
+def _conflicts(first: PreparedTalk, other: PreparedTalk) -> bool:
     """Return True if both start servers, or share an agent that takes one conversation at a time."""
-    in_line = one.unit.about.line
-    return (one.starts_servers and other.starts_servers) or (
+    in_line = first.unit.about.line
+    return (first.starts_servers and other.starts_servers) or (
         in_line is not None and in_line == other.unit.about.line
     )
 
@@ -355,11 +355,11 @@ def _project_request(request: web.Request) -> RunRequest:
 
 async def _choices(request: web.Request, values: Values) -> Json:
     del values
-    found = await call_with_imports(request.app, choices, _project_request(request))
-    return {**_choices_json(found, request), "talks": _talks_json(request.app[TALKS])}
+    available = await call_with_imports(request.app, choices, _project_request(request))
+    return {**_choices_json(available, request), "talks": _talks_json(request.app[TALKS])}
 
 
-def _choices_json(found: TalkChoices, request: web.Request) -> dict[str, Any]:
+def _choices_json(available: TalkChoices, request: web.Request) -> dict[str, Any]:
     root = request.app[UI].root
     scenarios = [
         {
@@ -371,9 +371,9 @@ def _choices_json(found: TalkChoices, request: web.Request) -> dict[str, Any]:
             "tools": list(each.tools),
             "skip": each.skip,
         }
-        for each in found.scenarios
+        for each in available.scenarios
     ]
-    return {"scenarios": scenarios, "agents": list(found.agents), "broken": list(found.broken)}
+    return {"scenarios": scenarios, "agents": list(available.agents), "broken": list(available.broken)}
 
 
 def _talks_json(talks: Talks) -> list[dict[str, Any]]:

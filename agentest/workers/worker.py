@@ -135,8 +135,8 @@ class Worker:
         match message:
             case RunConversation():
                 self._send_orders.send_nowait(message)
-            case SlotGranted() if one := self._ongoing.get(message.hold):
-                one.may_go_on.set()
+            case SlotGranted() if ongoing := self._ongoing.get(message.hold):
+                ongoing.may_go_on.set()
             case EndUnit():
                 self._holder.end(self._units[message.scope])
             case StopRun():

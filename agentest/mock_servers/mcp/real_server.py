@@ -29,7 +29,7 @@ def open_upstream(settings: McpMock, client: Client, root: Path, locate: Place) 
     """Create the connection to the real server, which starts on first use; None if it is not configured.
 
     Args:
-        place: returns the location of a key, for errors.
+        locate: returns the location of a key, for errors.
 
     Raises ConfigError.
     """

@@ -234,7 +234,7 @@ def check_schema(document: Document, node: Node, visited: set[int]) -> None:
     """Raise ConfigError if a schema, or one that it refers to, is invalid.
 
     Args:
-        seen: identities of the checked schemas, which this extends.
+        visited: identities of the checked schemas, which this extends.
     """
     waiting = [node]
     while waiting:

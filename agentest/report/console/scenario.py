@@ -66,32 +66,32 @@ _SEVERITY_STYLES = {
 }
 
 
-def scenario_lines(result: ScenarioResult, look: DisplayOptions) -> list[ConsoleLine]:
+def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[ConsoleLine]:
     """Return all lines of a finished scenario; only scenarios that did not pass have details."""
     status = result.verdict.status
     if status is Status.SKIPPED:
-        return [headline(result, look), *(_reason_line(r, look, 4) for r in result.verdict.reasons)]
+        return [headline(result, display), *(_reason_line(r, display, 4) for r in result.verdict.reasons)]
     findings = [
         *_warnings(result),
-        *(row for group in result.errors for row in _error_group(group, result, look)),
-        *criteria_lines(result, look),
-        *_averages(result, look),
+        *(row for group in result.errors for row in _error_group(group, result, display)),
+        *criteria_lines(result, display),
+        *_averages(result, display),
     ]
-    if status is Status.PASSED and not look.verbose:
-        return [headline(result, look), *findings]
-    general = [*_general_reasons(result, look), *shortfall_lines(result, look)]
-    return [headline(result, look), *general, *_conversations(result, look), *findings, BLANK]
+    if status is Status.PASSED and not display.verbose:
+        return [headline(result, display), *findings]
+    general = [*_general_reasons(result, display), *shortfall_lines(result, display)]
+    return [headline(result, display), *general, *_conversations(result, display), *findings, BLANK]
 
 
-def headline(result: ScenarioResult, look: DisplayOptions) -> ConsoleLine:
+def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:
     """Return the single line that summarizes a scenario."""
     status = result.verdict.status
-    badge: Chunk = ((look.glyphs.badge(status), STYLES[status]), "  ")
+    badge: Chunk = ((display.glyphs.badge(status), STYLES[status]), "  ")
     chunks: list[Chunk] = [((result.name, "bold"),)]
     location = ScenarioReport(result).location
     if location != result.name:
         chunks.append(((location, "cyan"),))
-    if look.several_agents:
+    if display.several_agents:
         chunks.append(((f"[{result.agent}]", "magenta"),))
     if facts := " · ".join(_facts(result)):
         chunks.append(((facts, "dim"),))
@@ -139,8 +139,8 @@ def _warnings(result: ScenarioResult) -> Iterator[ConsoleLine]:
         yield from labelled(4, "warning: ", rows_of(warning), "yellow")
 
 
-def _averages(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    if chunks := averages_text(result, look.calibrations):
+def _averages(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
+    if chunks := averages_text(result, display.calibrations):
         yield ConsoleLine(("    ",), tuple(chunks))
 
 
@@ -164,27 +164,31 @@ def _average(name: str, result: ScenarioResult, judge: JudgeCalibration | None) 
 
 
 def _in_parentheses(*facts: str) -> str:
-    shown = ", ".join(filter(None, facts))
-    return f" ({shown})" if shown else ""
+    text = ", ".join(filter(None, facts))
+    return f" ({text})" if text else ""
 
 
-def _general_reasons(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _general_reasons(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the reasons that belong to no single conversation; error groups include their occurrences."""
     ids = {each.conversation.conversation_id for each in result.conversations}
     for reason in result.verdict.reasons:
         if reason.conversation_id not in ids and reason.group not in result.errors:
-            yield _reason_line(reason, look, 4)
+            yield _reason_line(reason, display, 4)
             yield from _more_rows(reason, 6)
 
 
-def _error_group(group: UniqueError, result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    mark: Part = look.mark(Status.FAILED) if group.fails else " " * len(look.glyphs.marks[Status.FAILED])
+def _error_group(
+    group: UniqueError, result: ScenarioResult, display: DisplayOptions
+) -> Iterator[ConsoleLine]:
+    mark: Part = (
+        display.mark(Status.FAILED) if group.fails else " " * len(display.glyphs.marks[Status.FAILED])
+    )
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
     yield ConsoleLine(
         ("    ", mark, " "), ((severity, (what, "bold" if group.fails else "")), (_ids(group.occurrences),))
     )
-    if result.verdict.status is not Status.PASSED or look.verbose:
+    if result.verdict.status is not Status.PASSED or display.verbose:
         for row in rows_of(group.explanation):
             yield line(8, row)
     for example in group.examples[:1]:
@@ -196,7 +200,7 @@ def _ids(ids: Sequence[str]) -> Part:
     return ", ".join(ids[:_SHOWN_IDS]) + more, "dim"
 
 
-def _conversations(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _conversations(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the failed conversations first, similar ones only once, then the others."""
     others: list[ConversationResult] = []
     groups: dict[object, list[tuple[ConversationResult, list[Reason]]]] = {}
@@ -204,18 +208,18 @@ def _conversations(result: ScenarioResult, look: DisplayOptions) -> Iterator[Con
     for number, each in enumerate(result.conversations):
         if reasons := by_conversation.get(each.conversation.conversation_id):
             # A transcript is shown for each conversation, so similar ones are not grouped.
-            key = number if look.verbose else tuple(map(_signature, reasons))
+            key = number if display.verbose else tuple(map(_signature, reasons))
             groups.setdefault(key, []).append((each, reasons))
         else:
             others.append(each)
     hidden, about_criteria = 0, 0
     for (first, reasons), *similar in groups.values():
-        if not look.verbose and all(reason.kind is ReasonKind.CRITERION for reason in reasons):
+        if not display.verbose and all(reason.kind is ReasonKind.CRITERION for reason in reasons):
             about_criteria += 1
             if about_criteria > _SHOWN_BY_CRITERIA:  # criteria are counted below
                 hidden += 1 + len(similar)
                 continue
-        yield from _conversation(first, reasons, look)
+        yield from _conversation(first, reasons, display)
         if similar:
             ids = [other.conversation.conversation_id for other, _ in similar]
             text = f"and {count(len(ids), 'more conversation')} like it: "
@@ -224,14 +228,14 @@ def _conversations(result: ScenarioResult, look: DisplayOptions) -> Iterator[Con
         more = count(hidden, "more conversation")
         text = f"… {more} in which criteria did not hold (shown by --verbose)"
         yield line(4, (text, "yellow"))
-    if result.case is not None and not look.verbose:
+    if result.case is not None and not display.verbose:
         return  # the scores below their thresholds are shown already, for all runs
-    shown = others if look.verbose else others[:_SHOWN_PASSED]
-    for other in shown:
-        yield from _conversation(other, [], look)
-    if others[len(shown) :]:
+    listed = others if display.verbose else others[:_SHOWN_PASSED]
+    for other in listed:
+        yield from _conversation(other, [], display)
+    if others[len(listed) :]:
         yield line(
-            4, (f"… {count(len(others) - len(shown), 'more conversation')} (shown by --verbose)", "dim")
+            4, (f"… {count(len(others) - len(listed), 'more conversation')} (shown by --verbose)", "dim")
         )
 
 
@@ -250,7 +254,7 @@ def _signature(reason: Reason) -> tuple[object, ...]:
 
 
 def _conversation(
-    result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
+    result: ConversationResult, reasons: Sequence[Reason], display: DisplayOptions
 ) -> Iterator[ConsoleLine]:
     conversation = result.conversation
     facts = " · ".join(
@@ -260,15 +264,15 @@ def _conversation(
             _ending(conversation),
         )
     )
-    mark = look.mark(conversation_status(result))
+    mark = display.mark(conversation_status(result))
     yield ConsoleLine(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
-    yield from _reasons(result, reasons, look)
-    yield from _threshold_trajectories(result, look)
+    yield from _reasons(result, reasons, display)
+    yield from _threshold_trajectories(result, display)
     has_goal = any(reason.kind is ReasonKind.GOAL for reason in reasons)
-    if not (look.verbose or has_goal) and (goal := unreached_goal(result)):
+    if not (display.verbose or has_goal) and (goal := unreached_goal(result)):
         yield line(8, goal, lead=(("goal: ", "dim"),))
-    if look.verbose:
-        yield from transcript_lines(result, look, 8, faults=not reasons)
+    if display.verbose:
+        yield from transcript_lines(result, display, 8, faults=not reasons)
     elif reasons and conversation.tool_calls:
         yield line(8, ("tool calls", "dim"))
         yield from call_lines(conversation.tool_calls, 10)
@@ -280,16 +284,16 @@ def _ending(conversation: Conversation) -> str:
     return IN_WORDS[conversation.ending]
 
 
-def _threshold_trajectories(result: ConversationResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _threshold_trajectories(result: ConversationResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show mismatched trajectories that are not reasons; a transcript includes them already."""
-    for trajectory, text in () if look.verbose else threshold_counted_lines(result):
-        yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
+    for trajectory, text in () if display.verbose else threshold_counted_lines(result):
+        yield line(8, (text, "dim"), lead=(display.mark(Status.SKIPPED), " "))
         if table := alignment_of_trajectory(trajectory, result.conversation):
-            yield from alignment_lines(table, look, 10)
+            yield from alignment_lines(table, display, 10)
 
 
 def _reasons(
-    result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
+    result: ConversationResult, reasons: Sequence[Reason], display: DisplayOptions
 ) -> Iterator[ConsoleLine]:
     """Show the reasons turn by turn, each turn with its messages."""
     conversation = result.conversation
@@ -298,11 +302,11 @@ def _reasons(
         by_turn.setdefault(reason.turn_index, []).append(reason)
     for index, about_turn in by_turn.items():
         for reason in about_turn:
-            yield _reason_line(reason, look, 8)
+            yield _reason_line(reason, display, 8)
             table = alignment_of_reason(reason, result)
             yield from _more_rows(reason, 10, sides=table is None)
-            yield from alignment_lines(table, look, 10) if table else ()
-        if look.verbose:
+            yield from alignment_lines(table, display, 10) if table else ()
+        if display.verbose:
             continue
         turns = {each.turn.turn_index: each for each in exchanges(conversation) if each.turn}
         last = max(turns, default=None)
@@ -317,10 +321,10 @@ def _reasons(
                 yield from state_lines(exchange, 10)
 
 
-def _reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLine:
+def _reason_line(reason: Reason, display: DisplayOptions, indent: int) -> ConsoleLine:
     where = f"turn {reason.turn_index}  " if reason.turn_index is not None else ""
     first = reason.message.split("\n", 1)[0]
-    lead: Chunk = (look.mark(reason.status), " ", (where, "bold"))
+    lead: Chunk = (display.mark(reason.status), " ", (where, "bold"))
     return line(indent, (first, STYLES[reason.status]), lead=lead)
 
 
@@ -356,5 +360,5 @@ def block(result: ScenarioResult, *, verbose: bool = False, several_agents: bool
     Args:
         verbose: include transcripts; the result must still have its conversations.
     """
-    look = DisplayOptions(verbose=verbose, several_agents=several_agents)
-    return clean_for_log("\n".join(clean(line.plain) for line in scenario_lines(result, look)).rstrip())
+    display = DisplayOptions(verbose=verbose, several_agents=several_agents)
+    return clean_for_log("\n".join(clean(line.plain) for line in scenario_lines(result, display)).rstrip())

@@ -263,8 +263,8 @@ class Text(Matcher):
             raise ValueError(f"text(…) expects a text, found {shown(self.value)}{_number_hint(self.value)}")
         for name in FLAGS:
             if not isinstance(getattr(self, name), bool):
-                found = shown(getattr(self, name))
-                raise ValueError(f"text(…): {name} is True or False, found {found}")
+                value_text = shown(getattr(self, name))
+                raise ValueError(f"text(…): {name} is True or False, found {value_text}")
 
     def holds(self, actual: Any, equal: Equal) -> bool:
         del equal

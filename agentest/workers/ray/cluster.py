@@ -168,7 +168,7 @@ def checked(
         told: the result of `probe.look` on each node, by the node's id.
         ours: the result of `probe.look` in this process.
     """
-    nodes = [node_of(each, here=reports[each["NodeID"]]["network"] == ours["network"]) for each in alive]
+    nodes = [node_of(each, is_driver=reports[each["NodeID"]]["network"] == ours["network"]) for each in alive]
     lacking = [node.shown for node in nodes if reports[node.id]["version"] is None]
     if lacking:
         raise UsageError(
@@ -188,9 +188,11 @@ def checked(
     return nodes
 
 
-def node_of(report: Mapping[str, Any], *, here: bool) -> ClusterNode:
+def node_of(report: Mapping[str, Any], *, is_driver: bool) -> ClusterNode:
     """Return the node for a result of `probe.look`."""
-    return ClusterNode(report["NodeID"], report["NodeManagerAddress"], report["NodeManagerHostname"], here)
+    return ClusterNode(
+        report["NodeID"], report["NodeManagerAddress"], report["NodeManagerHostname"], is_driver
+    )
 
 
 def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
@@ -199,9 +201,9 @@ def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
 
     try:
         with _sent_by_value(ray):
-            look = ray.remote(num_cpus=0, max_retries=1)(probe.look)
+            remote_probe = ray.remote(num_cpus=0, max_retries=1)(probe.look)
             looks = {
-                node["NodeID"]: look.options(
+                node["NodeID"]: remote_probe.options(
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 ).remote()
                 for node in alive
@@ -453,7 +455,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 def _looked_at(ray: Any, address: str | None) -> Cluster:
     if address is None:
         alive = nodes_with_cpu(ray)
-        nodes = [node_of(each, here=True) for each in alive]
+        nodes = [node_of(each, is_driver=True) for each in alive]
     else:
         alive = wait_for_nodes(ray)
         nodes = checked(alive, asked(ray, alive), probe.look())
