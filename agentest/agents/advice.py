@@ -205,7 +205,7 @@ async def detect_within_limit(probe: EndpointProbe, first: str = "") -> list[Det
 
 def is_at(finding: DetectedProtocol, url: str) -> bool:
     """Return True if a finding is about this exact address, not about another path of its server."""
-    return _place(str(finding.settings.get("endpoint", ""))) == _place(url)
+    return _server_and_path(str(finding.settings.get("endpoint", ""))) == _server_and_path(url)
 
 
 def _order(first: str) -> Iterator[str]:
@@ -214,6 +214,6 @@ def _order(first: str) -> Iterator[str]:
     yield from (name for name in _FALLBACK_TYPES if name != first)
 
 
-def _place(url: str) -> tuple[str, str]:
+def _server_and_path(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     return parts.netloc, parts.path.rstrip("/")

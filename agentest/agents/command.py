@@ -25,7 +25,7 @@ from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.command import CommandAgent
 from agentest.domain.messages import Message
-from agentest.mock_servers.port import with_own
+from agentest.mock_servers.port import with_user_variables
 from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
@@ -108,7 +108,7 @@ class CommandClient:
         if self._as_argument:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
-        env = with_own(values.environment, {name: as_text(value) for name, value in env.items()})
+        env = with_user_variables(values.environment, {name: as_text(value) for name, value in env.items()})
         program = await Program.start(CommandLine(words=words, env=env, cwd=self._cwd), self._reaper)
         note_request(stays_open=self._input == "jsonl")
         return program

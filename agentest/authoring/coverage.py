@@ -94,7 +94,7 @@ def _placed(
     status: Status | None,
 ) -> PlacedScenario:
     task, path, position = _position_by_id(case) if case else ("", "", "")
-    tasks, paths = _named(tags, TASK, where) or _one(task), _named(tags, PATH, where) or _one(path)
+    tasks, paths = _named(tags, TASK, where) or _as_tuple(task), _named(tags, PATH, where) or _as_tuple(path)
     levels = tuple(each for each in CoverageLevel if each in tags) or (level,)
     return PlacedScenario(name, where, tasks, paths, status, levels, "" if paths else position)
 
@@ -106,7 +106,7 @@ def _position_by_id(case: CaseId) -> tuple[str, str, str]:
     return (task, path, "") if task and path else (case.eval_set_id, "", case.eval_id)
 
 
-def _one(name: str) -> tuple[str, ...]:
+def _as_tuple(name: str) -> tuple[str, ...]:
     return (name,) if name else ()
 
 

@@ -199,14 +199,14 @@ class ScenarioExpectations:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundExpectations:
+class SourceExpectations:
     """Expectations by file and scenario name, and notes for the user."""
 
     expected: Mapping[tuple[str, str], ScenarioExpectations]
     notes: tuple[str, ...]
 
 
-def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> FoundExpectations:
+def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> SourceExpectations:
     """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets.
 
     Args:
@@ -222,7 +222,7 @@ def find(conversations: Iterable[ExportedConversation], root: Path, started: flo
             expected[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
         except UsageError as error:
             notes.append(f"{name}: {error}; the same calls are expected in place of what it says")
-    return FoundExpectations(expected, (*notes, *files.notes))
+    return SourceExpectations(expected, (*notes, *files.notes))
 
 
 class _RunFiles:
@@ -332,7 +332,7 @@ class ExpectationWriter:
 
 def with_expectations(
     conversations: Sequence[ExportedConversation],
-    expectations: FoundExpectations,
+    expectations: SourceExpectations,
     form: Literal["evalset", "scenario"],
 ) -> tuple[tuple[ExportedConversation, ...], list[str]]:
     """Return the conversations with their expectations, as far as they can be written, and notes."""
@@ -374,8 +374,8 @@ def as_source(writer: ExpectationWriter) -> ExportedExpectations | None:
         for n, each in enumerate(expected.turns)
     )
     keys = dict(_sources(expected.trajectory, None, writer, ""))
-    if expect := writer.parts("expect", expected.expect, lambda saying: source_code.sayings([saying])):
-        keys["expect"] = source_code.sayings(expect)
+    if expect := writer.parts("expect", expected.expect, lambda saying: source_code.sayings_source([saying])):
+        keys["expect"] = source_code.sayings_source(expect)
     if expected.final_session_state is not None:
         state = writer.part("final_session_state", expected.final_session_state, source_code.value_of)
         keys |= {} if state is None else {"final_session_state": state}

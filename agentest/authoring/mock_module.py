@@ -274,7 +274,7 @@ def _in_docstring(text: str) -> str:
     return escaped[:-1] + '\\"' if escaped.endswith('"') else escaped
 
 
-def call_shown(name: str, args: Mapping[str, Any] | None) -> str:
+def format_call_comment(name: str, args: Mapping[str, Any] | None) -> str:
     """Return a call on one line, for comments."""
     if args is None:
         return f"{name}(…)"
@@ -380,7 +380,7 @@ def _dict(tools: Sequence[RecordedTool], mocks: Sequence[MockSource]) -> Iterato
     yield "tools: dict[str, Any] = {"
     for tool, mock in zip(tools, mocks, strict=True):
         if not mock.function:
-            comment = shortened(call_shown(tool.name, tool.cases[0].args), _COMMENT_CHARS)
+            comment = shortened(format_call_comment(tool.name, tool.cases[0].args), _COMMENT_CHARS)
             yield f"    # {comment}"
         yield from rows(SourceItem(mock.value, f"{literal(tool.name)}: "), 4, ",")
     yield "}"

@@ -141,7 +141,7 @@ def _scenarios(folder: Path) -> tuple[Path, ...]:
 def _config(request: InitRequest, folder: Path, agent: DetectedAgent | None) -> str:
     if request.demo:
         return demo_config(port_for(folder))
-    return found_config(agent.settings, agent.remarks) if agent else placeholder_config()
+    return detected_agent_config(agent.settings, agent.remarks) if agent else placeholder_config()
 
 
 def _about_config(request: InitRequest, agent: DetectedAgent | None) -> str:
@@ -316,7 +316,7 @@ def demo_config(port: int) -> str:
     return _config_text(agent, (), "")
 
 
-def found_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
+def detected_agent_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
     """Return a configuration for a detected agent.
 
     Args:

@@ -14,8 +14,8 @@ from agentest.calibration.labels import (
     LabelQuestion,
     LabelSet,
     Value,
+    format_label_value,
     is_fault,
-    shown_value,
 )
 from agentest.domain.metrics import BUILTIN, CRITERIA, Kind
 from agentest.domain.results import ModelUsage, Unscored
@@ -190,7 +190,7 @@ def figures_of(
         kappa=kappa_of_counts(counted(_fault_pairs(pairs))),
         kappa_interval=kappa_interval([_fault_pairs(cluster) for cluster in clusters]),
         weighted=weighted_kappa(list(_number_pairs(pairs))) if numbers else None,
-        confusion=Counter((shown_value(p.people), shown_value(p.judge.value)) for p in pairs),
+        confusion=Counter((format_label_value(p.people), format_label_value(p.judge.value)) for p in pairs),
         unscored=sum(isinstance(answers.get(question), Unscored) for question in mine),
         undecided=sum(question.metric == metric for question in consensus.undecided),
         between_people=_between_people(metric, labels),
@@ -459,8 +459,8 @@ def _difference_lines(result: CalibrationResult) -> Iterator[str]:
 def _difference(pair: Pair, result: CalibrationResult) -> Iterator[str]:
     kind = " (missed)" if pair.miss else " (false alarm)" if pair.false_alarm else ""
     yield f"  {where(pair.question, result.conversations)}: {_what(pair.question)}{kind}"
-    yield f"    people {shown_value(pair.people)}" + (f": {pair.note}" if pair.note else "")
-    yield f"    judge  {shown_value(pair.judge.value)}: {shortened(pair.judge.reason, _REASON_CHARS)}"
+    yield f"    people {format_label_value(pair.people)}" + (f": {pair.note}" if pair.note else "")
+    yield f"    judge  {format_label_value(pair.judge.value)}: {shortened(pair.judge.reason, _REASON_CHARS)}"
 
 
 def _what(question: LabelQuestion) -> str:

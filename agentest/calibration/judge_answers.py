@@ -82,7 +82,7 @@ async def answers_to(
     requests = list(judge_requests(questions, conversations, judge.batch, metrics))
     if not requests:
         return {}
-    batches = await run_concurrently([partial(_ask, each, judge) for each in requests])
+    batches = await run_concurrently([partial(_answers_to_request, each, judge) for each in requests])
     answers = {question: answer for each in batches for question, answer in each.items()}
     return {question: answers[question] for question in questions}
 
@@ -140,7 +140,7 @@ def _judge_question(question: LabelQuestion, conversation: LabelledConversation)
     return criterion_question(number, Criterion(question.criterion))
 
 
-async def _ask(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
+async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
     conversation, turns = request.conversation, request.conversation.turns
     key = CallKey("judge", SCOPE, _number(conversation.id), request.turn)
     judge_questions = list(request.questions.values())
@@ -258,7 +258,7 @@ def _redacted(conversation: LabelledConversation, prepared: Prepared) -> Labelle
     return replace(conversation, background=redacted_background)
 
 
-async def ask_judge(
+async def judge_labelled_questions(
     prepared: Prepared, labels: LabelSet, questions: list[LabelQuestion]
 ) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
     """Return the judge's answers and usage. Raises UsageError, and KeyboardInterrupt at a first signal.
@@ -279,13 +279,13 @@ async def ask_judge(
     )
     asking = anyio.CancelScope()
     with handled_signals(asking.cancel, str) as signals, asking:
-        answers, usage = await _ask_all(session, labels, questions)
+        answers, usage = await _answers_to_labels(session, labels, questions)
     if signals:
         raise KeyboardInterrupt
     return answers, usage
 
 
-async def _ask_all(
+async def _answers_to_labels(
     session: RunSession, labels: LabelSet, questions: list[LabelQuestion]
 ) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
     prepared, settings = session.prepared, session.settings

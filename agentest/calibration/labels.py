@@ -243,6 +243,6 @@ def is_fault(value: Value) -> bool:
     return value in (GoalOutcome.NOT_REACHED, GoalOutcome.REACHED_WRONGLY, CriterionOutcome.VIOLATED)
 
 
-def shown_value(value: Value) -> str:
+def format_label_value(value: Value) -> str:
     """Format a value for people."""
     return " + ".join(value) if isinstance(value, tuple) else str(value)

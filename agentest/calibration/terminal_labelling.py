@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from agentest.calibration.labelling_session import (
     LabellingSession,
     answer_choices,
+    displayed_turns,
+    full_question,
     has_several_values,
     known_facts,
     short_question,
-    shown_turns,
-    whole_question,
 )
 from agentest.calibration.labels import (
     Label,
@@ -19,8 +19,8 @@ from agentest.calibration.labels import (
     LabelQuestion,
     Value,
     choices,
+    format_label_value,
     parse_value,
-    shown_value,
 )
 from agentest.judging.judge_input import JudgeBackground
 from agentest.support.dataclasses import dataclass
@@ -75,7 +75,7 @@ class Dialogue:
             if isinstance(step, Label):
                 self.session.save(step)
                 answered.add(question)
-                self.write(f"  → {shown_value(step.value)}\n")
+                self.write(f"  → {format_label_value(step.value)}\n")
             at = max(0, at - 1) if step == "back" else at + 1
             skipped += step == "skip"
         return DialogueOutcome(len(answered), skipped, len(questions) - len(answered))
@@ -100,7 +100,7 @@ class Dialogue:
                 case "b" | "back":
                     return "back"
                 case "?":
-                    self._write_rows([whole_question(question), *keys(question.metric)])
+                    self._write_rows([full_question(question), *keys(question.metric)])
                     continue
             try:
                 value = parse_typed_value(question.metric, word)
@@ -149,7 +149,7 @@ def transcript(
     for name, text in known_facts(conversation.background):
         again = name in _ONCE and text == displayed.get(name) and len(text) > _LONG
         yield _message_text(name, _AS_BEFORE if again else text)
-    for each in shown_turns(conversation, turn):
+    for each in displayed_turns(conversation, turn):
         yield ""
         yield f"turn {each.index}" + ("  ← this one" if each.asked else "")
         yield from (_message_text(who, text) for who, text in each.rows)

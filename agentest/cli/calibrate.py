@@ -22,7 +22,12 @@ from agentest.calibration.agreement import (
     pairs_of,
 )
 from agentest.calibration.conversations_to_label import gather_conversations, scenarios_of
-from agentest.calibration.judge_answers import ask_judge, judge_requests, prepare_judge, run_metrics
+from agentest.calibration.judge_answers import (
+    judge_labelled_questions,
+    judge_requests,
+    prepare_judge,
+    run_metrics,
+)
 from agentest.calibration.label_file import LabelsFile, read_labels
 from agentest.calibration.labelling_session import LabellingSession, open_questions
 from agentest.calibration.labels import LabelQuestion, LabelSet, metrics_named
@@ -81,7 +86,7 @@ def calibrate(options: CalibrateOptions) -> ExitCode:
         return ExitCode.PASSED
     if options.write:
         _check_file(calibration_file(prepared.loaded.path))  # checked before any model call is paid for
-    answers, usage = run_event_loop(ask_judge, prepared, labels, questions)
+    answers, usage = run_event_loop(judge_labelled_questions, prepared, labels, questions)
     result = _result(prepared, metrics, labels, consensus, answers, usage)
     if options.as_json:
         Output(sys.stdout).write_bytes(source(json_document(as_json(result))))

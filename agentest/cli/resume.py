@@ -23,7 +23,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, cut, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.runs import folder as finding
-from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_whole_run, run_file
+from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, read_user_bytes
@@ -111,8 +111,8 @@ def sharded(prepared: Prepared, shard: Shard, source: str | None, kind: RunKind)
     """Return the run with only the scenarios of a shard.
 
     Args:
-        source: a run whose durations decide the split, or `counts`. None for the latest complete stored run, or
-            `counts` if there is none.
+        source: a run whose durations decide the split, or `counts`. None for the latest complete stored run,
+            or `counts` if there is none.
 
     Raises UsageError if the run does not exist.
     """
@@ -188,16 +188,16 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
     def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):
             return entry.verdict.status is not Status.SKIPPED
-        return _place(entry) in earlier.parts
+        return _scenario_and_agent(entry) in earlier.parts
 
     return replace(prepared, plan=cut(prepared.plan, is_kept), narrowed=True)
 
 
 def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:
-    part = earlier.parts.get(_place(unit))
+    part = earlier.parts.get(_scenario_and_agent(unit))
     if part is None or not _is_same(unit, part):
         return FinishedUnitPart()
-    key = _place(unit)
+    key = _scenario_and_agent(unit)
     # The report shows a case's scores with its messages.
     slim = slim and unit.scenario.case is None
     conversations = {
@@ -207,7 +207,7 @@ def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> Finishe
     }
     part_kept = FinishedUnitPart(conversations=conversations, usage=part.usage)
     result = earlier.result(key) if part.decided else None
-    if result is None or not _is_whole(unit, part, result):
+    if result is None or not _is_all_finished(unit, part, result):
         return part_kept
     return replace(part_kept, result=_completed(result, unit, tuple(conversations.values())))
 
@@ -216,7 +216,7 @@ def _is_same(unit: Unit, part: FinishedPart) -> bool:
     return bool(unit.fingerprint) and unit.fingerprint == part.planned.fingerprint
 
 
-def _is_whole(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
+def _is_all_finished(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
     """Return True if the verdict was based on all conversations that are required now."""
     if unit.repeat != result.repeat:
         return False
@@ -248,7 +248,7 @@ class _ResumedRun:
 
     @property
     def kept_run(self) -> ResumedRun:
-        numbers = {_place(unit): tuple(unit.kept.conversations) for unit in self.units}
+        numbers = {_scenario_and_agent(unit): tuple(unit.kept.conversations) for unit in self.units}
         return ResumedRun(
             id=self.run.id,
             answers=answers if (answers := self.run.path / ANSWERS).is_dir() else None,
@@ -265,18 +265,20 @@ class _ResumedRun:
     def _notes(self, prepared: Prepared) -> Iterator[str]:
         parts = self.earlier.parts
         changed = [
-            unit for unit in self.units if _place(unit) in parts and not _is_same(unit, parts[_place(unit)])
+            unit
+            for unit in self.units
+            if _scenario_and_agent(unit) in parts and not _is_same(unit, parts[_scenario_and_agent(unit)])
         ]
         if changed:
             what = f"{count(len(changed), 'scenario')} changed since, or what {_it_is(changed)} made of"
             yield f"{what}: run anew"
-        new = [unit.scenario.name for unit in self.units if _place(unit) not in parts]
+        new = [unit.scenario.name for unit in self.units if _scenario_and_agent(unit) not in parts]
         if new:
-            yield f"{count(len(new), 'scenario')} it had not: {_shown(new)}"
-        now = {_place(unit) for unit in self.units}
+            yield f"{count(len(new), 'scenario')} it had not: {_quoted_names(new)}"
+        now = {_scenario_and_agent(unit) for unit in self.units}
         left_out = [name for name, agent in parts if (name, agent) not in now]
         if left_out:
-            yield f"left out, as {_it_is(left_out)} {_absence_reason(prepared)}: {_shown(left_out)}"
+            yield f"left out, as {_it_is(left_out)} {_absence_reason(prepared)}: {_quoted_names(left_out)}"
         if self.units and all(unit.kept.result for unit in self.units):
             yield "nothing is left to run"
 
@@ -289,13 +291,13 @@ def _absence_reason(prepared: Prepared) -> str:
     return "not selected now" if prepared.is_partial else "gone"
 
 
-def _shown(names: Sequence[str]) -> str:
+def _quoted_names(names: Sequence[str]) -> str:
     names = list(dict.fromkeys(names))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
-def _place(unit: Unit) -> Place:
+def _scenario_and_agent(unit: Unit) -> Place:
     return unit.scenario.name, unit.agent
 
 
@@ -317,7 +319,7 @@ def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> Duratio
     if source == COUNTS:
         return None
     if source is None:
-        latest = latest_whole_run(output_dir(prepared), kind)
+        latest = latest_complete_run(output_dir(prepared), kind)
         earlier = read_earlier_run(latest.file) if latest and latest.file else None
         return Durations(run=latest.id, earlier=earlier) if latest and earlier else None
     file = run_file(source, output_dir(prepared), prepared.request.here or prepared.request.root)

@@ -19,7 +19,7 @@ from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import matches_any, path_from, patterns
 from agentest.support.importing import forget_modules, imported_files
-from agentest.support.interrupts import heard
+from agentest.support.interrupts import was_interrupted
 from agentest.support.terminal import tell
 
 Stamps = dict[Path, int]
@@ -42,7 +42,7 @@ def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
         known = _files(prepared, known)
         servers = _server_files(prepared) if prepared else servers
         before, sources = _stamps(known), _stamps(servers.files)
-        if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or heard():
+        if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or was_interrupted():
             return ExitCode.INTERRUPTED
         # Watch files that the run itself imported, such as handlers and code in mocks.
         before |= {
@@ -56,7 +56,7 @@ def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
         again = written_by_servers.to_run_for(_changed_between(sources, _stamps(servers.files)))
         changed = _changed_between(before, _stamps(known)) | again
         changed = changed or _wait_for_change(request, prepared, known, servers)
-        if not changed or heard():
+        if not changed or was_interrupted():
             return ExitCode.INTERRUPTED
         tell(f"agentest: {_changed_names(changed, request)} changed: running again")
         forget_modules(known)

@@ -59,7 +59,7 @@ class Section(BaseModel):
         return snake_keys(data, cls.model_fields) if isinstance(data, Mapping) else data
 
 
-class GivenObject:
+class AgentObject:
     """An agent object, wrapped so that pydantic does not convert it (or a dataclass) to a mapping."""
 
     __slots__ = ("value",)
@@ -68,7 +68,7 @@ class GivenObject:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GivenObject) and other.value is self.value
+        return isinstance(other, AgentObject) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)

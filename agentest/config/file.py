@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from agentest.config.agent_types import secrets_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
-from agentest.config.errors import Path_, describe, dotted, place
+from agentest.config.errors import Path_, describe, dotted, key_location
 from agentest.config.fields import Section
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
@@ -160,7 +160,7 @@ def _checked(
         config = Config.model_validate(_interpolate(data, environ, used))
     except _Unset as unset:
         raise ConfigError(
-            f"{place(path, unset.path, lines)}: the environment variable {unset.name} is not set. "
+            f"{key_location(path, unset.path, lines)}: the environment variable {unset.name} is not set. "
             f"Set it, or give a default: ${{{unset.name}:-default}}"
         ) from None
     except ValidationError as error:
@@ -168,7 +168,7 @@ def _checked(
         raise ConfigError(describe(error, path, lines, redact)) from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
-    config = with_instructions(config, folder, lambda at: place(path, at, lines))
+    config = with_instructions(config, folder, lambda at: key_location(path, at, lines))
     secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
     return LoadedConfig(config, path, Redactor(secrets, transcripts=config.redact_transcripts))
 

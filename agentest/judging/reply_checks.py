@@ -23,7 +23,7 @@ from agentest.scenarios.matchers.values import OneOf, Text
 from agentest.support.calling import accepted_values, result_of, run_concurrently
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_schema import schema_validator
-from agentest.support.patterns import PatternTimeout, found_in, has_match
+from agentest.support.patterns import PatternTimeout, first_match, has_match
 from agentest.support.text import count, shortened
 
 _SHOWN_CHARS = 200
@@ -295,7 +295,7 @@ def _forbidden_part(wanted: Any, reply: str) -> str:
         return next(filter(None, (_forbidden_part(each, reply) for each in wanted.values)), "")
     if isinstance(wanted, re.Pattern):
         with suppress(PatternTimeout):
-            return found_in(wanted, reply) or ""
+            return first_match(wanted, reply) or ""
     return ""
 
 

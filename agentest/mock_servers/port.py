@@ -270,7 +270,7 @@ def variables(otlp: str) -> dict[str, str]:
     }
 
 
-def with_own(addresses: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+def with_user_variables(addresses: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
     """Merge a program's variables with those of the user, which win.
 
     A general address of the user also wins over our address for traces.

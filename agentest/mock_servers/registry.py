@@ -239,7 +239,7 @@ class Registry:
             if ended is not None and not _is_reused_name(group, name, ended):
                 return ended
             if name.certain:
-                return f"{name.place} names {_shown(name)}, which is no conversation of this run"
+                return f"{name.place} names {_quoted_name(name)}, which is no conversation of this run"
         return self._only_candidate(group)
 
     def _only_candidate(self, group: ServerGroup) -> _Active | _Ended | str:
@@ -320,7 +320,7 @@ def _refusal(call: ServedCall, why: str) -> str:
     return f"{REFUSED} of {call.tool[:_SHOWN_TOOL_CHARS]!r}: {why}"
 
 
-def _shown(name: Name) -> str:
+def _quoted_name(name: Name) -> str:
     return f"{name.text[:60]!r}"
 
 

@@ -28,7 +28,7 @@ from agentest.models.tape import (
     RequestCounter,
     cassette_path,
     dump,
-    found,
+    find_entry,
     missing_answer_error,
     read,
     read_header,
@@ -121,7 +121,7 @@ class Cassettes:
 
     def find(self, request: RecordedRequest) -> CassetteEntry | None:
         cassette = self._load(request.key.scope)
-        return found(cassette.layers(request.key.conversation), request, self.mode)
+        return find_entry(cassette.layers(request.key.conversation), request, self.mode)
 
     def page(self, scope: str, number: int) -> CassettePage:
         """Return the recorded answers that a conversation in another process can need."""

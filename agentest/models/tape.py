@@ -335,7 +335,9 @@ NO_PAGE = CassettePage("")
 """The page of a conversation that is not recorded."""
 
 
-def found(layers: Iterable[Entries], request: RecordedRequest, mode: CassetteMode) -> CassetteEntry | None:
+def find_entry(
+    layers: Iterable[Entries], request: RecordedRequest, mode: CassetteMode
+) -> CassetteEntry | None:
     """Return the answer from the first layer that has one; None if the request has to be made again."""
     for entries in layers:
         entry = entries.get(request.slot)
@@ -376,7 +378,7 @@ def scenario_error(name: str, problem: str) -> CassetteError:
     return CassetteError(f"scenario {name!r}: {problem}. Record it again: {command}")
 
 
-def by_slot(entries: Iterable[CassetteEntry]) -> Entries:
+def entries_by_slot(entries: Iterable[CassetteEntry]) -> Entries:
     return {entry.asked.slot: entry for entry in entries}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from agentest.domain.results import ScenarioResult, Status
-from agentest.pytest_plugin.project import only_shown
+from agentest.pytest_plugin.project import is_setup_only
 from agentest.runner.plan import Unit
 from agentest.support.terminal import clean
 
@@ -104,7 +104,7 @@ class ScenarioItem(pytest.Item):
 
     def setup(self) -> None:
         """Wait for the result, and skip or raise if the scenario is skipped or errored."""
-        if only_shown(self.config):
+        if is_setup_only(self.config):
             return
         self.result = result = self._runs.result_of(self)
         self.user_properties[:] = _properties(result)

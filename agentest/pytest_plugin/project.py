@@ -110,7 +110,7 @@ class PytestProject:
         return prepared_for(self.request, self.loaded, plan)
 
 
-def only_shown(config: pytest.Config) -> bool:
+def is_setup_only(config: pytest.Config) -> bool:
     """Return True if pytest only shows what it would run (`--setup-plan`, `--setup-only`)."""
     return bool(config.getoption("setuponly", False) or config.getoption("setupplan", False))
 

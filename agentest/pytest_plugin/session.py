@@ -17,7 +17,7 @@ from xdist.scheduler import LoadFileScheduling, LoadGroupScheduling, LoadScopeSc
 
 from agentest.domain.results import ScenarioResult, Status
 from agentest.pytest_plugin.items import ScenarioDidNotPass, ScenarioFile, ScenarioItem
-from agentest.pytest_plugin.project import only_shown, verbosity
+from agentest.pytest_plugin.project import is_setup_only, verbosity
 from agentest.pytest_plugin.scenario_run import PytestRuns
 from agentest.report.console.scenario import block
 from agentest.support.terminal import clean, clean_for_log
@@ -93,7 +93,7 @@ class SessionHooks:
     @property
     def _in_pytest_order(self) -> bool:
         """True if items are reported in pytest's order."""
-        return hasattr(self._config, "workerinput") or only_shown(self._config)
+        return hasattr(self._config, "workerinput") or is_setup_only(self._config)
 
     def _report_all(self, session: pytest.Session) -> None:
         self._reporting = True
@@ -241,7 +241,7 @@ def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.Cal
     raised = call.excinfo.value if call.excinfo else None
     if isinstance(raised, ScenarioDidNotPass):
         verbose = verbosity(item.config) > 1
-        report.longrepr = _shown(result, item, verbose=verbose)
+        report.longrepr = _console_traceback(result, item, verbose=verbose)
     elif report.skipped and result.verdict.status is Status.SKIPPED:
         reason = "; ".join(reason.message for reason in result.verdict.reasons)
         report.longrepr = (str(item.path), result.line, f"Skipped: {reason}")
@@ -270,7 +270,7 @@ def _seconds(report: pytest.TestReport, result: ScenarioResult) -> float:
     return result.duration_ms / 1000 if report.when == telling else 0.0
 
 
-def _shown(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
+def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
     """Return the console text as a native traceback, which pytest-xdist can send and JUnit XML can show."""
     rows = block(result, verbose=verbose)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
@@ -389,7 +389,7 @@ class _ThreadStream:
         return getattr(self.real, name)
 
 
-class _OneByOne(LoadScopeScheduling):
+class _ItemScheduling(LoadScopeScheduling):
     """Distribute tests one by one, as `--dist load` does."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -397,8 +397,8 @@ class _OneByOne(LoadScopeScheduling):
 
 
 _BY_DIST: dict[str, type[LoadScopeScheduling]] = {
-    "load": _OneByOne,
-    "worksteal": _OneByOne,
+    "load": _ItemScheduling,
+    "worksteal": _ItemScheduling,
     "loadscope": LoadScopeScheduling,
     "loadfile": LoadFileScheduling,
     "loadgroup": LoadGroupScheduling,

@@ -20,7 +20,7 @@ _SIGNS = {RowStatus.MATCHED: "✓", RowStatus.FREE: "-", RowStatus.UNKNOWN: "?"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRow:
+class TextRow:
     """An expected call and the call that was made for it, as text."""
 
     status: RowStatus
@@ -41,7 +41,7 @@ class AlignmentTable:
 
     mode: str
     """How calls are compared; "" if no call is expected by name."""
-    rows: tuple[ShownRow, ...]
+    rows: tuple[TextRow, ...]
     more: str
     """A description of the omitted rows; "" if there are none."""
 
@@ -136,10 +136,10 @@ def _is_about(reason: Reason, trajectory: LocatedTrajectory) -> bool:
     return (mine.name, mine.summary) == (trajectory.result.name, trajectory.result.summary)
 
 
-def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> ShownRow:
+def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> TextRow:
     known = row.call is not None and row.call < len(calls)
     made = call_text(calls[row.call]) if row.call is not None and known else NOT_MADE
-    return ShownRow(
+    return TextRow(
         status=row.status,
         expected=NOTHING if row.expected is None else shortened(row.expected, _TEXT_CHARS),
         made=shortened(made, _TEXT_CHARS),

@@ -311,10 +311,10 @@ def criterion_example(criterion: CriterionTotals, *, reason: bool = True) -> str
         return ""
     conversation_id, result = criterion.example
     why = f": {shortened(result.reason, _REASON_CHARS)}" if reason else ""
-    return f"{result.result} in {_place(criterion, conversation_id, result)}{why}"
+    return f"{result.result} in {_example_location(criterion, conversation_id, result)}{why}"
 
 
-def _place(criterion: CriterionTotals, conversation_id: str, result: CriterionResult) -> str:
+def _example_location(criterion: CriterionTotals, conversation_id: str, result: CriterionResult) -> str:
     """Return the turn, preceded by the conversation if there are several."""
     turn = "" if result.turn_index is None else f"turn {result.turn_index}"
     if criterion.judged == 1:

@@ -20,7 +20,7 @@ from agentest.domain.results import (
     UniqueError,
 )
 from agentest.domain.transcript import NO_TEXT
-from agentest.report.alignments import ShownRow
+from agentest.report.alignments import TextRow
 from agentest.report.content import (
     ComparedRun,
     QuestionedVerdicts,
@@ -391,7 +391,7 @@ def _table(item: tuple[ScenarioReport, TitledTable]) -> str:
     return f"{title}\n\n{table_head([*map(inline, heads)])}{''.join(rows)}{more}\n"
 
 
-def _cells(row: ShownRow, *, expects: bool) -> list[str]:
+def _cells(row: TextRow, *, expects: bool) -> list[str]:
     expected = [code(row.expected)] if expects else []
     return [_ROW_ICONS.get(row.status, "❌"), *expected, code(row.made), inline(row.words) or "–"]
 

@@ -12,7 +12,7 @@ from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.transcript import Conversation
 from agentest.domain.verdict import run_status
 from agentest.report.content import WORST_FIRST, ComparedRun
-from agentest.report.viewer.overview import brief, overview, rerun, scenario_row, shown
+from agentest.report.viewer.overview import brief, overview, rerun, scenario_row, show_command
 from agentest.report.viewer.page import Chunks, PageVariant, Place, data_element, packed, page
 from agentest.scenarios.source_code import ExportedSource, export_conversation
 from agentest.store.codec import CODECS
@@ -93,7 +93,7 @@ def run_data(
         packed=[each.place for each in rows],
         chunks=len(packer.transcripts.packed),
         absent=packer.transcripts.absent,
-        show=shown(run["id"]),
+        show=show_command(run["id"]),
     )
     return PageData(
         overview=run_overview,
@@ -144,7 +144,7 @@ class _ScenarioPacker:
             "conversations": rows,
             "places": places,
             "command": rerun(stored, self.several),
-            "show": shown(self.run_id, scenario.name),
+            "show": show_command(self.run_id, scenario.name),
         }
         return _Packed(scenario_row(stored, rows), self.details.add(encoded(detail)))
 
@@ -270,7 +270,7 @@ class HtmlReporter:
         return (
             f"{self._path.name}: no room for the transcripts of {number:,} of {count(of, 'conversation')}, "
             f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
-            f"`{shown(self._run_id)}` prints all"
+            f"`{show_command(self._run_id)}` prints all"
         )
 
     def _document(self, data: PageData, result: RunResult) -> Iterator[str]:
@@ -295,9 +295,8 @@ class HtmlReporter:
         passed = sum(each.verdict.status is Status.PASSED for each in result.scenarios)
         state = "interrupted" if result.interrupted else run_status(result)
         total = count(len(result.scenarios), "scenario")
-        return (
-            f"Run {self._run_id}: {state}. {passed:,} of {total} passed. `{shown(self._run_id)}` prints it."
-        )
+        command = show_command(self._run_id)
+        return f"Run {self._run_id}: {state}. {passed:,} of {total} passed. `{command}` prints it."
 
 
 _MOST_BYTES = 1_000_000

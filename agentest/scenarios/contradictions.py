@@ -96,7 +96,7 @@ def _position_problems(trajectory: Trajectory, calls: str, key: str) -> Iterator
                 f"{_nth_key(call_key, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}"
             )
     if trajectory.match_mode != "within":
-        yield from _positions_taken_twice(trajectory, calls)
+        yield from _duplicate_positions(trajectory, calls)
 
 
 def _positions_of_free_calls(trajectory: Trajectory, call_key: str, each: ExpectedCall) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _tool_limit(trajectory: Trajectory, each: ExpectedCall) -> int | None:
     return trajectory.limit_of(str(each.name)) if _is_named(each) else None
 
 
-def _positions_taken_twice(trajectory: Trajectory, calls: str) -> Iterator[str]:
+def _duplicate_positions(trajectory: Trajectory, calls: str) -> Iterator[str]:
     """Yield a problem for each pair of expected calls that would have to be the same call."""
     first_uses: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
     for at, step in enumerate(trajectory.expected or ()):
@@ -171,8 +171,8 @@ def _order_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
     for order in trajectory.orders:
         if order.kind == "before" and are_equivalent_steps(order.first, order.then):
             yield (
-                f"{key}.before: {_shown(order.first)} is expected before {_shown(order.then)}, which no call "
-                "can be: it would have to come before itself"
+                f"{key}.before: {_step_text(order.first)} is expected before {_step_text(order.then)}, which "
+                "no call can be: it would have to come before itself"
             )
 
 
@@ -219,7 +219,7 @@ def _calls_with_keys(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, E
             yield f"{key}[{at}]", each
 
 
-def _shown(step: Step) -> str:
+def _step_text(step: Step) -> str:
     return " or ".join(name_text(each.name) for each in calls_in([step]))
 
 

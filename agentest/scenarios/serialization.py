@@ -145,7 +145,7 @@ def _call(value: ExpectedCall, key: str) -> Any:
         data["args"] = _keys(value.args, _joined_key(key, "args"))
     if value.result is not ANYTHING:
         data["result"] = as_data(value.result, _joined_key(key, "result"))
-    data |= _place(value.nth)
+    data |= _position_data(value.nth)
     is_exact = value.arg_match_mode == "exact" and value.args is not None
     if is_exact:
         return {"exactly": data}
@@ -154,7 +154,7 @@ def _call(value: ExpectedCall, key: str) -> Any:
     return data["name"] if data.keys() == {"name"} else data
 
 
-def _place(nth: int | None) -> dict[str, Any]:
+def _position_data(nth: int | None) -> dict[str, Any]:
     if nth is None:
         return {}
     return {1: {"first": True}, -1: {"last": True}}.get(nth, {"nth": nth})

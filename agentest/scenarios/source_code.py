@@ -328,7 +328,7 @@ def tool(name: ToolName) -> SourceNode:
     return StringLiteral(name) if isinstance(name, str) else _pattern(name, "name")
 
 
-def sayings(values: Sequence[Saying]) -> SourceNode:
+def sayings_source(values: Sequence[Saying]) -> SourceNode:
     """Return the source of a scenario's `expect`."""
     if len(values) == 1:
         return _saying(values[0], "")
@@ -387,7 +387,7 @@ def value_of(value: Any, at: str = "") -> SourceNode:
 
 def _key(key: Any, at: str) -> str:
     if not isinstance(key, str):
-        raise NoSourceForm(f"{_place(at)}: the key {key!r} is no text")
+        raise NoSourceForm(f"{_location_text(at)}: the key {key!r} is no text")
     return key
 
 
@@ -447,8 +447,8 @@ def _set_fields(value: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def _no_form(value: Any, at: str) -> NoSourceForm:
-    return NoSourceForm(f"{_place(at)}: {shown(value)} cannot be written")
+    return NoSourceForm(f"{_location_text(at)}: {shown(value)} cannot be written")
 
 
-def _place(at: str) -> str:
+def _location_text(at: str) -> str:
     return at.removeprefix(".") or "it"

@@ -226,7 +226,7 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         _arg_match_mode("partial" if mode is None else mode, key),
         options.get("where"),
         options.get("result", ANYTHING),
-        _place(options, key),
+        _parsed_position(options, key),
         mode_unsaid=mode is None,
         place_word=place_word(options.get("first", False), options.get("last", False)),
     )
@@ -243,7 +243,7 @@ def _with_matchers(expected: ExpectedCall) -> ExpectedCall:
     return replace(expected, args=args, result=replace_forms(expected.result, of_key=False))
 
 
-def _place(options: Mapping[str, Any], key: str) -> int | None:
+def _parsed_position(options: Mapping[str, Any], key: str) -> int | None:
     first, last, nth = options.get("first", False), options.get("last", False), options.get("nth")
     for word, error in call_option_problems(options.get("where"), first, last, nth):
         raise ValueError(f"{key}.{word}: {error}; an argument of that name belongs into `args`")

@@ -170,12 +170,14 @@ class _Contents:
                 self.run = line
             case EndLine(run=dict(end)):
                 self.end = end
-            case ScenarioLine(scenario=dict(scenario), amended=True) if _is_place(_place(scenario)):
+            case ScenarioLine(scenario=dict(scenario), amended=True) if _are_names(
+                _names_of_result(scenario)
+            ):
                 self._amend(scenario)
-            case ScenarioLine(scenario=dict(scenario)) if _is_place(_place(scenario)):
-                self._places[_place(scenario)] = len(self.scenarios)
+            case ScenarioLine(scenario=dict(scenario)) if _are_names(_names_of_result(scenario)):
+                self._places[_names_of_result(scenario)] = len(self.scenarios)
                 self.scenarios.append(scenario)
-            case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _is_place(
+            case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _are_names(
                 key := (line.scenario, line.agent)
             ):
                 self.conversations.setdefault(key, {})[number] = conversation
@@ -184,7 +186,7 @@ class _Contents:
 
     def _amend(self, scenario: Json) -> None:
         """Raises JournalError if the scenario has not finished."""
-        at = self._places.get(_place(scenario))
+        at = self._places.get(_names_of_result(scenario))
         if at is None:
             raise JournalError("amends a scenario that has not finished")
         self.scenarios[at] = scenario
@@ -208,11 +210,11 @@ def read_line(data: Any) -> object:
         raise error("is no line of a journal") from None
 
 
-def _place(scenario: Json) -> tuple[Any, Any]:
+def _names_of_result(scenario: Json) -> tuple[Any, Any]:
     return scenario.get("name"), scenario.get("agent")
 
 
-def _is_place(names: tuple[Any, Any]) -> bool:
+def _are_names(names: tuple[Any, Any]) -> bool:
     return all(isinstance(name, str) for name in names)
 
 
@@ -222,7 +224,7 @@ def journal_document(content: bytes) -> Json:
     Without an end line the summary is empty.
     """
     contents = _Contents()
-    for number, line in enumerate(_whole_lines(content), start=1):
+    for number, line in enumerate(_complete_lines(content), start=1):
         try:
             contents.add(json.loads(line))
         except OtherVersionError as error:
@@ -237,7 +239,7 @@ def journal_document(content: bytes) -> Json:
     return {**head, "scenarios": _compared(entries) if comparison else entries}
 
 
-def _whole_lines(content: bytes) -> list[bytes]:
+def _complete_lines(content: bytes) -> list[bytes]:
     """Return all complete lines; the last one is incomplete if it has no newline."""
     return content.split(b"\n")[:-1]
 
@@ -270,7 +272,7 @@ def _entries(contents: _Contents) -> Iterator[Json]:
     if contents.end is None:
         left = {key: {} for key in contents.planned} | left
     for scenario in contents.scenarios:
-        yield {**scenario, "conversations": _in_order(left.pop(_place(scenario), {}))}
+        yield {**scenario, "conversations": _in_order(left.pop(_names_of_result(scenario), {}))}
     for key, conversations in left.items():
         result = unfinished(key, len(conversations), contents.planned.get(key, 0))
         yield {**CODECS.write(result), "conversations": _in_order(conversations)}

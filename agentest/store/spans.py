@@ -57,7 +57,7 @@ class SpanIndex:
     def _read(self) -> dict[_Place, array[int]]:
         starts: dict[_Place, array[int]] = {}
         for start, line in _lines(self._path):
-            if key := _place_of(_json(line)):
+            if key := _conversation_key(_json(line)):
                 starts.setdefault(key, array("q")).append(start)
         return starts
 
@@ -75,7 +75,7 @@ def _within_limits(key: _Place, lines: Iterable[bytes], most: int) -> list[Json]
     left_out, room = 0, MOST_BYTES
     for line in lines:
         span = _json(line)
-        if _place_of(span) != key:
+        if _conversation_key(span) != key:
             continue
         if span.get("cut"):
             ends["cut"] = True
@@ -115,7 +115,7 @@ def _json(line: bytes) -> Any:
         return None
 
 
-def _place_of(span: Any) -> _Place | None:
+def _conversation_key(span: Any) -> _Place | None:
     """Return the conversation of a span; None if the line is not a span."""
     if not isinstance(span, dict):
         return None

@@ -166,7 +166,7 @@ async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) 
     if is_async(function):
         with limit:
             return await function(*args)
-    leave = await _place()
+    leave = await _thread_slot()
     try:
         with limit:
             result = await in_thread(function, *args)
@@ -176,7 +176,7 @@ async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) 
         leave()
 
 
-async def _place() -> Callable[[], None]:
+async def _thread_slot() -> Callable[[], None]:
     """Wait for permission to call a function. Returns a callable, safe to repeat, that gives it back.
 
     A call that takes long gives it back early, so that functions that hang do not block others.

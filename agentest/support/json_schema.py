@@ -54,12 +54,12 @@ def check_references(schema: Mapping[str, Any]) -> None:
         waiting += [(sub, resolver.in_subresource(sub)) for sub in resource.subresources()]
         if isinstance(contents, Mapping):
             for ref in (contents[word] for word in ("$ref", "$dynamicRef") if word in contents):
-                resolved = _looked_up(ref, resolver)
+                resolved = _resolved_reference(ref, resolver)
                 draft_of(schema).check_schema(resolved.contents)  # it may not be in the place of a schema
                 waiting.append((draft.create_resource(resolved.contents), resolved.resolver))
 
 
-def _looked_up(ref: Any, resolver: Any) -> Any:
+def _resolved_reference(ref: Any, resolver: Any) -> Any:
     from referencing.exceptions import Unresolvable
 
     try:

@@ -385,7 +385,7 @@ class SpanWriter:
             return
         lines, waiting.lines = waiting.lines, {}
         for span_id, form in lines.items():
-            self._add(waiting, {**_place(waiting.identity, turn_of(spans[span_id])), **form})
+            self._add(waiting, {**_span_location(waiting.identity, turn_of(spans[span_id])), **form})
 
     def _add(self, waiting: _WaitingSpans, line: dict[str, Any]) -> None:
         if self._write is None or waiting.is_full:
@@ -394,7 +394,7 @@ class SpanWriter:
         waiting.room -= len(text)
         waiting.is_full = waiting.room < 0
         if waiting.is_full:
-            text = encoded({**_place(waiting.identity, line["turnIndex"]), "cut": True}) + b"\n"
+            text = encoded({**_span_location(waiting.identity, line["turnIndex"]), "cut": True}) + b"\n"
         self._write(text)
 
     def _form(self, span: Span) -> dict[str, Any]:
@@ -448,7 +448,7 @@ class SpanWriter:
         return value
 
 
-def _place(identity: Identity, turn_index: int) -> dict[str, Any]:
+def _span_location(identity: Identity, turn_index: int) -> dict[str, Any]:
     return {
         "conversationId": identity.conversation_id,
         "scenario": identity.scenario,

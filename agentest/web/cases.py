@@ -79,23 +79,23 @@ def _case(editor: EvalSetEditor, values: Values) -> Json:
 
 
 def _save(editor: EvalSetEditor, values: Values) -> Json:
-    return _edited_json(editor.save(*_place(values), required_text(values, "id"), _draft(values)))
+    return _edited_json(editor.save(*_file_and_version(values), required_text(values, "id"), _draft(values)))
 
 
 def _add(editor: EvalSetEditor, values: Values) -> Json:
     number = values.get("place")
     if number is not None and type(number) is not int:
         raise UsageError("`place` must be a whole number")
-    return _edited_json(editor.add(*_place(values), _draft(values), number))
+    return _edited_json(editor.add(*_file_and_version(values), _draft(values), number))
 
 
 def _copy(editor: EvalSetEditor, values: Values) -> Json:
-    (name, version), eval_id = _place(values), required_text(values, "id")
+    (name, version), eval_id = _file_and_version(values), required_text(values, "id")
     return _edited_json(editor.copy(name, version, eval_id, free_id(editor.open(name), eval_id)))
 
 
 def _remove(editor: EvalSetEditor, values: Values) -> Json:
-    removed = editor.remove(*_place(values), required_text(values, "id"))
+    removed = editor.remove(*_file_and_version(values), required_text(values, "id"))
     return {"version": removed.file.content.version, "text": removed.text, "place": removed.place}
 
 
@@ -122,7 +122,7 @@ def _save_text(editor: EvalSetEditor, values: Values) -> Json:
     return _text_json(editor.save_text(name, version, required_text(values, "text")))
 
 
-def _place(values: Values) -> tuple[str, str]:
+def _file_and_version(values: Values) -> tuple[str, str]:
     """Return the file to edit, and the version of it that the user saw."""
     return required_text(values, "file"), required_text(values, "version")
 

@@ -56,7 +56,7 @@ def requested_command(values: Mapping[str, Any], project: WebProject, runs: WebR
 
 def _run(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     del runs
-    paths = [_place(text, project.root) for text in _texts(values, "paths")]
+    paths = [_scenario_argument(text, project.root) for text in _texts(values, "paths")]
     names = [f"--scenario=={name}" for name in _texts(values, "names")]
     return JobCommand(
         command="run",
@@ -112,7 +112,9 @@ def _rerun(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> Job
         names = tuple(f"--scenario=={each['name']}" for each in failed)
         given_options = (*_options(options, "--conversations"), *dict.fromkeys(names))
         return JobCommand(command="run", options=given_options, about=(), title=title)
-    places = dict.fromkeys(_place(f"{each['file']}::{each['name']}", project.root) for each in failed)
+    places = dict.fromkeys(
+        _scenario_argument(f"{each['file']}::{each['name']}", project.root) for each in failed
+    )
     return JobCommand(
         command="run", options=_options(options, "--conversations"), about=tuple(places), title=title
     )
@@ -158,7 +160,7 @@ def _texts(values: Mapping[str, Any], key: str) -> list[str]:
     return texts
 
 
-def _place(text: str, root: Path) -> str:
+def _scenario_argument(text: str, root: Path) -> str:
     """Return a scenario file, or one scenario in it (FILE::NAME), as a command-line argument."""
     path, separator, name = text.partition("::")
     return f"{_file(path, root, ('.py', ''))}{separator}{name}"

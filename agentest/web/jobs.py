@@ -326,7 +326,7 @@ def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
         (
             json_route("GET", "/api/jobs", _list),
             json_route("POST", "/api/jobs", _start, status=201),
-            json_route("GET", "/api/jobs/{job}", _one),
+            json_route("GET", "/api/jobs/{job}", _requested_job),
             json_route("POST", "/api/jobs/{job}/stop", _stop),
             json_route("POST", "/api/estimate", _estimate),
             json_route("GET", "/api/scenarios", _scenarios),
@@ -353,7 +353,7 @@ def _job(request: web.Request) -> Job:
     return job
 
 
-async def _one(request: web.Request, values: Values) -> Json:
+async def _requested_job(request: web.Request, values: Values) -> Json:
     del values
     return _job(request).whole()
 

@@ -22,21 +22,21 @@ from agentest.calibration.labelling_session import (
     LabellingSession,
     QuestionView,
     answer_choices,
+    displayed_turns,
+    full_question,
     has_several_values,
     known_facts,
     open_questions,
     short_question,
     shortcuts,
-    shown_turns,
-    whole_question,
 )
 from agentest.calibration.labels import (
     Label,
     LabelQuestion,
+    format_label_value,
     known_metric,
     metrics_named,
     parse_value,
-    shown_value,
 )
 from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
@@ -179,7 +179,7 @@ def _name(question: LabelQuestion) -> str:
 
 
 def _value_text(label: Label | None) -> str | None:
-    return None if label is None else shown_value(label.value)
+    return None if label is None else format_label_value(label.value)
 
 
 def _metrics(values: Values) -> tuple[str, ...]:
@@ -240,12 +240,12 @@ def _opened_json(opened: QuestionView) -> Json:
         "key": _key(question),
         "scenario": conversation.scenario,
         "asked": short_question(question),
-        "whole": whole_question(question),
+        "whole": full_question(question),
         "choices": [asdict(each) for each in choices],
         **asdict(shortcuts(choices)),
         "several": has_several_values(question.metric),
         "known": [list(row) for row in known_facts(conversation.background)],
-        "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
+        "turns": [asdict(each) for each in displayed_turns(conversation, question.turn)],
         "times": opened.times,
         "mine": _label_json(opened.mine),
         "judge": _judge_json(opened.judge),
@@ -255,7 +255,7 @@ def _opened_json(opened: QuestionView) -> Json:
 def _label_json(label: Label | None) -> Json | None:
     if label is None:
         return None
-    return {"value": label.value, "said": shown_value(label.value), "note": label.note, "at": label.at}
+    return {"value": label.value, "said": format_label_value(label.value), "note": label.note, "at": label.at}
 
 
 def _judge_json(judge: JudgeComparison | None) -> Json | None:
@@ -264,4 +264,4 @@ def _judge_json(judge: JudgeComparison | None) -> Json | None:
     answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.text}
     if isinstance(answer, Unscored):
         return side | {"value": None, "reason": answer.error}
-    return side | {"value": shown_value(answer.value), "reason": answer.reason}
+    return side | {"value": format_label_value(answer.value), "reason": answer.reason}

@@ -26,10 +26,15 @@ def listing(root: Path, config: Path | None) -> Json:
         prepared = prepare(RunRequest(root, config, Options(offline=True)), may_be_empty=True)
     except UsageError as error:
         return {**content, "error": str(error)}
-    return {**content, **_of(prepared), "problems": list(_problems(prepared)), "notes": prepared.notes}
+    return {
+        **content,
+        **_plan_listing(prepared),
+        "problems": list(_problems(prepared)),
+        "notes": prepared.notes,
+    }
 
 
-def _of(prepared: Prepared) -> Json:
+def _plan_listing(prepared: Prepared) -> Json:
     scenarios: dict[tuple[str, str], Json] = {}
     for unit in prepared.plan.entries:
         if isinstance(unit, Unit):

@@ -334,9 +334,9 @@ def add_talks(app: web.Application, talks: Talks | None = None) -> None:
             json_route("GET", "/api/talks", _choices),
             json_route("POST", "/api/talks", _begin, status=201),
             web.get(f"{at}/events", _events),
-            json_route("POST", f"{at}/say", _say),
+            json_route("POST", f"{at}/say", _send_message),
             json_route("POST", f"{at}/answer", _answer),
-            json_route("POST", f"{at}/hold", _hold),
+            json_route("POST", f"{at}/hold", _pause_talk),
             json_route("POST", f"{at}/end", _end),
             json_route("POST", f"{at}/save", _save),
         )
@@ -409,7 +409,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _say(request: web.Request, body: Values) -> Json:
+async def _send_message(request: web.Request, body: Values) -> Json:
     talk = _talk(request)
     text = (optional_text(body, "text") or "").strip()
     if not text:
@@ -423,11 +423,11 @@ async def _answer(request: web.Request, body: Values) -> Json:
     number = body.get("call")
     if not isinstance(number, int):
         raise UsageError("`call`: expected the number of a call")
-    talk.desk.give(number, _given_result(body))
+    talk.desk.give(number, _requested_result(body))
     return {}
 
 
-async def _hold(request: web.Request, body: Values) -> Json:
+async def _pause_talk(request: web.Request, body: Values) -> Json:
     talk = _talk(request)
     talk.hold(calls=body.get("tools") is True)
     return {}
@@ -457,7 +457,7 @@ def _talk(request: web.Request) -> PageTalk:
         ) from None
 
 
-def _given_result(body: Values) -> ManualAnswer | None:
+def _requested_result(body: Values) -> ManualAnswer | None:
     """Return the person's result for a tool call; None for the mock's. Raises UsageError for invalid JSON."""
     error, text = optional_text(body, "error"), optional_text(body, "resultText")
     if error is not None:

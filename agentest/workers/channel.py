@@ -345,7 +345,7 @@ class MockServerReached(WorkerAgentMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class SecretsFound:
+class SecretsLearned:
     """Worker to run: texts that must be redacted from now on."""
 
     texts: tuple[str, ...]

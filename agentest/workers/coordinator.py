@@ -49,7 +49,7 @@ from agentest.workers.channel import (
     LeaveConversation,
     QuestionAnswered,
     RunConversation,
-    SecretsFound,
+    SecretsLearned,
     SpansRequest,
     StopRun,
     WorkerAgentMessage,
@@ -338,7 +338,7 @@ class WorkerPool:
                 self._roster.move_away(member)
             case WorkerAgentMessage():
                 self._store_agent_report(message)
-            case SecretsFound():
+            case SecretsLearned():
                 session.prepared.loaded.redact.learn(message.texts)
             case Noted():
                 session.emit(message)

@@ -46,7 +46,7 @@ from agentest.workers.channel import (
     EndUnit,
     QuestionCanceled,
     RunConversation,
-    SecretsFound,
+    SecretsLearned,
     SlotFreed,
     SlotGranted,
     SlotRequested,
@@ -267,7 +267,7 @@ class Worker:
         )
 
     def _send_secrets(self, texts: Iterable[str]) -> None:
-        self._line.send(SecretsFound(tuple(texts)))
+        self._line.send(SecretsLearned(tuple(texts)))
 
 
 class _Ongoing:

@@ -159,7 +159,7 @@ class Methods:
         )
         real = self._real(name, call.arguments)
         answer = await self.registry.answer(self.group, sender.names(params), call, real)
-        return self._written(name, answer) | (told(answer) if call.caller_runs else {})
+        return self._written(name, answer) | (answer_details(answer) if call.caller_runs else {})
 
     async def _accept_report(self, message: Mapping[str, Any], sender: MessageSender) -> None:
         """Accept a caller's report about a real tool that it has run."""
@@ -248,7 +248,7 @@ def call_id_of(meta: Mapping[str, Any]) -> str | None:
     return call_id if isinstance(call_id, str) and call_id else None
 
 
-def told(answer: ServedAnswer) -> dict[str, Any]:
+def answer_details(answer: ServedAnswer) -> dict[str, Any]:
     """Return the addition to a call's result for a caller that runs tools."""
     known = {
         "how": answer.how.value,

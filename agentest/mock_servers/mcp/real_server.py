@@ -57,14 +57,14 @@ async def tools_of(upstream: Upstream, locate: Place) -> Tools:
         raise ConfigError(f"{locate('mcp_mock.upstream')}: what {upstream.shown} lists {error}") from None
 
 
-def kept_tools(settings: McpMock, root: Path, locate: Place) -> Tools:
+def stored_tools(settings: McpMock, root: Path, locate: Place) -> Tools:
     """Read the tools from the file. Raises ConfigError."""
     path = tools_path(settings, root)
     try:
         return read_tools(path)
     except ValueError as error:
         raise ConfigError(
-            f"{locate('mcp_mock.tools')}: {shown_path(path, root)} {error}; {_way(settings)}"
+            f"{locate('mcp_mock.tools')}: {shown_path(path, root)} {error}; {_how_to_write_tools(settings)}"
         ) from None
 
 
@@ -73,13 +73,13 @@ def tools_path(settings: McpMock, root: Path) -> Path:
     return root / settings.tools
 
 
-def _way(settings: McpMock) -> str:
+def _how_to_write_tools(settings: McpMock) -> str:
     if settings.upstream:
         return f"write it anew with `{RECORD}`"
     return f"write there what the real server answers to `tools/list`, or add `upstream` and run `{RECORD}`"
 
 
-def keep_tools(settings: McpMock, root: Path, locate: Place, tools: Tools) -> str:
+def store_tools(settings: McpMock, root: Path, locate: Place, tools: Tools) -> str:
     """Write tools to the file. Returns its path for display. Raises ConfigError."""
     path = tools_path(settings, root)
     relative_path = shown_path(path, root)
@@ -100,12 +100,12 @@ async def recorded_tools(
     None if neither is configured. Raises ConfigError.
     """
     if settings.tools and (upstream is None or tools_path(settings, root).exists()):
-        return kept_tools(settings, root, locate)
+        return stored_tools(settings, root, locate)
     if upstream is None:
         return None
     tools = await tools_of(upstream, locate)
     if settings.tools:
-        file_name = keep_tools(settings, root, locate, tools)
+        file_name = store_tools(settings, root, locate, tools)
         on_note(
             f"{file_name} was not there: the tools of {upstream.shown} were written to it. Keep it in the "
             f"repository; `{RECORD} --check` compares it"

@@ -38,7 +38,7 @@ class ToolSchema:
             raise ValueError("is nested too deeply") from None
         self.text = schema
         self.has_patterns = '"pattern":' in json.dumps(readable)
-        self._validator = schema_validator(readable, _found)
+        self._validator = schema_validator(readable, _matches_pattern)
 
     def misfit(self, value: Any) -> str | None:
         """Describe how a value violates the schema; None if it is valid."""
@@ -96,7 +96,7 @@ def _compiles(pattern: str) -> bool:
     return True
 
 
-def _found(pattern: str, text: str) -> bool:
+def _matches_pattern(pattern: str, text: str) -> bool:
     return has_match(re.compile(pattern), text)
 
 

@@ -142,7 +142,7 @@ def _key(key: Any) -> str:
     return key if isinstance(key, str) else json.dumps(key)
 
 
-def place(path: Path, at: At) -> str:
+def document_location(path: Path, at: At) -> str:
     """Return `file:line: key` of a value, or of its nearest existing parent."""
     line = _line(path, at)
     key = f": {dotted(at)}" if at else ""
@@ -194,7 +194,7 @@ class Node:
 
     def error(self, problem: str) -> ConfigError:
         """Return an error with the location of the value."""
-        return ConfigError(f"{place(self.file, self.at)}: {problem}")
+        return ConfigError(f"{document_location(self.file, self.at)}: {problem}")
 
 
 class Document:

@@ -179,7 +179,7 @@ class _OperationReader:
             body=self._body(self._document.child(node, "requestBody")),
             answers=dict(self._answers(node)),
             short_name=_function_of(tool, path, method),
-            summary=_said(node, "summary") or _said(node, "description"),
+            summary=_text_at(node, "summary") or _text_at(node, "description"),
         )
 
     def _id(self, node: Node, operation: str) -> str:
@@ -261,7 +261,7 @@ class _OperationReader:
         return Schema(self._document, node)
 
 
-def _said(node: Node, key: str) -> str:
+def _text_at(node: Node, key: str) -> str:
     text = node.value.get(key)
     return text if isinstance(text, str) else ""
 
@@ -306,12 +306,12 @@ def read_operations(path: Path) -> Api:
     return read_api(Document(path))
 
 
-def told_operations(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> tuple[ToolSpec, ...]:
+def operation_specs(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> tuple[ToolSpec, ...]:
     """Return the operations as tools, under the names that mocks or else trajectories use."""
-    return tuple(map(_told, api.named_as(mocked, spoken).operations))
+    return tuple(map(_operation_spec, api.named_as(mocked, spoken).operations))
 
 
-def _told(operation: Operation) -> ToolSpec:
+def _operation_spec(operation: Operation) -> ToolSpec:
     arguments = list(_arguments(operation))
     parameters = {
         "type": "object",

@@ -158,13 +158,13 @@ def _closest_error(error: Any) -> Any:
 
 
 def _worded(error: Any) -> str:
-    value, expected = shortened(_shown(error.instance), 60), error.validator_value
+    value, expected = shortened(_format_json(error.instance), 60), error.validator_value
     match error.validator:
         case "type":
             kinds = expected if isinstance(expected, str) else " or ".join(expected)
             return f"is {value}, expected {kinds}"
         case "enum":
-            return f"is {value}, expected one of {shortened(_shown(expected), 200)}"
+            return f"is {value}, expected one of {shortened(_format_json(expected), 200)}"
         case "format":
             return f"is {value}, which is no {expected}"
         case "pattern":
@@ -174,7 +174,7 @@ def _worded(error: Any) -> str:
     return shortened(error.message, 200)
 
 
-def _shown(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json_text(value)
 
 

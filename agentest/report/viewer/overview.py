@@ -392,7 +392,7 @@ def rerun(scenario: Json, several: bool) -> str:
     return shlex.join([*words, *(("--agent", agent) if several else ())])
 
 
-def shown(run: str, scenario: str = "") -> str:
+def show_command(run: str, scenario: str = "") -> str:
     """Return the command that prints transcripts of a stored run: of all its scenarios, or of one.
 
     Args:

@@ -160,7 +160,7 @@ def equal(expected: Any, actual: Any) -> bool:
         return (
             isinstance(actual, list | tuple)
             and len(expected) == len(actual)
-            and all_hold(equal, zip(expected, actual, strict=True))
+            and all_pairs_hold(equal, zip(expected, actual, strict=True))
         )
     if isinstance(expected, Number) and isinstance(actual, bool) is not isinstance(expected, bool):
         return False
@@ -191,10 +191,10 @@ def includes(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
     """Return True if each expected key has an equal value, or may be missing. Raises like `equal`."""
     if not all(key in actual or may_be_absent(value) for key, value in expected.items()):
         return False
-    return all_hold(equal, ((value, actual[key]) for key, value in expected.items() if key in actual))
+    return all_pairs_hold(equal, ((value, actual[key]) for key, value in expected.items() if key in actual))
 
 
-def all_hold(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
+def all_pairs_hold(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
     """Return True if all pairs are equal. An unequal pair decides even if a predicate raises for another."""
     return not _any_has_answer(False, equal, pairs)
 
@@ -384,7 +384,7 @@ def arguments_hold(wanted: Mapping[str, Any], arguments: Mapping[str, Any], exac
     actual_values = {key: argument(arguments, key) for key in wanted}
     if any(actual is MISSING and not may_be_absent(wanted[key]) for key, actual in actual_values.items()):
         return False
-    return all_hold(
+    return all_pairs_hold(
         equal, ((wanted[key], actual) for key, actual in actual_values.items() if actual is not MISSING)
     )
 

@@ -152,7 +152,7 @@ def wait_for_nodes(
 def _cpu_requested(ray: Any) -> Iterator[None]:
     """Request a CPU inside of the block, because an autoscaler adds nodes only on demand."""
     with _sent_by_value(ray):
-        waits = ray.remote(num_cpus=1, max_retries=0)(probe.look).remote()
+        waits = ray.remote(num_cpus=1, max_retries=0)(probe.describe_node).remote()
     try:
         yield
     finally:
@@ -195,13 +195,13 @@ def node_of(report: Mapping[str, Any], *, is_driver: bool) -> ClusterNode:
     )
 
 
-def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
+def probe_nodes(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
     """Return the result of `probe.look` for each node, by its id. Raises UsageError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     try:
         with _sent_by_value(ray):
-            remote_probe = ray.remote(num_cpus=0, max_retries=1)(probe.look)
+            remote_probe = ray.remote(num_cpus=0, max_retries=1)(probe.describe_node)
             looks = {
                 node["NodeID"]: remote_probe.options(
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -299,16 +299,16 @@ def joined(address: str | None, files: ProjectFiles, workers: int | None) -> Ite
     if address is not None:
         check_reachable(address)
     alone = address is None or is_loopback_only(address, os.environ)
-    token = {"RAY_AUTH_TOKEN": own_token()} if address is None else {}
+    token = {"RAY_AUTH_TOKEN": new_cluster_token()} if address is None else {}
     with _environment({**_RAY_VARIABLES, **(_LOOPBACK if alone else {}), **token}):
         ray = _import_ray()
         _silence(logging.getLogger("ray"))
         with _start_cluster(ray, workers) if address is None else _connected(ray, address, files):
-            yield _looked_at(ray, address)
+            yield _inspected_cluster(ray, address)
 
 
 @cache
-def own_token() -> str:
+def new_cluster_token() -> str:
     """Return the token for clusters that this process starts.
 
     Without one in the environment, newer versions of Ray create `~/.ray/auth_token`, which changes how the
@@ -452,13 +452,13 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _looked_at(ray: Any, address: str | None) -> Cluster:
+def _inspected_cluster(ray: Any, address: str | None) -> Cluster:
     if address is None:
         alive = nodes_with_cpu(ray)
         nodes = [node_of(each, is_driver=True) for each in alive]
     else:
         alive = wait_for_nodes(ray)
-        nodes = checked(alive, asked(ray, alive), probe.look())
+        nodes = checked(alive, probe_nodes(ray, alive), probe.describe_node())
     context = ray.get_runtime_context()
     head = address if is_client_address(address) else context.gcs_address
     is_node_dead = partial(is_dead, ray, context.get_node_id())
@@ -478,7 +478,7 @@ def describe_incomplete_ray(error: ImportError) -> str:
 
 def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
     """Return the message for a cluster that cannot be joined."""
-    texts = list(_said(error))
+    texts = list(_error_messages(error))
     full_text = "\n".join(texts)
     if _OTHER_VERSION.search(full_text):
         other_version = next(text for text in texts if _OTHER_VERSION.search(text))
@@ -500,7 +500,7 @@ def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
     return f"the cluster cannot be joined: {in_a_line(texts[0])}"
 
 
-def _said(error: BaseException | None) -> Iterator[str]:
+def _error_messages(error: BaseException | None) -> Iterator[str]:
     """Yield the messages of an error and its causes. Ray often names the reason only in a cause."""
     while error is not None:
         yield str(error)
