@@ -385,7 +385,7 @@ def as_source(writer: ExpectationWriter) -> ExportedExpectations | None:
         keys["thresholds"] = source_code.value_of(expected.thresholds)
     if expected.date:
         keys["date"] = source_code.value_of(expected.date)
-    return ExportedExpectations(whole=keys, turns=turns)
+    return ExportedExpectations(keys=keys, turns=turns)
 
 
 def as_keys(writer: ExpectationWriter) -> AgentestKeys | None:

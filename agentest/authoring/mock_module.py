@@ -39,7 +39,7 @@ _DOC_CHARS = 72
 class AnswerFiles(Protocol):
     """Stores answers that are too long for a module."""
 
-    def keep(self, tool: str, text: str) -> str:
+    def store(self, tool: str, text: str) -> str:
         """Store JSON text, and return its name."""
         ...
 
@@ -228,7 +228,7 @@ class _Writer:
         if not _needs_file(value):
             return node(value)
         self._names.add(FROM_FILE)
-        file = self._files.keep(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+        file = self._files.store(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
         return f"{FROM_FILE}({literal(file)})"
 
 
@@ -337,7 +337,7 @@ def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
         *([_SOURCE[name]] for name in _HELPERS if name in used),
         list(_dict(tools, mocks)),
     ]
-    return MockModule(source=_join_parts(parts), files=files.kept)
+    return MockModule(source=_join_parts(parts), files=files.answers)
 
 
 def _join_parts(parts: Sequence[Sequence[str]]) -> str:
@@ -406,15 +406,15 @@ class _AnswerFiles:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self.kept: dict[str, str] = {}
+        self.answers: dict[str, str] = {}
 
-    def keep(self, tool: str, text: str) -> str:
-        for name, stored in self.kept.items():
+    def store(self, tool: str, text: str) -> str:
+        for name, stored in self.answers.items():
             if stored == text:
                 return name
         base = re.sub(r"[^A-Za-z0-9_-]+", "_", tool)[:60].strip("_") or "tool"
-        name = f"{self._folder}/{base}_{len(self.kept) + 1}.json"
-        self.kept[name] = text
+        name = f"{self._folder}/{base}_{len(self.answers) + 1}.json"
+        self.answers[name] = text
         return name
 
 

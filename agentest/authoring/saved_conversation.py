@@ -87,7 +87,7 @@ class PreparedFile:
 
     path: Path
     content: bytes
-    shown: str
+    preview: str
     """The new part of the file."""
     notes: tuple[str, ...]
     """Notes for the person."""
@@ -151,7 +151,7 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
         export_script([exported]) if request.kind == "script" else starting_point(exported, talk.scenario)
     )
     return PreparedFile(
-        path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_mock_notes(talk))
+        path=path, content=_encoded(source), preview=source, notes=(*talk.notes, *_mock_notes(talk))
     )
 
 
@@ -196,7 +196,7 @@ def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> Prepare
 
 def _new_set(path: Path, made: EvalSet) -> PreparedFile:
     written = eval_set_json(made)
-    return PreparedFile(path=path, content=written, shown=written.decode(), notes=())
+    return PreparedFile(path=path, content=written, preview=written.decode(), notes=())
 
 
 def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:
@@ -210,7 +210,7 @@ def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFi
     check_set(new)
     preview = json.dumps(case, indent=2, ensure_ascii=False)
     return PreparedFile(
-        path=path, content=new.data, shown=preview, notes=(), version=eval_set.content.version
+        path=path, content=new.data, preview=preview, notes=(), version=eval_set.content.version
     )
 
 

@@ -345,7 +345,7 @@ def _paths(root: Path, choice: TalkChoice, loaded: LoadedConfig) -> tuple[PathCh
     if path not in search(root, loaded.config.include, loaded.config.exclude, loaded.path).files:
         raise UsageError(f"{choice.file}: is no scenario file of this project (`include` says which are)")
     text = f"{choice.file}::{choice.scenario}"
-    return (PathChoice(given=text, path=path, name=choice.scenario),)
+    return (PathChoice(text=text, path=path, name=choice.scenario),)
 
 
 def _without_scenario(request: RunRequest, choice: TalkChoice, loaded: LoadedConfig) -> DiscoveredScenarios:

@@ -301,10 +301,10 @@ Row = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayedTurn:
-    """A turn to show. `asked` is True for the turn that the question is about."""
+    """A turn to show. `is_asked_about` is True for the turn that the question is about."""
 
     index: int
-    asked: bool
+    is_asked_about: bool
     rows: tuple[Row, ...]
 
 
@@ -331,7 +331,7 @@ def displayed_turns(conversation: LabelledConversation, turn: int | None) -> Ite
             earlier = _OF_WHOLE_CHARS if turn is None else _EARLIER_CHARS
             limit = _JUDGED_CHARS if each is turns[-1] else earlier
             rows = tuple(_turn_rows(each, last, limit))
-            yield DisplayedTurn(index=each.turn_index, asked=each.turn_index == turn, rows=rows)
+            yield DisplayedTurn(index=each.turn_index, is_asked_about=each.turn_index == turn, rows=rows)
 
 
 def _turn_rows(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:

@@ -69,7 +69,7 @@ class LabelQuestion:
     criterion: str = ""
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """Describe the question for people, without its conversation."""
         what = f"criterion {self.criterion!r}" if self.criterion else self.metric
         return what if self.turn is None else f"{what}, turn {self.turn}"

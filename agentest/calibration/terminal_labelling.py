@@ -151,7 +151,7 @@ def transcript(
         yield _message_text(name, _AS_BEFORE if again else text)
     for each in displayed_turns(conversation, turn):
         yield ""
-        yield f"turn {each.index}" + ("  ← this one" if each.asked else "")
+        yield f"turn {each.index}" + ("  ← this one" if each.is_asked_about else "")
         yield from (_message_text(who, text) for who, text in each.rows)
     yield ""
 

@@ -213,7 +213,7 @@ def label(options: LabelOptions) -> ExitCode:
             )
         )
     questions = open_questions(chosen, metrics, session.answered(session.labels()))
-    file = project.shown(labels)
+    file = project.display_path(labels)
     if not questions:
         say(f"nothing is left to label: {file} has an answer to every question")
         return ExitCode.PASSED

@@ -88,7 +88,7 @@ def read_run(path: Path, label: str) -> MeasuredRun:
 def run_label(path: Path, project: Project) -> str:
     """Return the name of a results file for the user: the id of a stored run, or the path."""
     is_stored_run = path.parent.parent.name == "runs" and StoredRunFolder(path.parent).record is not None
-    return path.parent.name if is_stored_run else project.shown(path)
+    return path.parent.name if is_stored_run else project.display_path(path)
 
 
 def compare_agents(run: MeasuredRun) -> list[Comparison]:
@@ -277,7 +277,8 @@ def _run_files(options: CompareOptions, project: Project) -> tuple[Path, Path]:
     if len(runs) < 2:
         count_text = "one run is" if runs else "no run is"
         raise UsageError(
-            f"{count_text} kept in {project.shown(folder)}, and two are compared: run again, or name files"
+            f"{count_text} kept in {project.display_path(folder)}, and two are compared: run again, or "
+            "name files"
         )
     latest, *earlier = runs
     # A partial run shares few scenarios with other runs, so it is the last choice.

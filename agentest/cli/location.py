@@ -37,7 +37,7 @@ class Location:
             return Project(folder, folder, named_config=folder / self.config)
         project = project_of(folder)
         if project.config_above:
-            tell(f"agentest: configuration: {project.shown(project.config_above)}")
+            tell(f"agentest: configuration: {project.display_path(project.config_above)}")
             os.chdir(project.root)
         return project
 
@@ -110,7 +110,7 @@ class Project:
         exists = any((self.here / each).exists() for each in (word, path))
         return self.from_root(word) if is_path or exists else word
 
-    def shown(self, path: Path) -> str:
+    def display_path(self, path: Path) -> str:
         """Return a path as the user would write it."""
         return path_from(self.here, path)
 

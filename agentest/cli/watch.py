@@ -74,7 +74,7 @@ class WatchEntry:
     """Pattern for paths relative to the folder; () for the file itself or everything in the folder."""
 
     @property
-    def looked_at(self) -> Path:
+    def watched_folder(self) -> Path:
         """The folder to watch."""
         return self.folder if self.folder.is_dir() else self.folder.parent
 
@@ -119,7 +119,7 @@ class WatchedFiles:
     @property
     def folders(self) -> set[Path]:
         """The folders to watch."""
-        return {entry.looked_at for entry in self.entries if entry.looked_at.is_dir()}
+        return {entry.watched_folder for entry in self.entries if entry.watched_folder.is_dir()}
 
     @property
     def missing(self) -> list[str]:

@@ -162,7 +162,7 @@ class Sampling:
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
 
-    def given(self) -> dict[str, Any]:
+    def set_parameters(self) -> dict[str, Any]:
         """Return the parameters that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -190,6 +190,6 @@ class RequestedModel:
     """Keys of the model's configuration that requests cannot carry."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The position, formatted for messages."""
         return f"{self.file}: {self.key}"

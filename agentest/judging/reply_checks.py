@@ -268,7 +268,7 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
         "turn": lambda: copy_turn(turn),
         "conversation": lambda: copy_conversation(conversation),
     }
-    return accepted_values(function, SAYS_PARAMETERS).given(function, lambda name: offered[name]())()
+    return accepted_values(function, SAYS_PARAMETERS).bound_to(function, lambda name: offered[name]())()
 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:

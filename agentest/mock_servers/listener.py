@@ -146,6 +146,6 @@ class ServerInputs:
     keep_span: Callable[[bytes], object] | None = None
     """Receives each span of a conversation as a line of JSON; None to discard spans."""
 
-    def place(self, key: str) -> str:
+    def key_location(self, key: str) -> str:
         """Return the location of a key, for errors."""
         return f"{key} of agent {self.group.agents[0]!r}"

@@ -116,8 +116,10 @@ class Cassettes:
         for scope in scopes:
             self._load(scope)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
-        return self._times.asked(question, model, parameters)
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
+        return self._times.recorded_request(question, model, parameters)
 
     def find(self, request: RecordedRequest) -> CassetteEntry | None:
         cassette = self._load(request.key.scope)
@@ -127,14 +129,14 @@ class Cassettes:
         """Return the recorded answers that a conversation in another process can need."""
         return self._load(scope).page(number)
 
-    def keep(self, entry: CassetteEntry) -> CassetteEntry:
+    def record(self, entry: CassetteEntry) -> CassetteEntry:
         entry, line = redact_entry(entry, self._redact)
         self.write(entry, line)
         return entry
 
     def write(self, entry: CassetteEntry, line: bytes) -> None:
         """Write an answer recorded in this process or another one. Raises CassetteError."""
-        cassette = self._load(entry.asked.key.scope)
+        cassette = self._load(entry.request.key.scope)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             # The newline comes first, so that the rest of a truncated line damages no other.
@@ -143,7 +145,7 @@ class Cassettes:
         except OSError as error:
             raise self._failed(CassetteError(f"the recording cannot be written: {error}")) from None
         cassette.begun = True
-        cassette.fresh.setdefault(entry.asked.key.conversation, {})[entry.asked.slot] = entry
+        cassette.fresh.setdefault(entry.request.key.conversation, {})[entry.request.slot] = entry
 
     def missing(self, request: RecordedRequest) -> CassetteError:
         scope, number = request.key.scope, request.key.conversation
@@ -225,7 +227,7 @@ class Cassettes:
 def _sheets(entries: Entries) -> Sheets:
     sheets: Sheets = {}
     for slot, entry in entries.items():
-        sheets.setdefault(entry.asked.key.conversation, {})[slot] = entry
+        sheets.setdefault(entry.request.key.conversation, {})[slot] = entry
     return sheets
 
 
@@ -287,9 +289,9 @@ def _document(
         "scenario": scope,
         "models": dict(sorted(models.items())),
     }
-    if others := {entry.asked.model for entry in entries if entry.answers_for in named}:
+    if others := {entry.request.model for entry in entries if entry.answers_for in named}:
         header["named"] = sorted(others)
-    answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.asked.order)]
+    answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.request.order)]
     end = {"end": True, "answers": len(answers)}
     return b"".join(dump(line) + b"\n" for line in (header, *answers, end))
 

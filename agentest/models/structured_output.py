@@ -43,9 +43,9 @@ class UsableParts(BaseModel):
         return any(part.any if isinstance(part, UsableParts) else _usable(part) for _, part in self)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Return True if every part can be used."""
-        return all(part.whole if isinstance(part, UsableParts) else _usable(part) for _, part in self)
+        return all(part.is_complete if isinstance(part, UsableParts) else _usable(part) for _, part in self)
 
     def completed_by(self, later: Self) -> Self:
         """Fill parts that cannot be used from a later answer.
@@ -106,7 +106,7 @@ class StructuredModel:
                 return cast("Answer", _usable_parts(reply.text, answer, usable)) if usable else complete
             except Unreadable as error:
                 usable = _usable_parts(reply.text, answer, usable)
-                if usable and (usable.whole or repair == MAX_REPAIRS):
+                if usable and (usable.is_complete or repair == MAX_REPAIRS):
                     return cast("Answer", usable)
                 if repair == MAX_REPAIRS:
                     raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None

@@ -71,7 +71,7 @@ class RecordedRequest:
 class CassetteEntry:
     """A request and its outcome."""
 
-    asked: RecordedRequest
+    request: RecordedRequest
     answered_by: str
     kind: Literal["text", "refusal", "error"]
     content: str
@@ -80,12 +80,12 @@ class CassetteEntry:
     @property
     def part(self) -> str:
         """The part whose model was called: `user`, or `judge`, which also groups failures."""
-        return "user" if self.asked.key.role == "user" else "judge"
+        return "user" if self.request.key.role == "user" else "judge"
 
     @property
     def answers_for(self) -> tuple[str, str]:
         """Part and model."""
-        return self.part, self.asked.model
+        return self.part, self.request.model
 
     def answered(self) -> ModelAnswer:
         """Return the model's answer. Raises ModelUnavailable if there was none."""
@@ -152,12 +152,12 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
 
 
 def _add(entries: Entries, entry: CassetteEntry, header: CassetteHeader) -> None:
-    if entry.asked.slot in entries:
-        raise ValueError(f"a second answer to {entry.asked}: the file was edited by hand or badly merged")
+    if entry.request.slot in entries:
+        raise ValueError(f"a second answer to {entry.request}: the file was edited by hand or badly merged")
     model = header.models.get(entry.part)
-    if entry.asked.model not in (model, *header.named):
-        raise ValueError(f"this answer is of {entry.asked.model}, the header says {model}")
-    entries[entry.asked.slot] = entry
+    if entry.request.model not in (model, *header.named):
+        raise ValueError(f"this answer is of {entry.request.model}, the header says {model}")
+    entries[entry.request.slot] = entry
 
 
 def salvage(path: Path, scope: str) -> Entries:
@@ -168,7 +168,7 @@ def salvage(path: Path, scope: str) -> Entries:
             entry = to_entry(parse(line), scope)
         except ValueError:
             continue
-        entries[entry.asked.slot] = entry
+        entries[entry.request.slot] = entry
     return entries
 
 
@@ -195,7 +195,7 @@ def _check_end(end: Mapping[str, Any], answers: int) -> None:
 
 
 def to_json(entry: CassetteEntry) -> dict[str, Any]:
-    request = asdict(entry.asked)
+    request = asdict(entry.request)
     key = request.pop("key")
     del key["scope"]  # the header has it
     answer = {"answered_by": entry.answered_by, entry.kind: entry.content, "used": asdict(entry.used)}
@@ -270,7 +270,9 @@ class Tape(Protocol):
         """How the run uses recordings."""
         ...
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
         """Convert the question to a request of this run. Call it once for each time the question is asked."""
         ...
 
@@ -278,7 +280,7 @@ class Tape(Protocol):
         """Return the recorded answer to the request; None if there is none or it must not be used."""
         ...
 
-    def keep(self, entry: CassetteEntry) -> CassetteEntry:
+    def record(self, entry: CassetteEntry) -> CassetteEntry:
         """Record the answer and return it as a replay will, with secrets redacted. Raises CassetteError."""
         ...
 
@@ -300,7 +302,9 @@ class RequestCounter:
     def __init__(self) -> None:
         self._of: defaultdict[tuple[str, int], Counter[tuple[CallKey, int]]] = defaultdict(Counter)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
         """Convert the question to a request, and count it."""
         key = question.key
         times = self._of[key.scope, key.conversation]
@@ -341,7 +345,7 @@ def find_entry(
     """Return the answer from the first layer that has one; None if the request has to be made again."""
     for entries in layers:
         entry = entries.get(request.slot)
-        if entry and entry.asked.hash == request.hash:
+        if entry and entry.request.hash == request.hash:
             return None if mode in (CassetteMode.FILL, CassetteMode.KEEP) and entry.kind == "error" else entry
     return None
 
@@ -350,7 +354,7 @@ def redact_entry(entry: CassetteEntry, redact: Callable[[str], str]) -> tuple[Ca
     """Return an answer as a replay returns it, with secrets redacted, and its line in a file."""
     entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
     line = dump(to_json(entry))
-    return to_entry(parse(line), entry.asked.key.scope), line
+    return to_entry(parse(line), entry.request.key.scope), line
 
 
 def missing_answer_error(
@@ -362,8 +366,8 @@ def missing_answer_error(
         why = f"nothing is recorded for it in {page.path}"
     elif entry is None:
         why = f"{page.path} has no such answer: the conversation went on longer or another way"
-    elif entry.asked.model != request.model:
-        why = f"{page.path} holds the answer of {entry.asked.model}, and {request.model} is asked"
+    elif entry.request.model != request.model:
+        why = f"{page.path} holds the answer of {entry.request.model}, and {request.model} is asked"
     else:
         changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
         why = f"{changed} changed since {page.path} was recorded"
@@ -379,7 +383,7 @@ def scenario_error(name: str, problem: str) -> CassetteError:
 
 
 def entries_by_slot(entries: Iterable[CassetteEntry]) -> Entries:
-    return {entry.asked.slot: entry for entry in entries}
+    return {entry.request.slot: entry for entry in entries}
 
 
 class Recorder:
@@ -394,7 +398,7 @@ class Recorder:
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the live model's answer. Raises ModelUnavailable or CassetteError."""
-        return await self.record(question, self._tape.asked(question, self.name, self.parameters))
+        return await self.record(question, self._tape.recorded_request(question, self.name, self.parameters))
 
     async def record(self, question: Question, request: RecordedRequest) -> ModelAnswer:
         """Return the live model's answer to a question that was counted before."""
@@ -402,12 +406,14 @@ class Recorder:
         try:
             answered = await self._live.answer(question)
         except ModelUnavailable as error:
-            self._tape.keep(CassetteEntry(request, "", "error", str(error), self._ledger.taken(request.key)))
+            self._tape.record(
+                CassetteEntry(request, "", "error", str(error), self._ledger.taken(request.key))
+            )
             raise
         kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
         content, used = answered.refusal or answered.text, self._ledger.taken(request.key)
         answered_by = answered.model.encode(errors="replace").decode()
-        return self._tape.keep(CassetteEntry(request, answered_by, kind, content, used)).answered()
+        return self._tape.record(CassetteEntry(request, answered_by, kind, content, used)).answered()
 
 
 class Replay:
@@ -432,7 +438,7 @@ class Replay:
         missing.
         """
         await checkpoint()
-        request = self._tape.asked(question, self.name, self.parameters)
+        request = self._tape.recorded_request(question, self.name, self.parameters)
         entry = self._tape.find(request)
         if entry:
             if self._tape.mode is not CassetteMode.KEEP:

@@ -145,7 +145,7 @@ class SessionHooks:
             yield
         finally:
             capture.suspend_global_capture(in_=False)
-            self._other_output.said += capture.read_global_capture()
+            self._other_output.pieces += capture.read_global_capture()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -153,12 +153,12 @@ class SessionHooks:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put the scenario's result into pytest's report."""
         if self._reporting and self._capture:
-            self._other_output.keep()
+            self._other_output.replace_streams()
         report = yield
         if isinstance(item, ScenarioItem):
             apply_result(report, item, call)
             if self._reporting:  # output of other scenarios
-                self._other_output.said += [text for _, text in report.sections]
+                self._other_output.pieces += [text for _, text in report.sections]
                 report.sections.clear()
                 item._report_sections.clear()
         return report
@@ -181,7 +181,7 @@ class SessionHooks:
             output[_WORKER_OUTPUT] = {
                 "notes": self._notes,
                 "unclaimed": self._unclaimed,
-                "said": self._other_output.said,
+                "said": self._other_output.pieces,
                 "commands": self._commands,
                 "incomplete": self._incomplete,
             }
@@ -200,7 +200,7 @@ class SessionHooks:
         worker_output = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {})
         self._notes += worker_output.get("notes", ())
         self._unclaimed += worker_output.get("unclaimed", ())
-        self._other_output.said += worker_output.get("said", ())
+        self._other_output.pieces += worker_output.get("said", ())
         self._commands += worker_output.get("commands", ())
         self._incomplete |= worker_output.get("incomplete", False)
 
@@ -225,7 +225,7 @@ class SessionHooks:
         if rows:
             terminalreporter.section("agentest")
             terminalreporter.write_line("\n".join(rows))
-        if failed and (output := "".join(self._other_output.said)):
+        if failed and (output := "".join(self._other_output.pieces)):
             terminalreporter.section("agentest: captured output of scenarios")
             terminalreporter.write(output)
         for command in self._commands:
@@ -302,12 +302,12 @@ class OtherThreadsOutput:
     """
 
     def __init__(self, capturing: object) -> None:
-        self.said: list[str] = []
+        self.pieces: list[str] = []
         """Pieces of captured output."""
         self._captures = list(_captures(capturing))
 
     def __enter__(self) -> OtherThreadsOutput:
-        self.keep()
+        self.replace_streams()
         for capture in self._captures:
             for name in _CAPTURE_ATTRIBUTES:
                 setattr(capture, name, self._wrapped(getattr(capture, name)))
@@ -320,13 +320,13 @@ class OtherThreadsOutput:
         for name in _STREAMS:
             setattr(sys, name, _unwrapped(getattr(sys, name)))
 
-    def keep(self) -> None:
+    def replace_streams(self) -> None:
         """Replace the standard streams again, because each phase of an item resets them."""
         for name in _STREAMS:
             setattr(sys, name, self._wrapped(getattr(sys, name)))
 
     def _wrapped(self, stream: TextIO | _ThreadStream) -> _ThreadStream:
-        return stream if isinstance(stream, _ThreadStream) else _ThreadStream(stream, self.said)
+        return stream if isinstance(stream, _ThreadStream) else _ThreadStream(stream, self.pieces)
 
 
 class TerminalWriter:

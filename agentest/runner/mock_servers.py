@@ -345,7 +345,7 @@ async def _compare(
     changes = None if before is None else tuple(differences(before, now))
     if write and changes != ():
         store_tools(settings, root, place, now)
-    return RealTools(server=upstream.shown, file=str(settings.tools), number=len(now), changes=changes)
+    return RealTools(server=upstream.description, file=str(settings.tools), number=len(now), changes=changes)
 
 
 _NAME = "recorded conversation"

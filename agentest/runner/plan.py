@@ -202,7 +202,7 @@ def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
         led_by = unit.scenario.plan.model if unit.scenario.plan else None
         for requested in (led_by, *(grader.judge for grader in unit.graders)):
             if requested:
-                found.setdefault((requested, requested.place), requested)
+                found.setdefault((requested, requested.location), requested)
     return list(found.values())
 
 

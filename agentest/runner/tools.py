@@ -550,7 +550,7 @@ def _why_untold(name: str, agent: AnyAgent) -> str | None:
         or visibility_of_agent(agent) is ToolVisibility.UNSEEN
     ):
         return None
-    if agent.type == "custom" and agent.tells_own_calls:
+    if agent.type == "custom" and agent.reports_own_calls:
         return None  # calls of an agent object come to Agentest, but those of its clients do not
     return unreported_calls_advice(name, agent)
 

@@ -281,7 +281,7 @@ def is_scenario_file(
 class PathChoice:
     """A file or folder from the command line, with an optional line or scenario name."""
 
-    given: str
+    text: str
     """The argument as written."""
     path: Path
     """Absolute."""
@@ -299,7 +299,7 @@ def parse_path_choice(text: str, folder: Path) -> PathChoice:
     """Parse PATH, PATH:LINE or PATH::NAME relative to `folder`."""
 
     def chosen(path: str, line: int | None = None, name: str | None = None) -> PathChoice:
-        return PathChoice(given=text, path=Path(os.path.normpath(folder / path)), line=line, name=name)
+        return PathChoice(text=text, path=Path(os.path.normpath(folder / path)), line=line, name=name)
 
     path, _, name = text.partition(_IN_FILE)
     with_line = _AT_LINE.fullmatch(text)

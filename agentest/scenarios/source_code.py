@@ -47,7 +47,7 @@ _PLACES = {1: "first", -1: "last"}
 class ExportedExpectations:
     """Expectations about a conversation, as option → source."""
 
-    whole: Mapping[str, SourceNode]
+    keys: Mapping[str, SourceNode]
     turns: tuple[Mapping[str, SourceNode], ...] = ()
 
 
@@ -152,7 +152,7 @@ def _scenario(exportable: ExportableConversation) -> BracketedSource:
         SourceItem(bracketed("[", _turns(conversation, words), "]"), "turns="),
         *([SourceItem(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
         *([SourceItem(mapping(list(mocks(mocked_calls))), "tools=")] if mocked_calls else []),
-        *(SourceItem(source, f"{key}=") for key, source in words.whole.items()),
+        *(SourceItem(source, f"{key}=") for key, source in words.keys.items()),
         SourceItem(node(["exported"]), "tags="),
     ]
     return BracketedSource("scenario(", tuple(items), ")")
@@ -161,7 +161,7 @@ def _scenario(exportable: ExportableConversation) -> BracketedSource:
 def _same_calls(calls: Sequence[ToolCall]) -> ExportedExpectations:
     expected = bracketed("[", [SourceItem(_expected(call)) for call in calls], "]")
     return ExportedExpectations(
-        whole={"trajectory": mapping([("match_mode", StringLiteral("strict")), ("expected", expected)])}
+        keys={"trajectory": mapping([("match_mode", StringLiteral("strict")), ("expected", expected)])}
     )
 
 

@@ -288,7 +288,7 @@ class Journal:
             case RunStarted():
                 self._begin(event)
             case ConversationFinished():
-                self._keep(event)
+                self._write_conversation(event)
             case ScenarioFinished():
                 self._write(ScenarioLine(scenario=CODECS.write(event.result)))
             case ScenarioAmended():
@@ -343,7 +343,7 @@ class Journal:
             )
         )
         for finished in event.kept:
-            self._keep(finished)
+            self._write_conversation(finished)
 
     def _note_begun(self) -> None:
         """Call `on_begun` as soon as the beginning of the journal is in the file."""
@@ -353,7 +353,7 @@ class Journal:
             self._on_begun()
             self._began = True
 
-    def _keep(self, event: ConversationFinished) -> None:
+    def _write_conversation(self, event: ConversationFinished) -> None:
         body = event.result
         if not isinstance(body, bytes):
             body = encoded(conversation_json(body, event.case, event.thresholds))

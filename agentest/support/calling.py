@@ -275,7 +275,7 @@ class AcceptedValues:
     def names(self) -> frozenset[str]:
         return frozenset((*self.by_position, *self.by_name))
 
-    def given(self, function: Callable[..., Any], values: Callable[[str], Any]) -> partial[Any]:
+    def bound_to(self, function: Callable[..., Any], values: Callable[[str], Any]) -> partial[Any]:
         """Bind those values to the function, so that it can be called without arguments."""
         named = {name: values(name) for name in self.by_name}
         return partial(function, *map(values, self.by_position), **named)

@@ -48,7 +48,7 @@ class Imports:
         """The folder that was first on the import path the last time."""
         self._names: dict[Path, frozenset[str]] = {}
         importlib.invalidate_caches()
-        self._look()
+        self._record_imports()
 
     def import_file(self, path: Path) -> ModuleType:
         """Import a file under a unique module name, with its folder importable.
@@ -88,9 +88,9 @@ class Imports:
         finally:
             sys.path.remove(entry)
             sys.path.append(entry)
-            self._look()
+            self._record_imports()
 
-    def _look(self) -> None:
+    def _record_imports(self) -> None:
         """Record the modules imported since the last look. They are at the end of `sys.modules`."""
         names = list(sys.modules)
         for name in takewhile(lambda name: name != self._seen, reversed(names)):
@@ -103,7 +103,7 @@ class Imports:
         if folder == self._last:
             return  # modules imported since then were found in this folder first
         self._last = folder
-        self._look()
+        self._record_imports()
         for top in self._names_in_folder(folder) & self._loaded.keys():
             for name in list(self._loaded[top]) if _is_importable(folder, top) else ():
                 if _is_from_other_folder(name, folder):

@@ -27,7 +27,7 @@ _JSON = "application/json"
 
 async def open_traces_server(settings: Traces, opening: ServerInputs) -> str:
     """Receive traces until the run ends. Returns the address for exporters. Raises ConfigError."""
-    key = opening.place("traces")
+    key = opening.key_location("traces")
     check_installed(key)
     collector = Collector(
         opening.group.agents[0],

@@ -107,7 +107,7 @@ class Job:
     stopping: asyncio.Task[None] | None = None
     """A reference to the task, because an event loop references its tasks only weakly."""
 
-    def shown(self) -> Json:
+    def summary(self) -> Json:
         """Return the job as the page lists it."""
         ended = None if self.status is None else _END_STATES.get(self.status, "errored")
         return {
@@ -121,9 +121,9 @@ class Job:
             "exitStatus": self.status,
         }
 
-    def whole(self) -> Json:
+    def details(self) -> Json:
         """Return the job with its output."""
-        return {**self.shown(), "output": self.output.text, "cut": self.output.cut}
+        return {**self.summary(), "output": self.output.text, "cut": self.output.cut}
 
 
 class Jobs:
@@ -149,7 +149,7 @@ class Jobs:
 
     def listed(self) -> list[Json]:
         """Return all jobs, latest first."""
-        return [job.shown() for job in reversed(self._jobs.values())]
+        return [job.summary() for job in reversed(self._jobs.values())]
 
     def get(self, id: str) -> Job | None:
         return self._jobs.get(id)
@@ -355,14 +355,14 @@ def _job(request: web.Request) -> Job:
 
 async def _requested_job(request: web.Request, values: Values) -> Json:
     del values
-    return _job(request).whole()
+    return _job(request).details()
 
 
 async def _stop(request: web.Request, values: Values) -> Json:
     del values
     job = _job(request)
     request.app[JOBS].stop(job)
-    return job.shown()
+    return job.summary()
 
 
 async def _requested_command(request: web.Request, values: Values) -> JobCommand:
@@ -370,7 +370,7 @@ async def _requested_command(request: web.Request, values: Values) -> JobCommand
 
 
 async def _start(request: web.Request, values: Values) -> Json:
-    return request.app[JOBS].start(await _requested_command(request, values)).shown()
+    return request.app[JOBS].start(await _requested_command(request, values)).summary()
 
 
 async def _estimate(request: web.Request, values: Values) -> Json:

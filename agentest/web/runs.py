@@ -104,7 +104,7 @@ async def save_conversation(request: web.Request, body: Values, talk: Conversati
         await in_thread(write, planned, optional_text(body, "version"))
     return {
         "path": shown_path(planned.path, project.root.resolve()),
-        "text": planned.shown,
+        "text": planned.preview,
         "notes": list(planned.notes),
         "version": planned.version,
         "written": written,

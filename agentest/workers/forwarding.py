@@ -182,14 +182,16 @@ class PageTape:
         self._times.forget(scope, number)
         self._pages.pop((scope, number), None)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
-        return self._times.asked(question, model, parameters)
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
+        return self._times.recorded_request(question, model, parameters)
 
     def find(self, request: RecordedRequest) -> CassetteEntry | None:
         page = self._page_of(request)
         return find_entry((page.salvaged, page.recorded), request, self.mode)
 
-    def keep(self, entry: CassetteEntry) -> CassetteEntry:
+    def record(self, entry: CassetteEntry) -> CassetteEntry:
         entry, line = redact_entry(entry, self._redact)
         self._send(AnswerRecorded(entry, line))
         return entry

@@ -76,7 +76,7 @@ class MockProxy:
             case QuestionAnswered():
                 self._questions.answer(message.number, message.answer)
             case SpansRequest():
-                self._tasks.start_soon(self._send_spans, message.asked)
+                self._tasks.start_soon(self._send_spans, message.request)
 
     def close(self) -> None:
         """End all conversations of a worker that has ended. Open questions are answered with a refusal."""
@@ -190,7 +190,7 @@ _CONVERSATION_ENDED = ServedAnswer(how=CallOutcome.REFUSED, message="the convers
 @dataclass(slots=True)
 class _ProxiedConversation:
     serving: ActiveConversation
-    heard: anyio.Event = field(default_factory=anyio.Event)
+    answered: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     addresses: Addresses = Addresses()
@@ -224,7 +224,7 @@ class ProxiedConversations:
         stay = ActivePeriod(conversation.addresses)
         self._send(EnterRequest(who))
         try:
-            await conversation.heard.wait()
+            await conversation.answered.wait()
             if not conversation.begun.is_set():
                 async with outside():
                     await conversation.begun.wait()
@@ -251,17 +251,17 @@ class ProxiedConversations:
         """Handle a message from the run's process."""
         match message:
             case WaitForTurn() if conversation := self._hosted.get(message.key):
-                conversation.heard.set()
+                conversation.answered.set()
             case BeginConversation() if conversation := self._hosted.get(message.key):
                 conversation.addresses, conversation.traces = message.addresses, message.traces
                 conversation.begun.set()
-                conversation.heard.set()
+                conversation.answered.set()
             case SpansResponse() if (
                 (conversation := self._hosted.get(message.key))
                 and conversation.spans
                 and not conversation.spans.done()
             ):
-                conversation.spans.set_result(message.told)
+                conversation.spans.set_result(message.traces)
             case ToolQuestion():
                 scope = self._answering[message.number] = anyio.CancelScope()
                 self._tasks.start_soon(self._answer, message, scope)

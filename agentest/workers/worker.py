@@ -240,9 +240,11 @@ class Worker:
             del self._ongoing[order.hold]
             if self._tape:
                 self._tape.end(unit.scope, order.number)
-        self._line.send(self._told(order, unit, finished))
+        self._line.send(self._encoded_or_failed(order, unit, finished))
 
-    def _told(self, order: RunConversation, unit: Unit, finished: JudgedConversation) -> ConversationDone:
+    def _encoded_or_failed(
+        self, order: RunConversation, unit: Unit, finished: JudgedConversation
+    ) -> ConversationDone:
         """Encode the result. A conversation whose values cannot be shown as text counts as failed to run."""
         try:
             return self._encode_result(order, unit, finished)

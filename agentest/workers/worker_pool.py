@@ -68,7 +68,7 @@ class ProgressReceiver:
                 )  # synchronously: the request for a new slot may arrive immediately
                 self._tasks.start_soon(self._wait_outside, member, message.hold, assigned, assigned.place)
             case SlotRequested():
-                self._roster.want_place(member, message.hold, assigned.place)
+                self._roster.request_slot(member, message.hold, assigned.place)
             case ConversationDone() if not assigned.done.done():
                 assigned.done.set_result(message)
 
@@ -259,7 +259,7 @@ class WorkerScheduler:
         """Forget a group of conversations that has finished."""
         self._workers_by_group.pop(home, None)
 
-    def want_place(self, member: PooledWorker, hold: int, slot: ConversationSlot) -> None:
+    def request_slot(self, member: PooledWorker, hold: int, slot: ConversationSlot) -> None:
         """Request a slot for a conversation that wants to continue."""
         slot.wanted.set()
         self._slot_requests.append((member, hold, slot))

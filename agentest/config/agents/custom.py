@@ -42,7 +42,7 @@ class CustomAgent(AnyAgent):
         return True  # through ctx.record_tool
 
     @property
-    def tells_own_calls(self) -> bool:
+    def reports_own_calls(self) -> bool:
         return isinstance(self.handler, AgentObject)  # all calls of an agent object go through the gate
 
     @property

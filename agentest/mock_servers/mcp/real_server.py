@@ -54,7 +54,9 @@ async def tools_of(upstream: Upstream, locate: Place) -> Tools:
             f"file (`mcp_mock.tools`, which `{RECORD}` writes), no run needs it"
         ) from None
     except ValueError as error:
-        raise ConfigError(f"{locate('mcp_mock.upstream')}: what {upstream.shown} lists {error}") from None
+        raise ConfigError(
+            f"{locate('mcp_mock.upstream')}: what {upstream.description} lists {error}"
+        ) from None
 
 
 def stored_tools(settings: McpMock, root: Path, locate: Place) -> Tools:
@@ -107,18 +109,18 @@ async def recorded_tools(
     if settings.tools:
         file_name = store_tools(settings, root, locate, tools)
         on_note(
-            f"{file_name} was not there: the tools of {upstream.shown} were written to it. Keep it in the "
-            f"repository; `{RECORD} --check` compares it"
+            f"{file_name} was not there: the tools of {upstream.description} were written to it. Keep it in "
+            f"the repository; `{RECORD} --check` compares it"
         )
     return tools
 
 
 async def opened_methods(settings: McpMock, opening: ServerInputs) -> Methods:
     """Create the server's methods with all dependencies. Raises ConfigError."""
-    upstream = open_upstream(settings, opening.client, opening.root, opening.place)
+    upstream = open_upstream(settings, opening.client, opening.root, opening.key_location)
     if upstream:
         opening.stack.push_async_callback(upstream.close)
-    recorded = await recorded_tools(settings, upstream, opening.root, opening.place, opening.on_note)
+    recorded = await recorded_tools(settings, upstream, opening.root, opening.key_location, opening.on_note)
     # If the real server's tools are known, other mocks belong to other tools of the agent.
     tools = _catalog(recorded or (), opening.tools if recorded is None else (), opening)
     opening.group.tools |= tools.names
@@ -136,7 +138,7 @@ def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Serv
         return catalog(recorded, mocks, opening.on_note)
     except ValueError as error:
         raise ConfigError(
-            f"{opening.place('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
+            f"{opening.key_location('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
         ) from None
 
 

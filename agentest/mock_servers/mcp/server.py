@@ -40,7 +40,7 @@ async def open_mcp_server(settings: McpMock, opening: ServerInputs) -> str:
         app.router.add_get(route, server.streams.open)
     app.router.add_post("/messages/{stream}", server.post_to_stream)
     app.on_shutdown.append(server.streams.close)
-    key = opening.place("mcp_mock")
+    key = opening.key_location("mcp_mock")
     origin = await listen(app, settings, key, opening.stack, opening.on_note, _not_from_here)
     return origin + PATH
 

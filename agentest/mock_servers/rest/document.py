@@ -478,15 +478,15 @@ class _Conversion:
         return made
 
     def _response(self, response: Any, produces: list[str]) -> Any:
-        known = self._one(response)
+        known = self._dereferenced(response)
         if not isinstance(known, Mapping) or "schema" not in known:
             return response
         return {**known, "content": {kind: {"schema": known["schema"]} for kind in produces}}
 
     def _resolved(self, parameters: Any) -> list[Any]:
-        return [self._one(each) for each in parameters] if isinstance(parameters, list) else []
+        return [self._dereferenced(each) for each in parameters] if isinstance(parameters, list) else []
 
-    def _one(self, value: Any) -> Any:
+    def _dereferenced(self, value: Any) -> Any:
         """Return the value, or the target of its reference into the same file."""
         ref = value.get("$ref") if isinstance(value, Mapping) else None
         if not isinstance(ref, str) or not ref.startswith("#/"):

@@ -200,7 +200,7 @@ class Routes:
         target = self._found(method, path, None)
         return target if target.operation or target.methods else inside
 
-    def shown(self, path: str) -> str:
+    def describe_operations(self, path: str) -> str:
         """Describe the available operations, for the sender of an unknown request."""
         known = [str(operation) for operation in self._api.operations]
         close = nearest(path, [operation.path for operation in self._api.operations])

@@ -57,7 +57,7 @@ async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
     opening.group.tools.update(name for name in named if _is_undocumented_request(name, routes))
     url = settings.upstream
     upstream = RealApi(url=url, client=opening.client, redact=opening.redact) if url else None
-    key = opening.place("rest_mock")
+    key = opening.key_location("rest_mock")
     server = _RestServer(opening, document, api, routes, upstream, callers_of(settings, key))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
@@ -71,7 +71,7 @@ def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
         api = read_api(document)
         return document, api.named_as(_names_of_mocks(api, opening), opening.spoken)
     except ConfigError as error:
-        raise ConfigError(f"{opening.place('rest_mock.openapi')}: {error}") from None
+        raise ConfigError(f"{opening.key_location('rest_mock.openapi')}: {error}") from None
 
 
 def _names_of_mocks(api: Api, opening: ServerInputs) -> set[str]:
@@ -219,7 +219,11 @@ class _RestServer:
             return self._own_document(request, target)
         operation = _unknown_operation(request.method, target.path)
         status, headers = (405, [("allow", allowed(target.methods))]) if target.methods else (404, [])
-        available = f"it has {allowed(target.methods)}" if target.methods else self._routes.shown(target.path)
+        available = (
+            f"it has {allowed(target.methods)}"
+            if target.methods
+            else self._routes.describe_operations(target.path)
+        )
         text = f"{operation.tool} is no operation of {self._document.path.name}: {available}"
         registry, group = self._opening.registry, self._opening.group
         if not registry.claims(group, names):

@@ -174,7 +174,7 @@ class Printer:
 
     def write(self, lines: Iterable[ConsoleLine]) -> None:
         """Write the lines; of several blank lines in a row, write only the first."""
-        rows = [row for each in self._once_blank(lines) for row in self.rows(each)]
+        rows = [row for each in self._without_repeated_blanks(lines) for row in self.rows(each)]
         for row in rows:
             row.rstrip()
         if rows:
@@ -187,7 +187,7 @@ class Printer:
         self.console.print(table, crop=False)
         self._after_blank = False
 
-    def _once_blank(self, lines: Iterable[ConsoleLine]) -> Iterator[ConsoleLine]:
+    def _without_repeated_blanks(self, lines: Iterable[ConsoleLine]) -> Iterator[ConsoleLine]:
         for each in lines:
             if not (self._after_blank and each is BLANK):
                 yield each

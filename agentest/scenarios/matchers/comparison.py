@@ -301,7 +301,7 @@ def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[Value
 
 @dataclass(slots=True)
 class _DifferenceSearch:
-    found: bool = field(default=False)
+    has_differences: bool = field(default=False)
 
     def extra(self, entries: Mapping[Any, Any], path: str) -> Iterator[ValueDifference]:
         for key, actual in entries.items():
@@ -333,7 +333,7 @@ class _DifferenceSearch:
                 yield replace(problem, expected=expected) if is_whole_value else problem
 
     def _whole(self, expected: Any, actual: Any, path: str) -> Iterator[ValueDifference]:
-        if self.found and not is_plain(expected):
+        if self.has_differences and not is_plain(expected):
             return
         try:
             if not equal(expected, actual):
@@ -342,7 +342,7 @@ class _DifferenceSearch:
             yield self._problem(path, expected, actual, str(error))
 
     def _problem(self, path: str, expected: Any, actual: Any, failed: str | None = None) -> ValueDifference:
-        self.found = True
+        self.has_differences = True
         return ValueDifference(path=path, expected=expected, actual=actual, failed=failed)
 
 

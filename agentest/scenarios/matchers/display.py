@@ -66,7 +66,7 @@ def beginning(value: Any, chars: int) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """Yield the text of `shown` in pieces."""
+    """Yield the text that `shown` returns in pieces."""
     if isinstance(value, Mapping):
         for at, (key, item) in enumerate(value.items()):
             yield f"{', ' if at else '{'}{key!r}: "

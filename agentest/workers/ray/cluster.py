@@ -43,11 +43,11 @@ class ClusterNode:
     id: str
     address: str
     host: str
-    here: bool
+    is_local: bool
     """True if the node shares its loopback interface with this process."""
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The node's name for the user."""
         return self.address if self.host == self.address else f"{self.host} ({self.address})"
 
@@ -169,14 +169,14 @@ def checked(
         ours: the result of `probe.look` in this process.
     """
     nodes = [node_of(each, is_driver=reports[each["NodeID"]]["network"] == ours["network"]) for each in alive]
-    lacking = [node.shown for node in nodes if reports[node.id]["version"] is None]
+    lacking = [node.label for node in nodes if reports[node.id]["version"] is None]
     if lacking:
         raise UsageError(
             f"--engine ray: {_some(lacking)} {_has(lacking)} no agentest. There, or in the cluster's image: "
             f"{INSTALLED_BY}"
         )
     other = [
-        f"{node.shown}: {reports[node.id]['version']}"
+        f"{node.label}: {reports[node.id]['version']}"
         for node in nodes
         if reports[node.id]["version"] != ours["version"]
     ]
