@@ -214,7 +214,7 @@ def to_entry(line: Mapping[str, Any], scope: str) -> CassetteEntry:
     request = {**data, "key": {**data, "scope": scope}}
     try:
         # pydantic rejects lone surrogates, which models do write.
-        entry = _ENTRY.validate_python({**data, "asked": request, "kind": kind, "content": ""})
+        entry = _ENTRY.validate_python({**data, "request": request, "kind": kind, "content": ""})
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"`{first['loc'][-1]}`: {first['msg']}: the line was edited by hand") from None
