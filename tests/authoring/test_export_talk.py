@@ -77,4 +77,4 @@ def test_a_beginning_says_what_is_to_do(tmp_path: Path) -> None:
     with pytest.raises(ChangedOnDisk):
         write(made, None)
     known = {"turns": None, "goal": "Go.", "profile": "P", "knowledge": ["k"]}
-    assert planned(tmp_path, "scenario", "b.sim.py", **known).shown.count("# TODO") == 0
+    assert planned(tmp_path, "scenario", "b.sim.py", **known).preview.count("# TODO") == 0
