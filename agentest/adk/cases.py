@@ -237,7 +237,7 @@ def unchecked_notes(chosen: CaseSet) -> Iterator[str]:
             yield _unchecked_note(chosen, metric, what, cases)
     for criterion in chosen.criteria.criteria:
         if criterion.judge and not uses_judge(criterion.metric):
-            yield f"{criterion.judge.place}: names a judge or its settings, and this metric asks no judge"
+            yield f"{criterion.judge.location}: names a judge or its settings, and this metric asks no judge"
 
 
 def _unchecked_note(chosen: CaseSet, metric: str, what: str, cases: Sequence[str]) -> str:

@@ -56,9 +56,9 @@ class Advisor:
         """True once the agent has sent a valid response. The configured type is right then, so later errors
         have another cause."""
 
-    async def advised(self, problem: str, seen: ProbeResponse) -> str:
+    async def advised(self, problem: str, response: ProbeResponse) -> str:
         """Return the problem, followed by the configuration that would fit if it can be determined."""
-        advice_text = await self.advice(seen)
+        advice_text = await self.advice(response)
         if not advice_text or ("setup" in advice_text and "setup" in problem):
             return problem
         sentence = f"{advice_text[0].upper()}{advice_text[1:]}"
@@ -66,78 +66,78 @@ class Advisor:
             return f"{problem.removesuffix('.')}. {sentence}"
         return f"{sentence}. {problem}"  # long errors are truncated at the end
 
-    async def advice(self, seen: ProbeResponse) -> str:
+    async def advice(self, response: ProbeResponse) -> str:
         """Return advice as a sentence without a full stop, or "" if the answer itself is clear enough."""
-        if _SPEAKS_TLS.search(seen.body):
+        if _SPEAKS_TLS.search(response.body):
             return "that server speaks TLS: write https:// (or wss://) in the endpoint"
-        if leads_to_login(seen):
+        if leads_to_login(response):
             return f"that looks like a login: {_LOG_IN}"
-        if self.has_answered or 300 <= seen.status < 400:
+        if self.has_answered or 300 <= response.status < 400:
             return ""
-        if is_login_page(seen.body):
+        if is_login_page(response.body):
             return f"that is a page where users log in: {_LOG_IN}"
-        found = detect_type(seen)
-        if found is None:
-            return await self._advice_for_unknown(seen)
+        detected_type = detect_type(response)
+        if detected_type is None:
+            return await self._advice_for_unknown(response)
         return (
-            await self._advice_for_type(found)
-            if found != self._kind
-            else await self._advice_for_configured_type(seen)
+            await self._advice_for_type(detected_type)
+            if detected_type != self._kind
+            else await self._advice_for_configured_type(response)
         )
 
-    async def _advice_for_type(self, found: str) -> str:
+    async def _advice_for_type(self, detected_type: str) -> str:
         finding = None
-        if found in _ROOT_ENDPOINT_TYPES:
+        if detected_type in _ROOT_ENDPOINT_TYPES:
             with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-                finding = await run_probe(found, self._endpoint)
-        settings = f"type: {found}" if finding is None else settings_line(finding.settings)
-        return f"this looks like {NAMES[found]}: `{settings}`"
+                finding = await run_probe(detected_type, self._endpoint)
+        settings = f"type: {detected_type}" if finding is None else settings_line(finding.settings)
+        return f"this looks like {NAMES[detected_type]}: `{settings}`"
 
-    async def _advice_for_configured_type(self, seen: ProbeResponse) -> str:
-        return await self._first_model_advice() if is_missing_model_error(seen) else ""
+    async def _advice_for_configured_type(self, response: ProbeResponse) -> str:
+        return await self._first_model_advice() if is_missing_model_error(response) else ""
 
-    async def _advice_for_unknown(self, seen: ProbeResponse) -> str:
+    async def _advice_for_unknown(self, response: ProbeResponse) -> str:
         """Return advice about an answer that is not specific to any protocol."""
-        if seen.status in _CREDENTIALS:
+        if response.status in _CREDENTIALS:
             return ""
-        if is_missing_model_error(seen) and self._kind in (
+        if is_missing_model_error(response) and self._kind in (
             "chat_completions",
             "responses",
             "anthropic_messages",
         ):
             return await self._first_model_advice()
-        is_elsewhere = seen.status in (404, 405, 426) or is_page(seen.body)
-        found = await self._probe(only_gets=not is_elsewhere)
-        at_endpoint = next((each for each in found if is_at(each, self._endpoint.url)), None)
+        is_elsewhere = response.status in (404, 405, 426) or is_page(response.body)
+        detected = await self._probe(only_gets=not is_elsewhere)
+        at_endpoint = next((each for each in detected if is_at(each, self._endpoint.url)), None)
         if at_endpoint is not None:
-            return self._advice_for_endpoint(at_endpoint, seen)
-        if found and is_elsewhere:
-            of_configured_type = next(filter(self._has_configured_type, found), None)
+            return self._advice_for_endpoint(at_endpoint, response)
+        if detected and is_elsewhere:
+            of_configured_type = next(filter(self._has_configured_type, detected), None)
             return (
                 describe_detected(of_configured_type)
                 if of_configured_type
-                else f"elsewhere at this server: {describe_detected(found[0])}"
+                else f"elsewhere at this server: {describe_detected(detected[0])}"
             )
-        advice_text = self._advice_from_response(seen)
+        advice_text = self._advice_from_response(response)
         if advice_text or not is_elsewhere:
             return advice_text
         # The probes used the type's usual path, which is not the configured endpoint.
         empty_post_response = await self._endpoint.post_nothing()
         return self._advice_from_response(empty_post_response) if empty_post_response is not None else ""
 
-    def _advice_from_response(self, seen: ProbeResponse) -> str:
-        missing = missing_fields(seen.json)
+    def _advice_from_response(self, response: ProbeResponse) -> str:
+        missing = missing_fields(response.json)
         if missing:
             return suggest_for_fields(missing)
-        suggestion = "" if self._kind == "http" else suggest_for_reply(seen)
-        return suggestion or possible_type_hint(seen, self._kind, self._endpoint.url)
+        suggestion = "" if self._kind == "http" else suggest_for_reply(response)
+        return suggestion or possible_type_hint(response, self._kind, self._endpoint.url)
 
     def _has_configured_type(self, finding: DetectedProtocol) -> bool:
         return bool(finding.settings["type"] == self._kind)
 
-    def _advice_for_endpoint(self, finding: DetectedProtocol, seen: ProbeResponse) -> str:
+    def _advice_for_endpoint(self, finding: DetectedProtocol, response: ProbeResponse) -> str:
         """Describe the finding if its type is not the configured one, or if a 422 suggests wrong keys."""
-        is_of_form = self._kind == "http" and seen.status == 422
+        is_of_form = self._kind == "http" and response.status == 422
         return describe_detected(finding) if is_of_form or not self._has_configured_type(finding) else ""
 
     async def _probe(self, *, only_gets: bool) -> tuple[DetectedProtocol, ...]:
@@ -150,10 +150,10 @@ class Advisor:
             return self._findings[only_gets]
 
     async def _first_model_advice(self) -> str:
-        seen = None
+        response = None
         with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-            seen = await self._endpoint.get("/v1/models")
-        name = first_model(seen.json if seen is not None else None)
+            response = await self._endpoint.get("/v1/models")
+        name = first_model(response.json if response is not None else None)
         return f"its first model is {name}: `body: {{model: {name}}}`" if name else ""
 
 
@@ -196,16 +196,16 @@ async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | No
 
 async def detect_within_limit(probe: EndpointProbe, first: str = "") -> list[DetectedProtocol]:
     """Return the findings that the probes make within `LONGEST_LOOK_S` seconds."""
-    found: list[DetectedProtocol] = []
+    detected: list[DetectedProtocol] = []
     with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
         async for finding in detect_protocols(probe, first):
-            found.append(finding)
-    return found
+            detected.append(finding)
+    return detected
 
 
 def is_at(finding: DetectedProtocol, url: str) -> bool:
     """Return True if a finding is about this exact address, not about another path of its server."""
-    return _place(str(finding.settings.get("endpoint", ""))) == _place(url)
+    return _server_and_path(str(finding.settings.get("endpoint", ""))) == _server_and_path(url)
 
 
 def _order(first: str) -> Iterator[str]:
@@ -214,6 +214,6 @@ def _order(first: str) -> Iterator[str]:
     yield from (name for name in _FALLBACK_TYPES if name != first)
 
 
-def _place(url: str) -> tuple[str, str]:
+def _server_and_path(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     return parts.netloc, parts.path.rstrip("/")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentest.agents.json_reader import shown
+from agentest.agents.json_reader import excerpt
 from agentest.domain.tool_visibility import Approval
 from agentest.support.dataclasses import dataclass
 
@@ -85,7 +85,7 @@ def _question_of(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(map(_question_of, value))
     if not isinstance(value, Mapping):
-        return shown(value)
+        return excerpt(value)
     requests = value.get("action_requests")
     if isinstance(requests, list) and requests:
         return "\n".join(map(_question_of, requests))
@@ -99,7 +99,7 @@ def _question_of(value: Any) -> str:
 def _call_text(value: Wire) -> str:
     name = value.get("name", value.get("action"))
     args = value.get("args", value.get("arguments", {}))
-    return f"{name}({shown(args)})" if isinstance(name, str) else shown(value)
+    return f"{name}({excerpt(args)})" if isinstance(name, str) else excerpt(value)
 
 
 def approvals_of(values: Iterable[Any], decision: Decision) -> dict[str, Approval]:

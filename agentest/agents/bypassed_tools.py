@@ -60,9 +60,9 @@ class BypassDetector:
             observed: the calls that the agent reported.
             not_run: ids of observed calls that mocks have answered.
         """
-        own = [call.name for call in observed if call.ran and call.call_id not in not_run]
-        self._names |= dict.fromkeys(own)
-        if names := self._mocked(own, ctx):
+        ran = [call.name for call in observed if call.ran and call.call_id not in not_run]
+        self._names |= dict.fromkeys(ran)
+        if names := self._mocked(ran, ctx):
             raise MockBypassed(self._bypass_message(names), observed, tools=names)
 
     def _mocked(self, names: Iterable[str], ctx: TurnContext) -> list[str]:

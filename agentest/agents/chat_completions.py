@@ -12,11 +12,11 @@ from agentest.agents.error_hints import CHAT_PLACE
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
 from agentest.agents.json_reader import (
     arguments_text,
+    excerpt,
     read_any,
     read_count,
     read_event,
     read_object,
-    shown,
     truncated_stream_error,
 )
 from agentest.agents.placeholders import TurnValues
@@ -135,7 +135,7 @@ def read_completion(body: bytes) -> AgentReply:
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         error = data.get("error")
-        problem = f"an error: {shown(error)}" if error else f"no `choices`: {shown(data)}"
+        problem = f"an error: {excerpt(error)}" if error else f"no `choices`: {excerpt(data)}"
         raise AgentError(f"the agent answered with {problem}")
     message = from_wire(choices[0].get("message"))
     return AgentReply(
@@ -181,7 +181,7 @@ def _is_whole(line: str) -> bool:
 def _event(data: str) -> Mapping[str, Any]:
     event = read_event(data)
     if event.get("error"):
-        raise AgentError(f"the agent's stream reports an error: {shown(event['error'])}")
+        raise AgentError(f"the agent's stream reports an error: {excerpt(event['error'])}")
     return event
 
 
@@ -206,12 +206,12 @@ class _Deltas:
         if not choices:
             return False  # an event with usage only has no choices
         if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
-            raise AgentError(f"`choices` in the agent's stream is not a list of objects: {shown(choices)}")
+            raise AgentError(f"`choices` in the agent's stream is not a list of objects: {excerpt(choices)}")
         choice = choices[0]
         self.finished = self.finished or bool(choice.get("finish_reason"))
         delta = choice.get("delta", choice.get("message")) or {}
         if not isinstance(delta, Mapping):
-            raise AgentError(f"a `delta` in the agent's stream is not an object: {shown(delta)}")
+            raise AgentError(f"a `delta` in the agent's stream is not an object: {excerpt(delta)}")
         if text := read_text(delta):
             self._text.append(text)
         for position, piece in enumerate(_list_of_calls(delta.get("tool_calls"))):
@@ -230,7 +230,7 @@ class _Deltas:
         call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
         function = piece.get("function") or {}
         if not isinstance(function, Mapping):
-            raise AgentError(f"a tool call in the agent's stream has no function: {shown(piece)}")
+            raise AgentError(f"a tool call in the agent's stream has no function: {excerpt(piece)}")
         call["id"] = call["id"] or piece.get("id")
         if isinstance(function.get("name"), str) and function["name"] != call["name"]:
             call["name"] += function["name"]  # some servers send it in pieces, or repeat it
@@ -261,7 +261,7 @@ def _list_of_calls(calls: Any) -> list[Mapping[str, Any]]:
     if calls is None:
         return []
     if not isinstance(calls, list) or not all(isinstance(piece, Mapping) for piece in calls):
-        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {shown(calls)}")
+        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {excerpt(calls)}")
     return calls
 
 
@@ -289,7 +289,7 @@ def _request_to_wire(request: ToolRequest) -> dict[str, Any]:
 def from_wire(message: Any) -> AgentMessage:
     """Parse an assistant message. Raises AgentError if it is invalid."""
     if not isinstance(message, Mapping):
-        raise AgentError(f"the agent's `message` is not an object: {shown(message)}")
+        raise AgentError(f"the agent's `message` is not an object: {excerpt(message)}")
     requests = read_tool_requests(message.get("tool_calls"))
     return AgentMessage(read_text(message), requests)
 
@@ -307,14 +307,14 @@ def _content_text(content: Any) -> str | None:
         return content
     if isinstance(content, list):
         return "".join(_part_text(part) for part in content)
-    raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {shown(content)}")
+    raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {excerpt(content)}")
 
 
 def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise AgentError(f"a part of the agent's `content` is not an object: {shown(part)}")
+        raise AgentError(f"a part of the agent's `content` is not an object: {excerpt(part)}")
     text = part.get("text", part.get("refusal"))
     if isinstance(text, str):
         return text
@@ -322,7 +322,7 @@ def _part_text(part: Any) -> str:
     if kind in _NON_TEXT_PARTS:
         return ""
     if kind in ("text", "output_text"):
-        raise AgentError(f"a text part of the agent's `content` has no text: {shown(part)}")
+        raise AgentError(f"a text part of the agent's `content` has no text: {excerpt(part)}")
     return f"[{kind if isinstance(kind, str) else 'unknown part'}]"
 
 
@@ -331,7 +331,7 @@ def read_tool_requests(calls: Any) -> tuple[ToolRequest, ...]:
     if calls is None:
         return ()
     if not isinstance(calls, list):
-        raise AgentError(f"the agent's `tool_calls` is not a list: {shown(calls)}")
+        raise AgentError(f"the agent's `tool_calls` is not a list: {excerpt(calls)}")
     return tuple(_tool_request(call) for call in calls)
 
 
@@ -339,7 +339,7 @@ def _tool_request(call: Any) -> ToolRequest:
     function = call.get("function") if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the agent has no function name: {shown(call)}")
+        raise AgentError(f"a tool call of the agent has no function name: {excerpt(call)}")
     identifier = call.get("id")
     return ToolRequest(
         identifier if isinstance(identifier, str) else "", name, arguments_text(function.get("arguments"))

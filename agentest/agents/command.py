@@ -25,7 +25,7 @@ from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.command import CommandAgent
 from agentest.domain.messages import Message
-from agentest.mock_servers.port import with_own
+from agentest.mock_servers.port import with_user_variables
 from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
@@ -108,7 +108,7 @@ class CommandClient:
         if self._as_argument:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
-        env = with_own(values.environment, {name: as_text(value) for name, value in env.items()})
+        env = with_user_variables(values.environment, {name: as_text(value) for name, value in env.items()})
         program = await Program.start(CommandLine(words=words, env=env, cwd=self._cwd), self._reaper)
         note_request(stays_open=self._input == "jsonl")
         return program
@@ -210,7 +210,7 @@ class CommandConversation:
             line = await program.line()
             received_bytes += len(line or b"")
             if received_bytes > MAX_BODY_BYTES:
-                raise program.wrote_too_much()
+                raise program.output_limit_error()
             # A program may write lines without end, and reading a buffered line never yields to other tasks.
             await checkpoint()
             if line is None:
@@ -307,7 +307,7 @@ class Program:
         except asyncio.IncompleteReadError as error:
             return error.partial or None
         except asyncio.LimitOverrunError:
-            raise self.wrote_too_much() from None
+            raise self.output_limit_error() from None
 
     async def finished(self) -> bytes:
         """Wait for a successful exit and return the whole output. Raises AgentError."""
@@ -332,7 +332,7 @@ class Program:
         while piece := await self._output.read(_PIECE_BYTES):
             size += len(piece)
             if size > MAX_BODY_BYTES:
-                raise self.wrote_too_much()
+                raise self.output_limit_error()
             written.append(piece)
 
     def check_status(self, status: int | None) -> None:
@@ -353,7 +353,7 @@ class Program:
         text = without_colours(self._log.text)[-_LOG_CHARS:].strip()
         return f"; its log ends with:\n{text}" if text else "; it logged nothing"
 
-    def wrote_too_much(self) -> AgentError:
+    def output_limit_error(self) -> AgentError:
         """Return the error for unlimited output."""
         return AgentError(f"the command {self._name!r} wrote more than {MAX_BODY_BYTES // 2**20} MB")
 

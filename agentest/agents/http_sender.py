@@ -95,9 +95,9 @@ class _RetryableFailure(Exception):
 class _UnusableResponse(AgentError):
     """A response that cannot be used, with the part that was read."""
 
-    def __init__(self, problem: str, seen: ProbeResponse) -> None:
+    def __init__(self, problem: str, response: ProbeResponse) -> None:
         super().__init__(problem)
-        self.seen = seen
+        self.seen = response
 
 
 class ErrorAdvisor:
@@ -110,14 +110,14 @@ class ErrorAdvisor:
         self._client = client
         self._advisor: Advisor | None = None
 
-    async def advised(self, problem: str, seen: ProbeResponse) -> str:
+    async def advised(self, problem: str, response: ProbeResponse) -> str:
         """Return the problem, followed by the configuration that would fit if it can be determined."""
         if self._advisor is None:
             from agentest.agents.advice import Advisor
 
             self._advisor = Advisor(self._config.type, endpoint_probe_of(self._config, self._client))
         self._advisor.has_answered = self.has_answered
-        return await self._advisor.advised(problem, seen)
+        return await self._advisor.advised(problem, response)
 
 
 class HttpSender:
@@ -128,7 +128,7 @@ class HttpSender:
         config: HttpAgent,
         client: Sender,
         timeout_s: float,
-        place: str,
+        location: str,
         late: str = "",
         *,
         advisor: ErrorAdvisor | Literal["own"] | None = "own",
@@ -136,12 +136,12 @@ class HttpSender:
         """Create a sender.
 
         Args:
-            place: a hint about the usual address of such agents, for errors.
+            location: a hint about the usual address of such agents, for errors.
             late: why such agents may respond slowly, for errors.
             advisor: shared if one agent has several senders. None if the requests do not go to the agent
                 itself.
         """
-        self._place_hint = place
+        self._place_hint = location
         self._advisor = ErrorAdvisor(config, client) if advisor == "own" else advisor
         self._late_hint = late and f"; {late}"
         self._retries = config.retries
@@ -240,22 +240,22 @@ class HttpSender:
         if self._advisor and request.content is not None and response.is_success:
             self._advisor.has_answered = True
 
-    async def advised(self, problem: str, seen: ProbeResponse) -> str:
+    async def advised(self, problem: str, response: ProbeResponse) -> str:
         """Return the problem with a response, followed by the configuration that would fit if it is known."""
-        return await self._advisor.advised(problem, seen) if self._advisor else problem
+        return await self._advisor.advised(problem, response) if self._advisor else problem
 
     def _headers_of(self, request: OutgoingRequest, values: Values) -> Headers:
         turn = turn_of_requests()
         if not (request.headers or self._templates.names or turn) and request.content is not None:
             return list(self._headers.items())
-        own = {name.lower(): value for name, value in request.headers.items()}
+        by_name = {name.lower(): value for name, value in request.headers.items()}
         filled = {name: as_text(value) for name, value in self._templates.filled(values).items()}
         if turn:
             filled |= turn.headers(filled)
         if request.content is None:
             filled.pop("content-type", None)  # some servers expect a body if there is a content-type
         try:
-            return list(check_headers({**filled, **own}).items())
+            return list(check_headers({**filled, **by_name}).items())
         except ValueError as error:
             raise CannotSend(f"{request.url}: a header {error}") from None
 
@@ -343,8 +343,8 @@ class HttpSender:
             return _redirect_hint(response)
 
         advice = hint(status, self._place_hint)
-        shown = readable(await beginning_of(response)) or "(empty body)"
-        return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
+        excerpt = readable(await beginning_of(response)) or "(empty body)"
+        return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {excerpt}"
 
 
 def endpoint_probe_of(config: HttpAgent, client: Sender) -> EndpointProbe:
@@ -425,17 +425,17 @@ class EventStream:
 async def read_body(
     response: DirectResponse,
     streaming: bool,
-    whole: Callable[[bytes], T],
+    convert: Callable[[bytes], T],
     stream: Callable[[EventStream], Awaitable[T]],
 ) -> T:
-    """Parse the body with `whole`, or with `stream` if it consists of server-sent events.
+    """Parse the body with `convert`, or with `stream` if it consists of server-sent events.
 
     Args:
         streaming: whether events were requested. A body of unknown type is then read as events.
     """
     content_type = response.headers.get("content-type", "")
     if not ("event-stream" in content_type or (streaming and "json" not in content_type)):
-        return whole(await response.read())
+        return convert(await response.read())
     pieces = response.pieces()
     beginning = await first_piece(pieces)
     # Some servers answer a streaming request with JSON and a wrong content type. A web page is never events.
@@ -443,7 +443,7 @@ async def read_body(
         from agentest.support.http.sse import events
 
         return await stream(EventStream(events(again(beginning, pieces)), response.note_first_token))
-    return whole(b"".join([piece async for piece in again(beginning, pieces)]))
+    return convert(b"".join([piece async for piece in again(beginning, pieces)]))
 
 
 async def first_piece(pieces: AsyncIterator[bytes]) -> bytes:

@@ -29,7 +29,7 @@ def read_json(body: bytes, location: str) -> Any:
         raise AgentError(f"the agent's answer is not JSON: {text!r}") from None
 
 
-def shown(value: Any) -> str:
+def excerpt(value: Any) -> str:
     """Format a value for a message, as JSON if possible."""
     try:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
@@ -42,7 +42,7 @@ def read_object(body: bytes, location: str) -> dict[str, Any]:
     """Parse a body as a JSON object. Raises AgentError like `read_json`."""
     data = read_json(body, location)
     if not isinstance(data, dict):
-        raise AgentError(f"the agent's answer is not a JSON object: {shown(data)}")
+        raise AgentError(f"the agent's answer is not a JSON object: {excerpt(data)}")
     return data
 
 
@@ -51,14 +51,14 @@ def read_text(text: str, what: str = "an event of the agent's stream") -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise AgentError(f"{what} is not JSON: {shown(text)!r}") from None
+        raise AgentError(f"{what} is not JSON: {excerpt(text)!r}") from None
 
 
 def read_event(data: str) -> dict[str, Any]:
     """Parse the JSON object of a streamed event. Raises AgentError."""
     event = read_text(data)
     if not isinstance(event, dict):
-        raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(event)}")
+        raise AgentError(f"an event of the agent's stream is not a JSON object: {excerpt(event)}")
     return event
 
 
@@ -93,7 +93,9 @@ def read_arguments(arguments: Any) -> tuple[Any, str | None]:
             args = json.loads(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
             return arguments, f"the arguments are not valid JSON: {error}"
-    problem = None if isinstance(args, Mapping) else f"the arguments are not a JSON object but {shown(args)}"
+    problem = (
+        None if isinstance(args, Mapping) else f"the arguments are not a JSON object but {excerpt(args)}"
+    )
     return args, problem
 
 
@@ -120,4 +122,4 @@ def arguments_text(arguments: Any) -> str:
     try:
         return json.dumps(arguments)
     except (TypeError, ValueError, RecursionError):
-        raise AgentError(f"the arguments of a tool call are not JSON: {shown(arguments)}") from None
+        raise AgentError(f"the arguments of a tool call are not JSON: {excerpt(arguments)}") from None

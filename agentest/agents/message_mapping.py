@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from agentest.agents.json_reader import arguments_text, read_any, shown
+from agentest.agents.json_reader import arguments_text, excerpt, read_any
 from agentest.agents.port import AgentNotes, AgentReply, NoReply
 from agentest.agents.reply_paths import (
     empty_path_message,
@@ -108,7 +108,7 @@ class ReportedCalls:
         return (*lead, *self._calls)
 
 
-def asked_calls(entries: Any) -> tuple[ToolRequest, ...]:
+def requested_tool_calls(entries: Any) -> tuple[ToolRequest, ...]:
     """Return the calls that a `tool_request` path found. Raises AgentError for values that are not calls."""
     calls = (_read(item, "tool_request") for item in _items(entries, "tool_request"))
     return tuple(ToolRequest(call.id, call.name, arguments_text(call.args)) for call in calls)
@@ -184,7 +184,7 @@ def _items(entries: Any, key: str) -> Iterator[Mapping[str, Any]]:
         if any(value is not None for value in entries.values()):  # all null: an event without calls
             yield entries
     elif entries not in (None, False, ""):
-        raise AgentError(f"`{key}` finds what is no tool call: {shown(entries)}; {_hint(key)}")
+        raise AgentError(f"`{key}` finds what is no tool call: {excerpt(entries)}; {_hint(key)}")
 
 
 def _hint(key: str) -> str:
@@ -195,7 +195,7 @@ def _read(item: Mapping[str, Any], key: str) -> ReportedCall:
     fields = _flattened(item)
     name = _first_value(fields, (*_NAMES, "function"))
     if not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_hint(key)}")
+        raise AgentError(f"a tool call of the agent has no `name`: {excerpt(item)}; {_hint(key)}")
     args, problem = _arguments(_raw_arguments(fields, key))
     result = _first_value(fields, _RESULTS)
     return ReportedCall(
@@ -222,7 +222,7 @@ def _check_no_unknown_arguments(item: Mapping[str, Any], key: str) -> None:
     ]
     if strange:
         raise AgentError(
-            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {shown(item)}; {_hint(key)}"
+            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {excerpt(item)}; {_hint(key)}"
         )
 
 
@@ -333,9 +333,9 @@ class TurnReader:
         else:
             note_unmapped_calls(self.notes, message)
         if form.tool_request is not None:
-            self._requests += asked_calls(form.tool_request.find(message))
+            self._requests += requested_tool_calls(form.tool_request.find(message))
         if form.error is not None and form.error.holds(message):
-            error = shown(form.error.find(message))
+            error = excerpt(form.error.find(message))
             raise AgentError(f"the agent reports an error (`error: {form.error.text}`): {error}")
         return self._read_text(message)
 
@@ -354,7 +354,7 @@ class TurnReader:
         """Reject a truncated object if paths are configured, because its calls would be missed."""
         paths = (self.form.reply, self.form.delta, self.form.tool_calls, self.form.done)
         if isinstance(message, str) and message.lstrip().startswith("{") and any(paths):
-            raise AgentError(f"a message of the agent is not JSON: {shown(message)}")
+            raise AgentError(f"a message of the agent is not JSON: {excerpt(message)}")
 
     def hear_late(self, message: Any) -> None:
         """Record the calls of a message that arrived before the user's next message."""
@@ -416,7 +416,7 @@ class TurnReader:
         """Describe the last message, for errors."""
         if self._last is None:
             return "it sent no message in this turn"
-        return f"{where_text_is(self._last)} in its last message: {shown(self._last)}"
+        return f"{where_text_is(self._last)} in its last message: {excerpt(self._last)}"
 
 
 def last_results(messages: Sequence[Message]) -> list[ToolResult]:

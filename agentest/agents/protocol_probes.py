@@ -21,8 +21,8 @@ async def probe_a2a(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find an A2A agent card at the endpoint or at the server's root."""
 
     async def fetch(url: str) -> Any:
-        seen = await probe.get(url)
-        return seen.json if seen is not None and seen.status == 200 else None
+        response = await probe.get(url)
+        return response.json if response is not None and response.status == 200 else None
 
     for endpoint in dict.fromkeys((probe.url, urljoin(probe.url, "/"))):
         card = await find_card(endpoint, fetch)
@@ -39,8 +39,8 @@ _ADK_APPS_PATH = "/list-apps"
 
 async def probe_adk_server(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a google-adk server, and its first app, by `/list-apps`."""
-    seen = await probe.get(_ADK_APPS_PATH)
-    apps = seen.json if seen is not None and seen.status == 200 else None
+    response = await probe.get(_ADK_APPS_PATH)
+    apps = response.json if response is not None and response.status == 200 else None
     if not isinstance(apps, list) or not apps or not all(isinstance(app, str) for app in apps):
         return None
     root = urljoin(probe.url, "/").rstrip("/")
@@ -74,11 +74,11 @@ async def probe_ag_ui(probe: EndpointProbe) -> DetectedProtocol | None:
     )
 
 
-def _rejects_empty_run(seen: ProbeResponse | None) -> bool:
+def _rejects_empty_run(response: ProbeResponse | None) -> bool:
     return (
-        seen is not None
-        and seen.status in _AG_UI_REFUSED
-        and all(word in seen.body for word in _AG_UI_RUN_FIELDS)
+        response is not None
+        and response.status in _AG_UI_REFUSED
+        and all(word in response.body for word in _AG_UI_RUN_FIELDS)
     )
 
 
@@ -103,19 +103,19 @@ _AI_SDK_HEADERS = {
 async def probe_ai_sdk(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find an AI SDK endpoint by its stream headers, or by pydantic-ai's error about a missing `trigger`."""
     async for path in probe.places("/api/chat"):
-        seen = await probe.post_nothing(path)
-        because = _ai_sdk_evidence(seen) if seen is not None else None
+        response = await probe.post_nothing(path)
+        because = _ai_sdk_evidence(response) if response is not None else None
         if because is not None:
             endpoint = urljoin(probe.url, path) if path else probe.url
             return DetectedProtocol(settings={"type": "ai_sdk", "endpoint": endpoint}, because=because)
     return None
 
 
-def _ai_sdk_evidence(seen: ProbeResponse) -> str | None:
+def _ai_sdk_evidence(response: ProbeResponse) -> str | None:
     for header, because in _AI_SDK_HEADERS.items():
-        if header in seen.headers:
+        if header in response.headers:
             return f"it {because}"
-    wants_trigger = seen.status == 422 and b"discriminator 'trigger'" in seen.body
+    wants_trigger = response.status == 422 and b"discriminator 'trigger'" in response.body
     return "it wants a `trigger`, as the AI SDK's client sends it" if wants_trigger else None
 
 
@@ -134,8 +134,8 @@ async def probe_anthropic_messages(probe: EndpointProbe) -> DetectedProtocol | N
     return None
 
 
-def _is_anthropic_error(seen: ProbeResponse | None) -> bool:
-    data = seen.json if seen else None
+def _is_anthropic_error(response: ProbeResponse | None) -> bool:
+    data = response.json if response else None
     if not isinstance(data, Mapping) or data.get("type") != "error":
         return False
     error = data.get("error")
@@ -151,8 +151,8 @@ async def probe_chat_completions(probe: EndpointProbe) -> DetectedProtocol | Non
     if response is not None and detect_type(response) == "chat_completions":
         because = "it asks for the `messages` of chat completions"
         return DetectedProtocol(settings={"type": "chat_completions", "endpoint": probe.url}, because=because)
-    seen = await probe.get(_MODELS_PATH)
-    if seen is None or not isinstance(seen.json, Mapping) or seen.json.get("object") != "list":
+    models = await probe.get(_MODELS_PATH)
+    if models is None or not isinstance(models.json, Mapping) or models.json.get("object") != "list":
         return None
     endpoint = urljoin(probe.url, CHAT_PATH)
     return DetectedProtocol(
@@ -187,16 +187,16 @@ _REPLY_FIELDS = ("reply", "response", "answer", "message", "output", "text", "co
 
 async def probe_http(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a chat request in the server's OpenAPI document, preferably at the endpoint itself."""
-    seen = await probe.get(_OPENAPI_PATH)
-    document = seen.json if seen is not None and seen.status == 200 else None
+    response = await probe.get(_OPENAPI_PATH)
+    document = response.json if response is not None and response.status == 200 else None
     if not isinstance(document, Mapping) or not isinstance(document.get("paths"), Mapping):
         return None
-    found = dict(_chat_operations(document))
+    operations = dict(_chat_operations(document))
     configured_path = urlsplit(probe.url).path
-    path = configured_path if configured_path in found else next(iter(found), None)
+    path = configured_path if configured_path in operations else next(iter(operations), None)
     if path is None:
         return None
-    settings = {"type": "http", "endpoint": urljoin(probe.url, path), **found[path]}
+    settings = {"type": "http", "endpoint": urljoin(probe.url, path), **operations[path]}
     return DetectedProtocol(settings=settings, because=f"its {_OPENAPI_PATH} describes POST {path}")
 
 
@@ -235,16 +235,16 @@ def _reply_path(document: Mapping[str, Any], post: Mapping[str, Any]) -> str | N
 
 def _json_schema(document: Mapping[str, Any], described: Any) -> Mapping[str, Any]:
     """Return the JSON schema of a request or response, or an empty mapping."""
-    found = described
+    schema = described
     for key in ("content", "application/json", "schema"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    if isinstance(found, Mapping) and isinstance(found.get("$ref"), str):
-        reference = found["$ref"].removeprefix("#/").split("/")
-        found = document
+        schema = schema.get(key) if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+        reference = schema["$ref"].removeprefix("#/").split("/")
+        schema = document
         for part in reference:
-            found = found.get(part) if isinstance(found, Mapping) else None
-    is_object = isinstance(found, Mapping) and isinstance(found.get("properties", {}), Mapping)
-    return found if is_object else {}
+            schema = schema.get(part) if isinstance(schema, Mapping) else None
+    is_object = isinstance(schema, Mapping) and isinstance(schema.get("properties", {}), Mapping)
+    return schema if is_object else {}
 
 
 async def probe_langgraph(probe: EndpointProbe) -> DetectedProtocol | None:
@@ -252,8 +252,8 @@ async def probe_langgraph(probe: EndpointProbe) -> DetectedProtocol | None:
     info = await probe.get("/info")
     if info is None or not _is_langgraph_info(info.json):
         return None
-    found = await probe.post_nothing("/assistants/search")
-    assistants = found.json if found is not None and isinstance(found.json, list) else []
+    response = await probe.post_nothing("/assistants/search")
+    assistants = response.json if response is not None and isinstance(response.json, list) else []
     graphs = list(
         dict.fromkeys(a["graph_id"] for a in assistants if isinstance(a, Mapping) and "graph_id" in a)
     )
@@ -281,8 +281,8 @@ async def probe_responses(probe: EndpointProbe) -> DetectedProtocol | None:
     return None
 
 
-def _responses_evidence(seen: ProbeResponse | None) -> str | None:
-    data = seen.json if seen else None
+def _responses_evidence(response: ProbeResponse | None) -> str | None:
+    data = response.json if response else None
     if not isinstance(data, Mapping):
         return None
     if data.get("object") == "response" and "output" in data:
@@ -301,8 +301,8 @@ _NO_ANSWER_TO_A_POST = (400, 403, 404, 405, 426)
 
 async def probe_websocket(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a WebSocket by opening and closing it, if a POST fails. Its message format stays unknown."""
-    seen = await probe.post_nothing()
-    if seen is None or seen.status not in _NO_ANSWER_TO_A_POST or not await probe.opens_websocket():
+    response = await probe.post_nothing()
+    if response is None or response.status not in _NO_ANSWER_TO_A_POST or not await probe.opens_websocket():
         return None
     return DetectedProtocol(
         settings={"type": "websocket", "endpoint": re.sub("^http", "ws", probe.url)},

@@ -17,7 +17,7 @@ from agentest.agents.in_process.client import open_object
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout, read_answer
 from agentest.config.agents.custom import CustomAgent, check_handler
-from agentest.config.fields import GivenObject
+from agentest.config.fields import AgentObject
 from agentest.config.frameworks import accepted_handlers, framework_of
 from agentest.domain.messages import Message
 from agentest.support.calling import (
@@ -40,7 +40,7 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
     Raises ConfigError if it cannot be imported or called.
     """
     asyncio.get_running_loop().set_default_executor(NonWaitingExecutor())
-    handler = config.handler.value if isinstance(config.handler, GivenObject) else config.handler
+    handler = config.handler.value if isinstance(config.handler, AgentObject) else config.handler
     handler = await _agent_from_factory(name, _import_value(name, "handler", handler, resources.root))
     framework = framework_of(handler)
     if framework is not None:

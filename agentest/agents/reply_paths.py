@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from agentest.agents.json_reader import shown
+from agentest.agents.json_reader import excerpt
 from agentest.agents.port import AgentNotes
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath, path_to
@@ -48,8 +48,8 @@ def find_reply_path(answer: Any) -> JsonPath | None:
         return JsonPath("@")
     if sign := _sign_of_failure(answer):
         raise AgentError(
-            f"the agent's answer tells of an error at `{sign}`, as it seems: {shown(answer)}; if it is none, "
-            "say where the reply stands by `reply`, a JMESPath"
+            f"the agent's answer tells of an error at `{sign}`, as it seems: {excerpt(answer)}; if it is "
+            "none, say where the reply stands by `reply`, a JMESPath"
         )
     matching = [path for path in map(JsonPath, USUAL_PLACES) if _has_text(path.find(answer))]
     if len(matching) < 2:
@@ -57,7 +57,7 @@ def find_reply_path(answer: Any) -> JsonPath | None:
     places = " and ".join(f"`{path.text}`" for path in matching)
     raise AgentError(
         f"the agent's answer has text at {places}: say by `reply`, a JMESPath, which is its reply: "
-        f"{shown(answer)}"
+        f"{excerpt(answer)}"
     )
 
 
@@ -65,7 +65,7 @@ def missing_reply_message(answer: Any) -> str:
     """Return the error message for an answer in which no reply was found."""
     return (
         "where is the reply in the agent's answer? Say it by `reply`, a JMESPath; "
-        f"{where_text_is(answer)}: {shown(answer)}"
+        f"{where_text_is(answer)}: {excerpt(answer)}"
     )
 
 
@@ -131,7 +131,7 @@ def _part(item: Any) -> str:
 def places_of_text(value: Any) -> list[str]:
     """Return paths to texts in a JSON value, at most five: usual names first, then the longest texts."""
     places = list(islice(_texts(value, ()), _LOOKED_AT))
-    places.sort(key=lambda place: (_rank(place[0]), -place[1]))
+    places.sort(key=lambda candidate: (_rank(candidate[0]), -candidate[1]))
     return [path_to(parts) for parts, _ in places[:_MOST_PLACES]]
 
 
@@ -162,7 +162,7 @@ def empty_path_message(key: str, path: JsonPath, answer: Any, events: Any = None
         events: the events that the path searched, if the answer is a stream.
     """
     text_places = where_text_is(answer if events is None else events)
-    return f"`{key}: {path.text}` finds nothing in the agent's answer; {text_places}: {shown(answer)}"
+    return f"`{key}: {path.text}` finds nothing in the agent's answer; {text_places}: {excerpt(answer)}"
 
 
 def where_text_is(answer: Any) -> str:
@@ -170,4 +170,4 @@ def where_text_is(answer: Any) -> str:
     places = places_of_text(answer)
     if not places:
         return "there is no text in it"
-    return "found text at " + ", ".join(f"`{place}`" for place in places)
+    return "found text at " + ", ".join(f"`{path}`" for path in places)

@@ -72,23 +72,25 @@ _MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "c
 _CUSTOM_FORM = "it has a form of its own"
 
 
-def detect_type(seen: ProbeResponse) -> str | None:
+def detect_type(response: ProbeResponse) -> str | None:
     """Return the type that a response belongs to, or None if it is not specific to one."""
     return (
-        _by_header(seen)
-        or _by_value(_json_value(seen.body))
-        or _by_missing_fields(seen)
-        or _by_missing_parameter(_error(seen.json))
+        _by_header(response)
+        or _by_value(_json_value(response.body))
+        or _by_missing_fields(response)
+        or _by_missing_parameter(_error(response.json))
     )
 
 
-def leads_to_login(seen: ProbeResponse) -> bool:
+def leads_to_login(response: ProbeResponse) -> bool:
     """Return True if a response redirects to a login."""
     try:
-        path = urlsplit(seen.headers.get("location", "")).path.lower()
+        path = urlsplit(response.headers.get("location", "")).path.lower()
     except ValueError:
         return False
-    return 300 <= seen.status < 400 and bool(_LOGIN & {part.partition(".")[0] for part in path.split("/")})
+    return 300 <= response.status < 400 and bool(
+        _LOGIN & {part.partition(".")[0] for part in path.split("/")}
+    )
 
 
 def is_login_page(body: bytes) -> bool:
@@ -96,21 +98,21 @@ def is_login_page(body: bytes) -> bool:
     return is_page(body) and re.search(rb"type\s*=\s*[\"']?password", body, re.I) is not None
 
 
-def is_missing_model_error(seen: ProbeResponse) -> bool:
+def is_missing_model_error(response: ProbeResponse) -> bool:
     """Return True if a response is an OpenAI-style error about a missing model."""
-    error = _error(seen.json)
+    error = _error(response.json)
     is_about_it = error.get("param") == "model" or _NO_MODEL.search(str(error.get("message")))
-    return seen.status in (400, 404, 422) and bool(is_about_it)
+    return response.status in (400, 404, 422) and bool(is_about_it)
 
 
-def possible_type_hint(seen: ProbeResponse, kind: str, url: str) -> str:
+def possible_type_hint(response: ProbeResponse, kind: str, url: str) -> str:
     """Return a suggestion from weaker signs, worded as a possibility, or ""."""
-    if seen.status >= 500 and kind != "ai_sdk" and _NO_PARTS.search(seen.body):
+    if response.status >= 500 and kind != "ai_sdk" and _NO_PARTS.search(response.body):
         return "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: `type: ai_sdk`"
-    found = type_of_path(url) or kind
-    if found != kind and seen.status not in (404, 405):
-        return f"by its path, this may be {NAMES[found]}: `type: {found}`"
-    is_refusal = seen.status in (400, 415, 422) and seen.json is None and seen.body.strip()
+    possible_type = type_of_path(url) or kind
+    if possible_type != kind and response.status not in (404, 405):
+        return f"by its path, this may be {NAMES[possible_type]}: `type: {possible_type}`"
+    is_refusal = response.status in (400, 415, 422) and response.json is None and response.body.strip()
     if kind in ("http", "websocket") or not is_refusal:
         return ""
     return "if it takes a form of its own: `type: http`, whose `body` and `headers` say which"
@@ -122,11 +124,11 @@ def type_of_path(url: str) -> str:
     return next((name for end, name in _PATHS.items() if path.endswith(end)), "")
 
 
-def _by_header(seen: ProbeResponse) -> str | None:
-    if seen.status == 426 or b'"Upgrade" only to "WebSocket"' in seen.body:
+def _by_header(response: ProbeResponse) -> str | None:
+    if response.status == 426 or b'"Upgrade" only to "WebSocket"' in response.body:
         return "websocket"
     vercel = ("x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream")
-    return "ai_sdk" if any(name in seen.headers for name in vercel) else None
+    return "ai_sdk" if any(name in response.headers for name in vercel) else None
 
 
 def _json_value(body: bytes) -> Any:
@@ -198,29 +200,29 @@ def _by_missing_parameter(error: Mapping[str, Any]) -> str | None:
     return _REQUIRED_PARAMETER.get(str(error["param"]))
 
 
-def _by_missing_fields(seen: ProbeResponse) -> str | None:
-    if b"Unable to extract tag using discriminator 'trigger'" in seen.body:
+def _by_missing_fields(response: ProbeResponse) -> str | None:
+    if b"Unable to extract tag using discriminator 'trigger'" in response.body:
         return "ai_sdk"  # the error message is pydantic-ai's
-    lacked = {_without_separators(name) for name in missing_fields(seen.json)}
+    lacked = {_without_separators(name) for name in missing_fields(response.json)}
     return next((name for name, fields in _REQUIRED_FIELDS if fields <= lacked), None)
 
 
 def missing_fields(answer: Any) -> tuple[str, ...]:
     """Return the body fields that an error of pydantic or FastAPI reports as missing."""
-    fields = [place[place[0] == "body" :] for place in _missing_places(answer)]
+    fields = [path[path[0] == "body" :] for path in _missing_places(answer)]
     return tuple(str(field[0]) for field in fields if len(field) == 1)
 
 
 def missing_headers(answer: Any) -> tuple[str, ...]:
     """Return the headers that an error of FastAPI reports as missing."""
-    return tuple(str(place[1]) for place in _missing_places(answer) if place[0] == "header" and place[1:])
+    return tuple(str(path[1]) for path in _missing_places(answer) if path[0] == "header" and path[1:])
 
 
 def _missing_places(answer: Any) -> list[list[Any]]:
     detail = answer.get("detail") if isinstance(answer, Mapping) else answer
     complaints = [each for each in detail if isinstance(each, Mapping)] if isinstance(detail, list) else []
     places = [each.get("loc") for each in complaints if each.get("type") == "missing"]
-    return [place for place in places if isinstance(place, list) and place]
+    return [path for path in places if isinstance(path, list) and path]
 
 
 def _without_separators(name: str) -> str:
@@ -349,20 +351,20 @@ def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
     return {name: _placeholder_for(name, message) for name in missing}
 
 
-def suggest_for_reply(seen: ProbeResponse) -> str:
+def suggest_for_reply(response: ProbeResponse) -> str:
     """Suggest a configuration for an agent that answers with JSON in a custom form, or ""."""
-    answer = seen.json if 200 <= seen.status < 300 else None
+    answer = response.json if 200 <= response.status < 300 else None
     if not isinstance(answer, Mapping) or any(answer.get(key) for key in ("error", "errors", "detail")):
         return ""
     places = places_of_text(answer)
     try:
-        place = find_reply_path(answer)
+        path = find_reply_path(answer)
     except AgentError:
-        place = None
-    if place is not None:
-        where = f"`reply: {place.text}`"
+        path = None
+    if path is not None:
+        where = f"`reply: {path.text}`"
     else:
-        where = f"`reply` ({' or '.join(f'`{place}`' for place in places)})"
+        where = f"`reply` ({' or '.join(f'`{path}`' for path in places)})"
     body = '{message: "{{message}}"}'
     return f"if this form is its own: `type: http` with {where} and a `body` like `{body}`" if places else ""
 

@@ -49,7 +49,7 @@ def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocke
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
     notes = AgentNotes(config.name, resources.on_note)
     client = WebSocketClient(config, WebSocketConnector(config, resources.client), resources.timeout_s, notes)
-    resources.closing.callback(client.tell_of_late_messages)
+    resources.closing.callback(client.note_late_messages)
     return client
 
 
@@ -70,7 +70,7 @@ class WebSocketClient:
         self.late = 0
         """Number of messages that arrived after the end of a turn, over all conversations."""
 
-    def tell_of_late_messages(self) -> None:
+    def note_late_messages(self) -> None:
         """Add a note about messages that were dropped, because they may have been the rest of a reply."""
         if self.late:
             came = "1 message came" if self.late == 1 else f"{self.late} messages came"

@@ -138,9 +138,9 @@ def resolved(
 def _key_source(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     """Return where the model's key comes from. The key itself is never shown."""
     prefix = spec.name.partition("/")[0]
-    found = (name for name in key_variables(prefix) if (environ.get(name) or "").strip() == spec.api_key)
+    variables = (name for name in key_variables(prefix) if (environ.get(name) or "").strip() == spec.api_key)
     if spec.api_key:
-        return f"{next(found, 'provider_options.api_key')} is set"
+        return f"{next(variables, 'provider_options.api_key')} is set"
     needless = "none is set, and none is needed"
     return needless if spec.base_url else "litellm finds it by itself, or needs none"
 
@@ -350,42 +350,44 @@ def _response_text(checked: AgentToCheck, notes: Sequence[str]) -> str:
 
 async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
     probe = endpoint_probe_of(agent, client)
-    found = await detect_within_limit(probe, agent.type)
-    at_endpoint = next((each for each in found if is_at(each, probe.url)), None)
+    detected = await detect_within_limit(probe, agent.type)
+    at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)
     if at_endpoint is not None:
         return _check_of_found_protocol(name, agent, at_endpoint, await probe.post_nothing())
     at_other_path = next(
-        (each for each in found if each.settings["type"] == agent.type), next(iter(found), None)
+        (each for each in detected if each.settings["type"] == agent.type), next(iter(detected), None)
     )
     return _check_of_unknown_protocol(name, agent, await probe.post_nothing(), at_other_path)
 
 
 def _check_of_found_protocol(
-    name: str, agent: HttpAgent, finding: DetectedProtocol, seen: ProbeResponse | None
+    name: str, agent: HttpAgent, finding: DetectedProtocol, response: ProbeResponse | None
 ) -> Check:
-    found = str(finding.settings["type"])
+    detected_type = str(finding.settings["type"])
     because = shortened(finding.because)
-    if problem := _refusal(seen, agent):
-        return bad(name, f"{found}: {because}; but {problem[0]}", problem[1])
-    if found == agent.type:
+    if problem := _refusal(response, agent):
+        return bad(name, f"{detected_type}: {because}; but {problem[0]}", problem[1])
+    if detected_type == agent.type:
         return good(name, f"{agent.type}, as configured: {because}")
     if agent.type in _CUSTOM_FORMAT_TYPES:
-        return left_open(name, f"{agent.type}, as configured; it speaks {found}, too: {because}")
-    text = f"it speaks {found}, and the configuration says {agent.type}: {because}"
+        return left_open(name, f"{agent.type}, as configured; it speaks {detected_type}, too: {because}")
+    text = f"it speaks {detected_type}, and the configuration says {agent.type}: {because}"
     return bad(name, text, _advice_to_write(finding))
 
 
 def _check_of_unknown_protocol(
-    name: str, agent: HttpAgent, seen: ProbeResponse | None, at_other_path: DetectedProtocol | None
+    name: str, agent: HttpAgent, response: ProbeResponse | None, at_other_path: DetectedProtocol | None
 ) -> Check:
-    if missed := misses(seen, agent.type):
+    if missed := misses(response, agent.type):
         return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
-    if refusal := _refusal(seen, agent):
+    if refusal := _refusal(response, agent):
         return bad(name, f"{agent.type} is configured, and {refusal[0]}", refusal[1])
-    status = f"it answers an empty request {f'with status {seen.status}' if seen else 'in no way'}"
-    if seen is not None and (problem := _endpoint_problem(agent, seen)):
+    status = f"it answers an empty request {f'with status {response.status}' if response else 'in no way'}"
+    if response is not None and (problem := _endpoint_problem(agent, response)):
         return bad(name, f"{agent.type} is configured, and {status}", f"{problem[0].upper()}{problem[1:]}")
-    is_place_wrong = seen is not None and seen.status in (404, 405) and agent.type not in _CUSTOM_FORMAT_TYPES
+    is_place_wrong = (
+        response is not None and response.status in (404, 405) and agent.type not in _CUSTOM_FORMAT_TYPES
+    )
     if is_place_wrong:
         advice = _advice_to_write(at_other_path) if at_other_path else f"Nothing is there. {_PATH_ADVICE}"
         return bad(name, f"{agent.type} is configured, and {status}", advice)
@@ -395,19 +397,21 @@ def _check_of_unknown_protocol(
     )
 
 
-def _refusal(seen: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
+def _refusal(response: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | None:
     """Return why every request would be refused like the empty one, and what to do; None if not."""
-    if seen is None:
+    if response is None:
         return None
     if (
-        is_missing_model_error(seen)
+        is_missing_model_error(response)
         and agent.type not in _CUSTOM_FORMAT_TYPES
         and "model" not in getattr(agent, "body", {})
     ):
         return "it asks for the name of a model", "Write: body: {model: …}"
-    if seen.status in (401, 403):
-        return f"it answers an empty request with status {seen.status}", hint(seen.status, "").capitalize()
-    names = missing_headers(seen.json)
+    if response.status in (401, 403):
+        return f"it answers an empty request with status {response.status}", hint(
+            response.status, ""
+        ).capitalize()
+    names = missing_headers(response.json)
     if names:
         lines = ", ".join(f"{name}: …" for name in names)
         return (
@@ -417,11 +421,11 @@ def _refusal(seen: ProbeResponse | None, agent: HttpAgent) -> tuple[str, str] | 
     return None
 
 
-def _endpoint_problem(agent: HttpAgent, seen: ProbeResponse) -> str:
+def _endpoint_problem(agent: HttpAgent, response: ProbeResponse) -> str:
     """Return why the endpoint cannot answer requests of the agent's type; "" if that is unknown."""
-    if is_login(seen):
+    if is_login(response):
         return f"{LOGIN}."
-    missing = () if agent.type in _CUSTOM_FORMAT_TYPES else missing_fields(seen.json)
+    missing = () if agent.type in _CUSTOM_FORMAT_TYPES else missing_fields(response.json)
     return f"{suggest_for_fields(missing)}." if missing else ""
 
 

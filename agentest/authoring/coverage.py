@@ -93,10 +93,10 @@ def _placed(
     level: CoverageLevel,
     status: Status | None,
 ) -> PlacedScenario:
-    task, path, own = _position_by_id(case) if case else ("", "", "")
-    tasks, paths = _named(tags, TASK, where) or _one(task), _named(tags, PATH, where) or _one(path)
+    task, path, position = _position_by_id(case) if case else ("", "", "")
+    tasks, paths = _named(tags, TASK, where) or _as_tuple(task), _named(tags, PATH, where) or _as_tuple(path)
     levels = tuple(each for each in CoverageLevel if each in tags) or (level,)
-    return PlacedScenario(name, where, tasks, paths, status, levels, "" if paths else own)
+    return PlacedScenario(name, where, tasks, paths, status, levels, "" if paths else position)
 
 
 def _position_by_id(case: CaseId) -> tuple[str, str, str]:
@@ -106,7 +106,7 @@ def _position_by_id(case: CaseId) -> tuple[str, str, str]:
     return (task, path, "") if task and path else (case.eval_set_id, "", case.eval_id)
 
 
-def _one(name: str) -> tuple[str, ...]:
+def _as_tuple(name: str) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
@@ -186,14 +186,14 @@ class Coverage:
     @property
     def levels(self) -> dict[tuple[str, str], dict[CoverageLevel, tuple[PlacedScenario, ...]]]:
         """Map each covered task and path to its unit, integration, and scenario tests; () for none."""
-        found: dict[tuple[str, str], dict[CoverageLevel, tuple[PlacedScenario, ...]]] = {}
+        rows: dict[tuple[str, str], dict[CoverageLevel, tuple[PlacedScenario, ...]]] = {}
         for scenario in self.scenarios:
             for cell in product(scenario.tasks, scenario.all_paths):
-                row = found.setdefault(cell, dict.fromkeys(CoverageLevel, ()))
+                row = rows.setdefault(cell, dict.fromkeys(CoverageLevel, ()))
                 for level in scenario.levels:
                     row[level] += (scenario,)
-        order = [*self.cells, *found]
-        return {cell: found[cell] for cell in dict.fromkeys(order) if cell in found}
+        order = [*self.cells, *rows]
+        return {cell: rows[cell] for cell in dict.fromkeys(order) if cell in rows}
 
     @property
     def outside(self) -> tuple[PlacedScenario, ...]:
@@ -288,10 +288,10 @@ _K = TypeVar("_K")
 
 
 def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status | None]:
-    found: dict[_K, Status | None] = {}
+    worst_by_key: dict[_K, Status | None] = {}
     for key, status in statuses:
-        found[key] = worst([found[key], status]) if key in found else status
-    return found
+        worst_by_key[key] = worst([worst_by_key[key], status]) if key in worst_by_key else status
+    return worst_by_key
 
 
 def _placed_result_cases(

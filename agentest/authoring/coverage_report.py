@@ -204,7 +204,7 @@ def as_json(coverage: Coverage) -> str:
         ],
         "gaps": [{"task": task, "path": path} for (task, path), scenarios in cells if not scenarios],
         "levels": [
-            {"task": task, "path": path, **{level.value: _listed(found) for level, found in row.items()}}
+            {"task": task, "path": path, **{level.value: _listed(placed) for level, placed in row.items()}}
             for (task, path), row in coverage.levels.items()
         ],
         "untagged": [{"name": s.name, "where": s.where} for s in coverage.outside],
@@ -255,7 +255,8 @@ def _levels_markdown(coverage: Coverage) -> Iterator[str]:
     yield f"**{_LEVELS}**"
     yield ""
     rows = (
-        [*cell, *(_icon(coverage, found) for found in row.values())] for cell, row in coverage.levels.items()
+        [*cell, *(_icon(coverage, placed) for placed in row.values())]
+        for cell, row in coverage.levels.items()
     )
     yield _markdown_table(_LEVEL_HEAD, rows)
     yield ""

@@ -111,19 +111,19 @@ def check_config(request: RunRequest, environ: MutableMapping[str, str], tell: T
 def check_scenarios(request: RunRequest, loaded: LoadedConfig, tell: Tell) -> Plan | None:
     """Plan all scenarios that can be loaded; return None if no plan is possible."""
     try:
-        found = discover_scenarios(request, loaded)
-        plan = make_plan(loaded.config, found, request.options, request.root)
+        discovered = discover_scenarios(request, loaded)
+        plan = make_plan(loaded.config, discovered, request.options, request.root)
     except UsageError as error:
         tell(bad("scenarios", str(error)))
         return None
-    for check in _scenario_checks(found, loaded.config, request.root):
+    for check in _scenario_checks(discovered, loaded.config, request.root):
         tell(check)
     return plan
 
 
-def _scenario_checks(found: DiscoveredScenarios, config: Config, root: Path) -> list[Check]:
-    checks = [bad("scenarios", _problem_text(*each, root)) for each in found.problems]
-    usable = [scenario for scenario in found.scenarios if not scenario.refused]
+def _scenario_checks(discovered: DiscoveredScenarios, config: Config, root: Path) -> list[Check]:
+    checks = [bad("scenarios", _problem_text(*each, root)) for each in discovered.problems]
+    usable = [scenario for scenario in discovered.scenarios if not scenario.refused]
     files = len({scenario.file for scenario in usable})
     if usable:
         text = f"{count(len(usable), 'scenario')} in {count(files, 'file')}"

@@ -86,28 +86,30 @@ async def _detect(url: str) -> DetectedAgent:
         probe = EndpointProbe(url=_as_http_url(url), client=client)
         if problem := await tls_problem(probe.url, client):
             raise UsageError(f"--endpoint {url}: {problem}. Nothing was written")
-        found = await detect_within_limit(probe)
-        at_endpoint = next((each for each in found if is_at(each, probe.url)), None)
-        seen = await probe.post_nothing()  # asked before, so the answer is cached
-        at_other_path = next(iter(found), None)
-        if at_endpoint is None and (at_other_path is None or _is_other_agent(seen, at_other_path, probe.url)):
-            return _describe_unknown(url, seen, at_other_path)
+        detected = await detect_within_limit(probe)
+        at_endpoint = next((each for each in detected if is_at(each, probe.url)), None)
+        response = await probe.post_nothing()  # asked before, so the answer is cached
+        at_other_path = next(iter(detected), None)
+        if at_endpoint is None and (
+            at_other_path is None or _is_other_agent(response, at_other_path, probe.url)
+        ):
+            return _describe_unknown(url, response, at_other_path)
         chosen = at_endpoint or at_other_path
         assert chosen is not None
-        return await _describe_known(chosen, probe, seen)
+        return await _describe_known(chosen, probe, response)
 
 
-def _is_other_agent(seen: ProbeResponse | None, at_other_path: DetectedProtocol, url: str) -> bool:
+def _is_other_agent(response: ProbeResponse | None, at_other_path: DetectedProtocol, url: str) -> bool:
     """Return True if the path has another agent than the one found at a different path of its server."""
     kind = str(at_other_path.settings["type"])
     if (
         urlsplit(url).path in ("", "/")
         or kind in _ROOT_ENDPOINT_TYPES
-        or seen is None
-        or seen.status in (404, 405)
+        or response is None
+        or response.status in (404, 405)
     ):
         return False
-    return detect_type(seen) != kind
+    return detect_type(response) != kind
 
 
 async def _check_listening(url: str, client: Client) -> None:
@@ -127,7 +129,7 @@ async def _check_listening(url: str, client: Client) -> None:
 
 
 async def _describe_known(
-    finding: DetectedProtocol, probe: EndpointProbe, seen: ProbeResponse | None
+    finding: DetectedProtocol, probe: EndpointProbe, response: ProbeResponse | None
 ) -> DetectedAgent:
     settings, remarks = dict(finding.settings), [f"Found: {shortened(finding.because)}."]
     requested_path = urlsplit(probe.url).path
@@ -140,37 +142,37 @@ async def _describe_known(
             remarks.append("The model is the first of those that its /v1/models lists.")
     if settings["type"] == "websocket":
         remarks.append("Messages are sent as plain text: where yours are JSON, write `body` and `reply`.")
-    missing = tuple(_missing_settings(seen, settings)) if is_at(finding, probe.url) else ()
+    missing = tuple(_missing_settings(response, settings)) if is_at(finding, probe.url) else ()
     return DetectedAgent(
         settings=settings, remarks=(*remarks, *missing), is_known=True, is_complete=not missing
     )
 
 
-def _missing_settings(seen: ProbeResponse | None, settings: Mapping[str, Any]) -> Iterator[str]:
+def _missing_settings(response: ProbeResponse | None, settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield what requests to an endpoint still lack, one sentence each."""
-    if seen is None:
+    if response is None:
         return
-    if seen.status in (401, 403):
-        yield f"It answered {seen.status}: send credentials with `headers`."
-    for name in missing_headers(seen.json):
+    if response.status in (401, 403):
+        yield f"It answered {response.status}: send credentials with `headers`."
+    for name in missing_headers(response.json):
         yield f"It asks for the header `{name}`: write it under `headers`."
-    if is_missing_model_error(seen) and settings["type"] in _MODEL_NAME_TYPES and "body" not in settings:
+    if is_missing_model_error(response) and settings["type"] in _MODEL_NAME_TYPES and "body" not in settings:
         yield "It asks for the name of a model: write it as `body: {model: …}`."
 
 
 def _describe_unknown(
-    url: str, seen: ProbeResponse | None, at_other_path: DetectedProtocol | None
+    url: str, response: ProbeResponse | None, at_other_path: DetectedProtocol | None
 ) -> DetectedAgent:
-    guess = _guess_settings(url, seen)
+    guess = _guess_settings(url, response)
     if guess is not None:
         settings, remark = guess
-        missing = tuple(_missing_settings(seen, settings))
+        missing = tuple(_missing_settings(response, settings))
         return DetectedAgent(
             settings=settings, remarks=(remark, *missing), is_known=True, is_complete=not missing
         )
     other = f"Elsewhere at this server: {settings_line(at_other_path.settings)}." if at_other_path else ""
     remarks = (
-        f"What this address speaks was not recognised: {_response_text(seen)}",
+        f"What this address speaks was not recognised: {_response_text(response)}",
         other,
         "An API of its own is `type: http`, with `body` and `reply`; docs/agents.md has all types.",
     )
@@ -181,15 +183,15 @@ def _describe_unknown(
     )
 
 
-def _guess_settings(url: str, seen: ProbeResponse | None) -> tuple[dict[str, Any], str] | None:
+def _guess_settings(url: str, response: ProbeResponse | None) -> tuple[dict[str, Any], str] | None:
     """Guess settings from weaker signs; return them with the sign in a sentence."""
     named = type_of_path(url)
-    if seen is not None and named in _MODEL_NAME_TYPES and is_missing_model_error(seen):
+    if response is not None and named in _MODEL_NAME_TYPES and is_missing_model_error(response):
         return {"type": named, "endpoint": url}, f"Taken for {NAMES[named]}, by its path."
-    if misses(seen, DEFAULT_TYPE):
+    if misses(response, DEFAULT_TYPE):
         remark = "Taken for chat completions: it missed the `messages` in an empty request."
         return {"type": DEFAULT_TYPE, "endpoint": url}, remark
-    missing = missing_fields(seen.json) if seen else ()
+    missing = missing_fields(response.json) if response else ()
     body = body_of_fields(missing) if missing else {}
     if body and all(body.values()):
         remark = f"An API of its own: it missed {', '.join(body)} in an empty request."
@@ -197,15 +199,17 @@ def _guess_settings(url: str, seen: ProbeResponse | None) -> tuple[dict[str, Any
     return None
 
 
-def _response_text(seen: ProbeResponse | None) -> str:
+def _response_text(response: ProbeResponse | None) -> str:
     """Describe the response to an empty request, as the end of a sentence."""
-    if seen is None:
+    if response is None:
         return "it did not answer an empty request in time, or not in HTTP."
-    if is_login(seen):
+    if is_login(response):
         return f"{LOGIN}."
-    advice = hint(seen.status, "is the path right?")
+    advice = hint(response.status, "is the path right?")
     return (
-        advice if advice.endswith("?") else f"{advice or f'it answered an empty request with {seen.status}'}."
+        advice
+        if advice.endswith("?")
+        else f"{advice or f'it answered an empty request with {response.status}'}."
     )
 
 
@@ -233,14 +237,14 @@ _FIELDS = {"chat_completions": b"messages", "responses": b"input", "anthropic_me
 """Type → the field that its requests require."""
 
 
-def is_login(seen: ProbeResponse) -> bool:
+def is_login(response: ProbeResponse) -> bool:
     """Return True if a response redirects to a login page."""
-    return leads_to_login(seen) or is_login_page(seen.body)
+    return leads_to_login(response) or is_login_page(response.body)
 
 
-def misses(seen: ProbeResponse | None, kind: str) -> str:
+def misses(response: ProbeResponse | None, kind: str) -> str:
     """Return the required field of this type that the endpoint complained about; "" if there is none."""
     field = _FIELDS.get(kind)
-    if seen is None or seen.status not in _REFUSED or field is None or field not in seen.body:
+    if response is None or response.status not in _REFUSED or field is None or field not in response.body:
         return ""
     return field.decode()

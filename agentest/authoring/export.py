@@ -91,11 +91,11 @@ def _with_scenario_expectations(
     earlier: EarlierResults, selection: Selection, form: Form, root: Path
 ) -> Selection:
     """Replace the expectations of conversations with those of their scenario files."""
-    found = find(selection.conversations, root, earlier.started)
-    conversations, notes = with_expectations(selection.conversations, found, form)
+    expectations = find(selection.conversations, root, earlier.started)
+    conversations, notes = with_expectations(selection.conversations, expectations, form)
     if any(each.case_keys for each in conversations):
         notes.append(_COMPARED_BY_CRITERIA)
-    return Selection(conversations, (*selection.notes, *found.notes, *notes))
+    return Selection(conversations, (*selection.notes, *expectations.notes, *notes))
 
 
 def write(exported: Exported, output: Path, *, force: bool) -> None:
@@ -199,14 +199,14 @@ class ScenarioExpectations:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundExpectations:
+class SourceExpectations:
     """Expectations by file and scenario name, and notes for the user."""
 
     expected: Mapping[tuple[str, str], ScenarioExpectations]
     notes: tuple[str, ...]
 
 
-def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> FoundExpectations:
+def find(conversations: Iterable[ExportedConversation], root: Path, started: float) -> SourceExpectations:
     """Find the expectations in a run's scenario files, which are imported, and in its evaluation sets.
 
     Args:
@@ -222,7 +222,7 @@ def find(conversations: Iterable[ExportedConversation], root: Path, started: flo
             expected[file, name] = files.case(file, eval_id) if eval_id else files.scenario(file, name)
         except UsageError as error:
             notes.append(f"{name}: {error}; the same calls are expected in place of what it says")
-    return FoundExpectations(expected, (*notes, *files.notes))
+    return SourceExpectations(expected, (*notes, *files.notes))
 
 
 class _RunFiles:
@@ -238,10 +238,10 @@ class _RunFiles:
 
     def scenario(self, file: str, name: str) -> ScenarioExpectations:
         if file not in self._scenarios:
-            found = discover_file(self._path(file), self._imports, root=self._root)
-            if found.broken:
-                raise UsageError(f"{file} cannot be loaded: {found.broken[0].message}")
-            self._scenarios[file] = found.scenarios
+            discovered = discover_file(self._path(file), self._imports, root=self._root)
+            if discovered.broken:
+                raise UsageError(f"{file} cannot be loaded: {discovered.broken[0].message}")
+            self._scenarios[file] = discovered.scenarios
         for scenario in self._scenarios[file]:
             if scenario.name == name and scenario.refused:
                 raise UsageError(f"the scenario cannot be loaded: {scenario.refused}")
@@ -326,20 +326,20 @@ class ExpectationWriter:
 
     def parts(self, key: str, values: Sequence[_T], write: Callable[[_T], Any]) -> tuple[_T, ...]:
         """Return the written form of all values that have one."""
-        found = [self.part(f"{key}[{n}]", value, write) is not None for n, value in enumerate(values)]
-        return tuple(value for value, ok in zip(values, found, strict=True) if ok)
+        writable = [self.part(f"{key}[{n}]", value, write) is not None for n, value in enumerate(values)]
+        return tuple(value for value, ok in zip(values, writable, strict=True) if ok)
 
 
 def with_expectations(
     conversations: Sequence[ExportedConversation],
-    found: FoundExpectations,
+    expectations: SourceExpectations,
     form: Literal["evalset", "scenario"],
 ) -> tuple[tuple[ExportedConversation, ...], list[str]]:
     """Return the conversations with their expectations, as far as they can be written, and notes."""
     notes: list[str] = []
     completed: list[ExportedConversation] = []
     for each in conversations:
-        expected = found.expected.get((each.file, each.scenario))
+        expected = expectations.expected.get((each.file, each.scenario))
         if expected is None:
             completed.append(each)
             continue
@@ -357,7 +357,9 @@ def with_expectations(
 
 def _limited_to_turns(expected: ScenarioExpectations, turns: int) -> ScenarioExpectations:
     """Limit the expectations to the conversation's number of turns: a simulated one may have had others."""
-    fitting = tuple(one for one in expected.expect if one.in_turn is None or -turns <= one.in_turn < turns)
+    fitting = tuple(
+        saying for saying in expected.expect if saying.in_turn is None or -turns <= saying.in_turn < turns
+    )
     if len(fitting) == len(expected.expect):
         return expected
     why = f"the conversation had {count(turns, 'turn')}"
@@ -371,19 +373,19 @@ def as_source(writer: ExpectationWriter) -> ExportedExpectations | None:
         dict(_sources(each.trajectory, each.expect, writer, f"turns[{n}]."))
         for n, each in enumerate(expected.turns)
     )
-    whole = dict(_sources(expected.trajectory, None, writer, ""))
-    if sayings := writer.parts("expect", expected.expect, lambda one: source_code.sayings([one])):
-        whole["expect"] = source_code.sayings(sayings)
+    keys = dict(_sources(expected.trajectory, None, writer, ""))
+    if expect := writer.parts("expect", expected.expect, lambda saying: source_code.sayings_source([saying])):
+        keys["expect"] = source_code.sayings_source(expect)
     if expected.final_session_state is not None:
         state = writer.part("final_session_state", expected.final_session_state, source_code.value_of)
-        whole |= {} if state is None else {"final_session_state": state}
-    if not (whole or any(turns)):
+        keys |= {} if state is None else {"final_session_state": state}
+    if not (keys or any(turns)):
         return None
     if expected.thresholds:
-        whole["thresholds"] = source_code.value_of(expected.thresholds)
+        keys["thresholds"] = source_code.value_of(expected.thresholds)
     if expected.date:
-        whole["date"] = source_code.value_of(expected.date)
-    return ExportedExpectations(whole=whole, turns=turns)
+        keys["date"] = source_code.value_of(expected.date)
+    return ExportedExpectations(keys=keys, turns=turns)
 
 
 def as_keys(writer: ExpectationWriter) -> AgentestKeys | None:
@@ -394,8 +396,8 @@ def as_keys(writer: ExpectationWriter) -> AgentestKeys | None:
             writer.note(f"what turns[{n}] must hold is left out: a case has no place for it")
     if expected.final_session_state:
         writer.note("final_session_state is left out: a case has a key of its own for it")
-    trajectory = [as_data(one) for one in writer.parts("trajectory", expected.trajectory, as_data)]
-    expect = [as_data(one) for one in writer.parts("expect", expected.expect, as_data)]
+    trajectory = [as_data(part) for part in writer.parts("trajectory", expected.trajectory, as_data)]
+    expect = [as_data(part) for part in writer.parts("expect", expected.expect, as_data)]
     if not (trajectory or expect):
         return None
     return AgentestKeys(

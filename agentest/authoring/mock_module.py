@@ -39,7 +39,7 @@ _DOC_CHARS = 72
 class AnswerFiles(Protocol):
     """Stores answers that are too long for a module."""
 
-    def keep(self, tool: str, text: str) -> str:
+    def store(self, tool: str, text: str) -> str:
         """Store JSON text, and return its name."""
         ...
 
@@ -150,10 +150,10 @@ class _Writer:
         else:
             yield from self._by_match(known)
         self._names.add(NOT_RECORDED)
-        given = [SourceItem("**args")]
+        items = [SourceItem("**args")]
         if known is not None:
-            given = [SourceItem(name, f"{name}=") for name in self._subject(known)]
-        call = bracketed(f"{NOT_RECORDED}(", [SourceItem(StringLiteral(self._tool.name)), *given], ")")
+            items = [SourceItem(name, f"{name}=") for name in self._subject(known)]
+        call = bracketed(f"{NOT_RECORDED}(", [SourceItem(StringLiteral(self._tool.name)), *items], ")")
         yield from rows(SourceItem(call, "raise "), _BODY)
 
     def _subject(self, known: Sequence[MockParameter]) -> list[str]:
@@ -228,7 +228,7 @@ class _Writer:
         if not _needs_file(value):
             return node(value)
         self._names.add(FROM_FILE)
-        file = self._files.keep(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+        file = self._files.store(self._tool.name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
         return f"{FROM_FILE}({literal(file)})"
 
 
@@ -266,7 +266,7 @@ def _bool_sort_key(case: RecordedCase) -> bool:
 def _has_equal_calls(cases: Sequence[RecordedCase]) -> bool:
     """Return True if Python considers two calls equal, because True equals 1."""
     args = [dict(case.args or {}) for case in cases]
-    return any(one == other for i, one in enumerate(args) for other in args[:i])
+    return any(call == other for i, call in enumerate(args) for other in args[:i])
 
 
 def _in_docstring(text: str) -> str:
@@ -274,7 +274,7 @@ def _in_docstring(text: str) -> str:
     return escaped[:-1] + '\\"' if escaped.endswith('"') else escaped
 
 
-def call_shown(name: str, args: Mapping[str, Any] | None) -> str:
+def format_call_comment(name: str, args: Mapping[str, Any] | None) -> str:
     """Return a call on one line, for comments."""
     if args is None:
         return f"{name}(…)"
@@ -337,7 +337,7 @@ def module_of(tools: Sequence[RecordedTool], stem: str) -> MockModule:
         *([_SOURCE[name]] for name in _HELPERS if name in used),
         list(_dict(tools, mocks)),
     ]
-    return MockModule(source=_join_parts(parts), files=files.kept)
+    return MockModule(source=_join_parts(parts), files=files.answers)
 
 
 def _join_parts(parts: Sequence[Sequence[str]]) -> str:
@@ -380,8 +380,8 @@ def _dict(tools: Sequence[RecordedTool], mocks: Sequence[MockSource]) -> Iterato
     yield "tools: dict[str, Any] = {"
     for tool, mock in zip(tools, mocks, strict=True):
         if not mock.function:
-            shown = shortened(call_shown(tool.name, tool.cases[0].args), _COMMENT_CHARS)
-            yield f"    # {shown}"
+            comment = shortened(format_call_comment(tool.name, tool.cases[0].args), _COMMENT_CHARS)
+            yield f"    # {comment}"
         yield from rows(SourceItem(mock.value, f"{literal(tool.name)}: "), 4, ",")
     yield "}"
 
@@ -406,15 +406,15 @@ class _AnswerFiles:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self.kept: dict[str, str] = {}
+        self.answers: dict[str, str] = {}
 
-    def keep(self, tool: str, text: str) -> str:
-        for name, stored in self.kept.items():
+    def store(self, tool: str, text: str) -> str:
+        for name, stored in self.answers.items():
             if stored == text:
                 return name
         base = re.sub(r"[^A-Za-z0-9_-]+", "_", tool)[:60].strip("_") or "tool"
-        name = f"{self._folder}/{base}_{len(self.kept) + 1}.json"
-        self.kept[name] = text
+        name = f"{self._folder}/{base}_{len(self.answers) + 1}.json"
+        self.answers[name] = text
         return name
 
 
@@ -445,7 +445,7 @@ def targets(
     output: Path | None,
     scenario: Path | None,
     folder: Path,
-    shown: Callable[[Path], str],
+    show: Callable[[Path], str],
     *,
     force: bool | None,
 ) -> MockTargets:
@@ -453,53 +453,51 @@ def targets(
 
     Args:
         output: path of the module; None for next to the scenario file, else in `folder`.
-        shown: formats a path as the user would write it.
+        show: formats a path as the user would write it.
         force: True if existing files may be replaced; None if the command has no such option.
     """
     module = output or (scenario.parent if scenario else folder) / DEFAULT
-    _check_names(module, scenario, shown)
+    _check_names(module, scenario, show)
     if force is None:
-        _check_moved(module, shown)
+        _check_moved(module, show)
     elif not force:
-        _check_free(module, "--output", shown)
+        _check_free(module, "--output", show)
         if scenario:
-            _check_free(scenario, "--scenario", shown)
+            _check_free(scenario, "--scenario", show)
     for path in (module, scenario or module):
         if not path.parent.is_dir():
-            raise UsageError(f"{shown(path)}: the folder {shown(path.parent)} does not exist; make it first")
+            raise UsageError(f"{show(path)}: the folder {show(path.parent)} does not exist; make it first")
     return MockTargets(module=module, scenario=scenario, force=bool(force))
 
 
-def _check_names(module: Path, scenario: Path | None, shown: Callable[[Path], str]) -> None:
+def _check_names(module: Path, scenario: Path | None, show: Callable[[Path], str]) -> None:
     if module.suffix != ".py" or not module.stem.isidentifier() or keyword.iskeyword(module.stem):
-        raise UsageError(
-            f"--output: {shown(module)} cannot be imported; name a Python module, like {DEFAULT}"
-        )
+        raise UsageError(f"--output: {show(module)} cannot be imported; name a Python module, like {DEFAULT}")
     if scenario is None:
         return
     if not scenario.name.endswith(_SCENARIO_ENDING):
         raise UsageError(
-            f"--scenario: {shown(scenario)} would never be found; its name must end in {_SCENARIO_ENDING}"
+            f"--scenario: {show(scenario)} would never be found; its name must end in {_SCENARIO_ENDING}"
         )
     if scenario.parent.resolve() != module.parent.resolve():
         raise UsageError(
-            f"--scenario: {shown(scenario)} cannot import {shown(module)} from another folder; leave "
+            f"--scenario: {show(scenario)} cannot import {show(module)} from another folder; leave "
             "--output out, or name the same folder"
         )
 
 
-def _check_free(path: Path, option: str, shown: Callable[[Path], str]) -> None:
+def _check_free(path: Path, option: str, show: Callable[[Path], str]) -> None:
     if path.exists():
         raise UsageError(
-            f"{option}: {shown(path)} exists already, and nothing was recorded; --force replaces it, "
+            f"{option}: {show(path)} exists already, and nothing was recorded; --force replaces it, "
             f"{option} names another file"
         )
 
 
-def _check_moved(path: Path, shown: Callable[[Path], str]) -> None:
+def _check_moved(path: Path, show: Callable[[Path], str]) -> None:
     if path.exists():
         raise UsageError(
-            f"--record-tools: {shown(path)} exists already, and nothing was recorded; give that file another "
+            f"--record-tools: {show(path)} exists already, and nothing was recorded; give that file another "
             "name first"
         )
 

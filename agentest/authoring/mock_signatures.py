@@ -114,8 +114,8 @@ def _declared_types(schema: Mapping[str, Any]) -> list[str]:
         return [f"Literal[{', '.join(map(literal, choices))}]"]
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list):
-            found = [t for each in schema[key] if isinstance(each, Mapping) for t in _declared_types(each)]
-            return found or ["Any"]
+            types = [t for each in schema[key] if isinstance(each, Mapping) for t in _declared_types(each)]
+            return types or ["Any"]
     declared = schema.get("type")
     names = declared if isinstance(declared, list) else [declared]
     if names == ["array"]:
@@ -144,10 +144,12 @@ def _with_recorded_types(types: list[str], values: Iterable[Any]) -> list[str]:
 def _accepts(name: str, value: Any) -> bool:
     if name.startswith("Literal["):
         return isinstance(value, str) and literal(value) in name
-    seen = _type_of(value)
+    recorded_type = _type_of(value)
     if name.startswith("list["):
-        return seen == "list[Any]" and (name == seen or all(_accepts(name[5:-1], each) for each in value))
-    return name == seen or (name == "float" and seen == "int")
+        return recorded_type == "list[Any]" and (
+            name == recorded_type or all(_accepts(name[5:-1], each) for each in value)
+        )
+    return name == recorded_type or (name == "float" and recorded_type == "int")
 
 
 def _without_covered_types(types: list[str]) -> list[str]:

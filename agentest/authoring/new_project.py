@@ -82,42 +82,42 @@ def begin(request: InitRequest) -> InitResult:
     if request.demo and request.endpoint:
         raise UsageError("--demo and --endpoint exclude each other: the demo brings an agent of its own")
     folder = request.folder.absolute()
-    there = next((folder / name for name in NAMES if (folder / name).exists()), None)
+    existing = next((folder / name for name in NAMES if (folder / name).exists()), None)
     if request.demo:
-        _check_demo(there)
+        _check_demo(existing)
     agent = detect_agent(request.endpoint) if request.endpoint else None
     make_folder(folder)
-    files = (*_project(request, folder, there, agent), ignore(folder), *_ci(request.ci, folder))
+    files = (*_project(request, folder, existing, agent), ignore(folder), *_ci(request.ci, folder))
     return InitResult(
         files=files,
-        notes=tuple(_notes(request, there, agent, files)),
-        step=_next_step(request, there, agent),
+        notes=tuple(_notes(request, existing, agent, files)),
+        step=_next_step(request, existing, agent),
         is_known=agent is None or agent.is_known,
     )
 
 
-def _next_step(request: InitRequest, there: Path | None, agent: DetectedAgent | None) -> NextStep:
+def _next_step(request: InitRequest, existing: Path | None, agent: DetectedAgent | None) -> NextStep:
     if agent:
-        return NextStep.RUN if agent.is_complete and not there else NextStep.WRITE
-    if there and not request.demo:
+        return NextStep.RUN if agent.is_complete and not existing else NextStep.WRITE
+    if existing and not request.demo:
         return NextStep.LOOK
     return NextStep.RUN if request.demo else NextStep.WRITE
 
 
-def _check_demo(there: Path | None) -> None:
+def _check_demo(existing: Path | None) -> None:
     """Raise UsageError if the demo's scenarios would run against the user's agent."""
-    if there and DEMO_AGENT not in there.read_text(encoding="utf-8", errors="replace"):
+    if existing and DEMO_AGENT not in existing.read_text(encoding="utf-8", errors="replace"):
         raise UsageError(
-            f"{there} is there already, and the demo has a configuration of its own: name another folder, "
+            f"{existing} is there already, and the demo has a configuration of its own: name another folder, "
             "like agentest init demo --demo"
         )
 
 
 def _project(
-    request: InitRequest, folder: Path, there: Path | None, agent: DetectedAgent | None
+    request: InitRequest, folder: Path, existing: Path | None, agent: DetectedAgent | None
 ) -> Iterator[WrittenFile]:
-    if there:
-        yield WrittenFile(path=there, deed=FileAction.STAYS, about="it was there")
+    if existing:
+        yield WrittenFile(path=existing, deed=FileAction.STAYS, about="it was there")
     else:
         yield write_new(folder / CONFIG, _config(request, folder, agent), _about_config(request, agent))
     if request.demo:
@@ -141,7 +141,7 @@ def _scenarios(folder: Path) -> tuple[Path, ...]:
 def _config(request: InitRequest, folder: Path, agent: DetectedAgent | None) -> str:
     if request.demo:
         return demo_config(port_for(folder))
-    return found_config(agent.settings, agent.remarks) if agent else placeholder_config()
+    return detected_agent_config(agent.settings, agent.remarks) if agent else placeholder_config()
 
 
 def _about_config(request: InitRequest, agent: DetectedAgent | None) -> str:
@@ -154,13 +154,15 @@ def _ci(ci: CiName | None, folder: Path) -> Iterator[WrittenFile]:
     if ci is None:
         return
     root = _repository_root(folder)
-    place = PurePosixPath(folder.relative_to(root).as_posix())
+    subfolder = PurePosixPath(folder.relative_to(root).as_posix())
     if ci == "github":
-        path, text = root / ".github/workflows/agentest.yml", github_workflow(place)
+        path, text = root / ".github/workflows/agentest.yml", github_workflow(subfolder)
     else:
-        taken = (root / ".gitlab-ci.yml").exists() and not _is_written_by_agentest(root / ".gitlab-ci.yml")
-        path = root / (".gitlab/agentest.gitlab-ci.yml" if taken else ".gitlab-ci.yml")
-        text = gitlab_job(place)
+        is_foreign = (root / ".gitlab-ci.yml").exists() and not _is_written_by_agentest(
+            root / ".gitlab-ci.yml"
+        )
+        path = root / (".gitlab/agentest.gitlab-ci.yml" if is_foreign else ".gitlab-ci.yml")
+        text = gitlab_job(subfolder)
     yield write_new(path, text, "runs the scenarios for every change")
 
 
@@ -176,14 +178,14 @@ def _repository_root(folder: Path) -> Path:
 
 
 def _notes(
-    request: InitRequest, there: Path | None, agent: DetectedAgent | None, files: tuple[WrittenFile, ...]
+    request: InitRequest, existing: Path | None, agent: DetectedAgent | None, files: tuple[WrittenFile, ...]
 ) -> Iterator[str]:
     from agentest.agents.response_features import settings_line
 
     if agent:
         yield from agent.remarks
-    if agent and there:
-        yield f"For this agent, write in {there.name}: agent: {{{settings_line(agent.settings)}}}"
+    if agent and existing:
+        yield f"For this agent, write in {existing.name}: agent: {{{settings_line(agent.settings)}}}"
     included = next(
         (f for f in files if f.path.parent.name == ".gitlab" and f.deed is FileAction.WROTE), None
     )
@@ -314,7 +316,7 @@ def demo_config(port: int) -> str:
     return _config_text(agent, (), "")
 
 
-def found_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
+def detected_agent_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
     """Return a configuration for a detected agent.
 
     Args:

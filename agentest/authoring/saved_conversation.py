@@ -87,7 +87,7 @@ class PreparedFile:
 
     path: Path
     content: bytes
-    shown: str
+    preview: str
     """The new part of the file."""
     notes: tuple[str, ...]
     """Notes for the person."""
@@ -100,13 +100,13 @@ def prepare_file(
     request: SaveRequest,
     root: Path,
     config: Config | None,
-    taken: Mapping[str, str] = NOTHING,
+    locations: Mapping[str, str] = NOTHING,
 ) -> PreparedFile:
     """Prepare the file. Raises UsageError if the conversation cannot be saved, or not at this path.
 
     Args:
         config: configures where scenarios are found; None for a case, which does not need it.
-        taken: existing scenario names → their locations.
+        locations: existing scenario names → their locations.
     """
     if not talk.conversation.turns:
         raise UsageError("there is no turn to save yet: the agent has not replied to anything")
@@ -115,9 +115,9 @@ def prepare_file(
     if request.kind == "case" or config is None:
         planned = _case(talk, request, root)
         return replace(planned, notes=(*talk.notes, *planned.notes))
-    if place := taken.get(request.name.strip()):
+    if location := locations.get(request.name.strip()):
         raise UsageError(
-            f"there is a scenario {request.name.strip()!r} already ({place}): choose another name"
+            f"there is a scenario {request.name.strip()!r} already ({location}): choose another name"
         )
     return _scenario(talk, request, root, config)
 
@@ -151,7 +151,7 @@ def _scenario(talk: ConversationToSave, request: SaveRequest, root: Path, config
         export_script([exported]) if request.kind == "script" else starting_point(exported, talk.scenario)
     )
     return PreparedFile(
-        path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_mock_notes(talk))
+        path=path, content=_encoded(source), preview=source, notes=(*talk.notes, *_mock_notes(talk))
     )
 
 
@@ -174,9 +174,9 @@ def _encoded(source: str) -> bytes:
 
 def _mock_notes(talk: ConversationToSave) -> Iterator[str]:
     calls = talk.conversation.tool_calls
-    own = len(calls) - len(mockable_calls(calls))
-    if own:
-        yield f"{count(own, 'call')} that the agent answered itself got no mock: none would reach it"
+    bypassed = len(calls) - len(mockable_calls(calls))
+    if bypassed:
+        yield f"{count(bypassed, 'call')} that the agent answered itself got no mock: none would reach it"
     failed = [call for call in calls if call.error and call.result != {"error": call.error}]
     if failed:
         yield f"{count(len(failed), 'answer')} with a status of HTTP that says failure lost that status"
@@ -196,20 +196,22 @@ def _case(talk: ConversationToSave, request: SaveRequest, root: Path) -> Prepare
 
 def _new_set(path: Path, made: EvalSet) -> PreparedFile:
     written = eval_set_json(made)
-    return PreparedFile(path=path, content=written, shown=written.decode(), notes=())
+    return PreparedFile(path=path, content=written, preview=written.decode(), notes=())
 
 
 def _added_to_set(path: Path, request: SaveRequest, made: EvalSet) -> PreparedFile:
     """Add the case to the existing set, in the set's format. Raises UsageError."""
-    there = open_set(set_files.read(path, request.path))
-    if any(case.eval_id == request.name.strip() for case in there.cases):
+    eval_set = open_set(set_files.read(path, request.path))
+    if any(case.eval_id == request.name.strip() for case in eval_set.cases):
         raise UsageError(f"{request.path} has a case {request.name.strip()!r} already: choose another id")
-    key = "evalCases" if there.camel else "eval_cases"
-    case = json.loads(eval_set_json(made, camel_case=there.camel))[key][0]
-    new = there.content.with_text(there.with_added(case))
+    key = "evalCases" if eval_set.camel else "eval_cases"
+    case = json.loads(eval_set_json(made, camel_case=eval_set.camel))[key][0]
+    new = eval_set.content.with_text(eval_set.with_added(case))
     check_set(new)
-    shown = json.dumps(case, indent=2, ensure_ascii=False)
-    return PreparedFile(path=path, content=new.data, shown=shown, notes=(), version=there.content.version)
+    preview = json.dumps(case, indent=2, ensure_ascii=False)
+    return PreparedFile(
+        path=path, content=new.data, preview=preview, notes=(), version=eval_set.content.version
+    )
 
 
 def _with_session(case: EvalCase, talk: ConversationToSave) -> EvalCase:
@@ -222,20 +224,20 @@ def _with_session(case: EvalCase, talk: ConversationToSave) -> EvalCase:
     return replace(case, session_input=SessionInput(app, user, state=dict(session.state)))
 
 
-def _target_file(given: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:
+def _target_file(name: str, root: Path, endings: tuple[str, ...], output_dir: str | None) -> Path:
     """Return the file, which must be below the root, even through links. Raises UsageError."""
-    if not given.strip():
+    if not name.strip():
         raise UsageError("name the file to save in")
-    if problem := name_problem(given):
-        raise UsageError(f"{given!r:.150} {problem}")
-    if not given.endswith(endings) or Path(given).name in endings:
-        raise UsageError(f"{readable(given)}: the name must end in {' or '.join(endings)}")
+    if problem := name_problem(name):
+        raise UsageError(f"{name!r:.150} {problem}")
+    if not name.endswith(endings) or Path(name).name in endings:
+        raise UsageError(f"{readable(name)}: the name must end in {' or '.join(endings)}")
     home = root.resolve()
-    path = Path(os.path.normpath(home / given))
+    path = Path(os.path.normpath(home / name))
     if not path.is_relative_to(home) or not path.resolve().is_relative_to(home):
-        raise UsageError(f"{readable(given)}: is outside of the project; name a file below its folder")
+        raise UsageError(f"{readable(name)}: is outside of the project; name a file below its folder")
     if output_dir and path.is_relative_to(home / output_dir):
-        raise UsageError(f"{readable(given)}: is in the folder of the runs; choose another one")
+        raise UsageError(f"{readable(name)}: is in the folder of the runs; choose another one")
     return path
 
 

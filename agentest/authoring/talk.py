@@ -180,9 +180,9 @@ class PersonConversation:
     def _note(self, text: str) -> None:
         self._tell(TalkNote(text=self._prepared.loaded.redact(text)))
 
-    def _on_message(self, said: MessageSent) -> None:
-        self._said = said
-        self._tell(said)
+    def _on_message(self, message: MessageSent) -> None:
+        self._said = message
+        self._tell(message)
 
     def _on_turn(self, turns: tuple[Turn, ...]) -> None:
         self._turns, self._said = turns, None
@@ -196,8 +196,8 @@ class PersonConversation:
         turns = tuple(replace(turn, tool_calls=calls_of(turn.turn_index)) for turn in self._turns)
         if self._said is None:
             ended = Conversation(self._id, turns, Ending.SATISFIED)
-            kept = self._unit.scenario.keeps_state
-            return with_state(ended, self._mocks.end_state()) if kept else ended
+            keeps_state = self._unit.scenario.keeps_state
+            return with_state(ended, self._mocks.end_state()) if keeps_state else ended
         index = self._said.turn_index
         unfinished = UnfinishedTurn(index, self._said.text, calls_of(index))
         failure = Failure(Blame.INTERNAL, STOPPED)
@@ -212,10 +212,10 @@ class _ReportingUser:
     tell: Callable[[MessageSent], None]
 
     async def next_message(self, turns: Sequence[Turn]) -> NextMessage | Ending:
-        said = await self.user.next_message(turns)
-        if isinstance(said, NextMessage):
-            self.tell(MessageSent(turn_index=len(turns), text=said.text))
-        return said
+        message = await self.user.next_message(turns)
+        if isinstance(message, NextMessage):
+            self.tell(MessageSent(turn_index=len(turns), text=message.text))
+        return message
 
 
 FREE = "conversation without a scenario"
@@ -344,8 +344,8 @@ def _paths(root: Path, choice: TalkChoice, loaded: LoadedConfig) -> tuple[PathCh
     path = Path(os.path.normpath(root / choice.file))
     if path not in search(root, loaded.config.include, loaded.config.exclude, loaded.path).files:
         raise UsageError(f"{choice.file}: is no scenario file of this project (`include` says which are)")
-    given = f"{choice.file}::{choice.scenario}"
-    return (PathChoice(given=given, path=path, name=choice.scenario),)
+    text = f"{choice.file}::{choice.scenario}"
+    return (PathChoice(text=text, path=path, name=choice.scenario),)
 
 
 def _without_scenario(request: RunRequest, choice: TalkChoice, loaded: LoadedConfig) -> DiscoveredScenarios:
@@ -469,10 +469,10 @@ class CallInbox:
     def noticed(self, call: RecordedCall) -> None:
         """Report a new or changed call. Agents in this process may call it from any thread."""
         try:
-            here = asyncio.get_running_loop() is self._loop
+            is_same_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            here = False
-        if here:
+            is_same_loop = False
+        if is_same_loop:
             self._report(call)
         else:
             self._loop.call_soon_threadsafe(self._report, call)
@@ -486,20 +486,20 @@ class CallInbox:
         self._waiting[known.number] = waiting
         self._report(call)
         try:
-            given = await waiting.answer
+            answer = await waiting.answer
         finally:
             del self._waiting[known.number]
-        known.by_hand = given is not None
-        return given
+        known.by_hand = answer is not None
+        return answer
 
-    def give(self, number: int, given: ManualAnswer | None) -> None:
+    def give(self, number: int, answer: ManualAnswer | None) -> None:
         """Answer a waiting call; None: use its mock's answer. Raises NotNow."""
         waiting = self._waiting.get(number)
         if waiting is None or waiting.answer.done():
             raise ActionNotPossible("this call does not wait for an answer any more")
-        if given is None and waiting.proposed is None:
+        if answer is None and waiting.proposed is None:
             raise ActionNotPossible("nothing mocks this tool: write its answer")
-        waiting.answer.set_result(given)
+        waiting.answer.set_result(answer)
 
     def hold(self, *, calls: bool) -> None:
         """Make every call wait from now on, or none; waiting calls then get their mocks' answers."""

@@ -14,8 +14,8 @@ from agentest.calibration.labels import (
     LabelQuestion,
     LabelSet,
     Value,
+    format_label_value,
     is_fault,
-    shown_value,
 )
 from agentest.domain.metrics import BUILTIN, CRITERIA, Kind
 from agentest.domain.results import ModelUsage, Unscored
@@ -139,15 +139,15 @@ class Consensus:
 
 def consensus_of(labels: LabelSet) -> Consensus:
     """Return the majority's value for each question."""
-    found = Consensus()
-    for question, by in labels.by_question().items():
-        value = _majority_value([label.value for label in by.values()])
+    consensus = Consensus()
+    for question, by_person in labels.by_question().items():
+        value = _majority_value([label.value for label in by_person.values()])
         if value is None:
-            found.undecided.append(question)
+            consensus.undecided.append(question)
             continue
-        found.values[question] = value
-        found.notes[question] = "; ".join(label.note for label in by.values() if label.note)
-    return found
+        consensus.values[question] = value
+        consensus.notes[question] = "; ".join(label.note for label in by_person.values() if label.note)
+    return consensus
 
 
 def _majority_value(values: Sequence[Value]) -> Value | None:
@@ -190,7 +190,7 @@ def figures_of(
         kappa=kappa_of_counts(counted(_fault_pairs(pairs))),
         kappa_interval=kappa_interval([_fault_pairs(cluster) for cluster in clusters]),
         weighted=weighted_kappa(list(_number_pairs(pairs))) if numbers else None,
-        confusion=Counter((shown_value(p.people), shown_value(p.judge.value)) for p in pairs),
+        confusion=Counter((format_label_value(p.people), format_label_value(p.judge.value)) for p in pairs),
         unscored=sum(isinstance(answers.get(question), Unscored) for question in mine),
         undecided=sum(question.metric == metric for question in consensus.undecided),
         between_people=_between_people(metric, labels),
@@ -222,26 +222,26 @@ def _number_pairs(pairs: Sequence[Pair]) -> Iterable[tuple[int, int]]:
 
 
 def _group_by_conversation(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
-    found: dict[str, list[Pair]] = {}
+    groups: dict[str, list[Pair]] = {}
     for pair in pairs:
-        found.setdefault(pair.question.conversation, []).append(pair)
-    return found
+        groups.setdefault(pair.question.conversation, []).append(pair)
+    return groups
 
 
 def _between_people(metric: str, labels: LabelSet) -> tuple[float | None, int]:
     """Compute kappa of fault or no fault over all pairs of people who answered the same question."""
     both = [
         (is_fault(first.value), is_fault(second.value))
-        for question, by in labels.by_question().items()
+        for question, by_person in labels.by_question().items()
         if question.metric == metric
-        for first, second in combinations(_sorted_labels(by), 2)
+        for first, second in combinations(_sorted_labels(by_person), 2)
     ]
     return kappa_of_counts(counted(both)), len(both)
 
 
-def _sorted_labels(by: Mapping[str, Label]) -> list[Label]:
+def _sorted_labels(by_person: Mapping[str, Label]) -> list[Label]:
     """Sort labels by person, so that the order within a pair is stable."""
-    return [by[name] for name in sorted(by)]
+    return [by_person[name] for name in sorted(by_person)]
 
 
 def labelled_metrics(labels: LabelSet, wanted: Container[str]) -> list[str]:
@@ -276,9 +276,9 @@ def weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
     if n == 0:
         return None
     left, right = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    seen = sum((a - b) ** 2 for a, b in pairs) / n
+    observed = sum((a - b) ** 2 for a, b in pairs) / n
     by_chance = sum((a - b) ** 2 * left[a] * right[b] for a in left for b in right) / (n * n)
-    return None if by_chance == 0 else 1 - seen / by_chance
+    return None if by_chance == 0 else 1 - observed / by_chance
 
 
 def kappa_of_counts(counts: Sequence[float]) -> float | None:
@@ -315,16 +315,16 @@ def kappa_interval(
     tables = [counted(cluster) for cluster in clusters if cluster]
     if not tables:
         return None
-    whole = _sum(tables)
-    kappa = kappa_of_counts(whole)
+    total = _sum(tables)
+    kappa = kappa_of_counts(total)
     if kappa is None:
         return None
-    found = [
+    kappas = [
         kappa,
-        *_kappas_with_unseen_kind(whole, len(tables)),
+        *_kappas_with_unseen_kind(total, len(tables)),
         *_bootstrap(tables, resamples, Random(seed)),
     ]
-    return ConfidenceInterval(max(-1.0, min(found)), min(1.0, max(found)))
+    return ConfidenceInterval(max(-1.0, min(kappas)), min(1.0, max(kappas)))
 
 
 def _kappas_with_unseen_kind(table: Table, clusters: int) -> Iterator[float]:
@@ -343,10 +343,10 @@ def _kappas_with_unseen_kind(table: Table, clusters: int) -> Iterator[float]:
 def _bootstrap(tables: Sequence[Table], resamples: int, random: Random) -> tuple[float, ...]:
     """Return both ends of the middle 95 % of kappa over random draws; () if no draw defines it."""
     drawn = (_sum(random.choices(tables, k=len(tables))) for _ in range(resamples))
-    found = sorted(value for table in drawn if (value := kappa_of_counts(table)) is not None)
-    if not found:
+    kappas = sorted(value for table in drawn if (value := kappa_of_counts(table)) is not None)
+    if not kappas:
         return ()
-    return _quantile(found, 0.025), _quantile(found, 0.975)
+    return _quantile(kappas, 0.025), _quantile(kappas, 0.975)
 
 
 def _sum(tables: Sequence[Table]) -> Table:
@@ -356,10 +356,10 @@ def _sum(tables: Sequence[Table]) -> Table:
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
     """Return a quantile, interpolated linearly."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
+    rank = share * (len(ordered) - 1)
+    below = int(rank)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
 
 
 _SHOWN = 20
@@ -406,8 +406,8 @@ def _figures(figures: Figures) -> Iterator[str]:
         yield from _confusion_lines(figures)
     kappa, times = figures.between_people
     if times:
-        shown = "not defined" if kappa is None else f"{kappa:.2f}"
-        yield f"  people among each other: kappa {shown}, {count(times, 'pair')} of labels"
+        value_text = "not defined" if kappa is None else f"{kappa:.2f}"
+        yield f"  people among each other: kappa {value_text}, {count(times, 'pair')} of labels"
     if figures.undecided:
         yield f"  left out: {count(figures.undecided, 'question')} about which people are divided equally"
     if figures.unscored:
@@ -459,8 +459,8 @@ def _difference_lines(result: CalibrationResult) -> Iterator[str]:
 def _difference(pair: Pair, result: CalibrationResult) -> Iterator[str]:
     kind = " (missed)" if pair.miss else " (false alarm)" if pair.false_alarm else ""
     yield f"  {where(pair.question, result.conversations)}: {_what(pair.question)}{kind}"
-    yield f"    people {shown_value(pair.people)}" + (f": {pair.note}" if pair.note else "")
-    yield f"    judge  {shown_value(pair.judge.value)}: {shortened(pair.judge.reason, _REASON_CHARS)}"
+    yield f"    people {format_label_value(pair.people)}" + (f": {pair.note}" if pair.note else "")
+    yield f"    judge  {format_label_value(pair.judge.value)}: {shortened(pair.judge.reason, _REASON_CHARS)}"
 
 
 def _what(question: LabelQuestion) -> str:

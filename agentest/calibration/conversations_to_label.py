@@ -89,22 +89,22 @@ def _is_results(content: bytes) -> bool:
 
 
 def _from_results(path: Path, scenarios: ProjectScenarios) -> GatheredConversations:
-    found, unknown = GatheredConversations(), []
+    gathered, unknown = GatheredConversations(), []
     for scenario in read_results(path).scenarios:
         name = scenario.name
         unit = scenarios.units.get((name, scenario.agent))
         conversations = [(usable(each.conversation), each) for each in scenario.conversations]
-        found.notes += filter(None, (_why_left_out(each) for each, _ in conversations))
+        gathered.notes += filter(None, (_why_left_out(each) for each, _ in conversations))
         usable_conversations = [each for each in conversations if not _why_left_out(each[0])]
         if usable_conversations and unit is None:
             unknown.append(name)
         for conversation, stored in usable_conversations:
-            shown = _from_run(conversation, unit, name, path.name, scenarios.redact)
-            found.add(shown)
-            found.judged.setdefault(shown.id, stored)
+            labelled = _from_run(conversation, unit, name, path.name, scenarios.redact)
+            gathered.add(labelled)
+            gathered.judged.setdefault(labelled.id, stored)
     if unknown:
-        found.notes.append(_unknown_scenarios_note(unknown))
-    return found
+        gathered.notes.append(_unknown_scenarios_note(unknown))
+    return gathered
 
 
 def _why_left_out(conversation: Conversation) -> str | None:
@@ -114,9 +114,9 @@ def _why_left_out(conversation: Conversation) -> str | None:
 
 
 def _unknown_scenarios_note(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    listed = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
-        f"no scenario file defines {shown}: what the user wanted and knew is not known; "
+        f"no scenario file defines {listed}: what the user wanted and knew is not known; "
         "run this where the configuration and the scenarios are"
     )
 
@@ -154,15 +154,15 @@ def _redacted(background: JudgeBackground, redact: Callable[[str], str]) -> Judg
 
 
 def _from_eval_set(path: Path, redact: Callable[[str], str]) -> GatheredConversations:
-    found, without = GatheredConversations(), 0
+    gathered, without = GatheredConversations(), 0
     for case in read_eval_set(path).eval_set.eval_cases:
         conversations = list(_from_case(case, path.name, redact))
         without += not conversations
         for conversation in conversations:
-            found.add(conversation)
+            gathered.add(conversation)
     if without:
-        found.notes.append(f"left out {count(without, 'case')}: no reply of an agent is recorded there")
-    return found
+        gathered.notes.append(f"left out {count(without, 'case')}: no reply of an agent is recorded there")
+    return gathered
 
 
 def _from_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:

@@ -87,8 +87,8 @@ async def answers_to(
     requests = list(judge_requests(questions, conversations, judge.batch, metrics))
     if not requests:
         return {}
-    found = await run_concurrently([partial(_ask, each, judge) for each in requests])
-    answers = {question: answer for each in found for question, answer in each.items()}
+    batches = await run_concurrently([partial(_answers_to_request, each, judge) for each in requests])
+    answers = {question: answer for each in batches for question, answer in each.items()}
     return {question: answers[question] for question in questions}
 
 
@@ -114,21 +114,21 @@ def judge_requests(
 
 def _grouped(
     conversation: LabelledConversation,
-    asked: Sequence[LabelQuestion],
+    requested: Sequence[LabelQuestion],
     labelled: set[LabelQuestion],
     batch: Batch,
 ) -> Iterator[JudgeRequest]:
     if batch is Batch.CONVERSATION:
-        questions = _judge_questions(asked, conversation)
+        questions = _judge_questions(requested, conversation)
         yield JudgeRequest(conversation=conversation, turn=None, questions=questions, all_turns=True)
         return
     if batch is Batch.OFF:
-        for question in (q for q in asked if q in labelled):
+        for question in (q for q in requested if q in labelled):
             questions = _judge_questions([question], conversation)
             yield JudgeRequest(conversation=conversation, turn=question.turn, questions=questions)
         return
-    for turn in dict.fromkeys(q.turn for q in asked if q in labelled):
-        questions = _judge_questions([q for q in asked if q.turn == turn], conversation)
+    for turn in dict.fromkeys(q.turn for q in requested if q in labelled):
+        questions = _judge_questions([q for q in requested if q.turn == turn], conversation)
         yield JudgeRequest(conversation=conversation, turn=turn, questions=questions)
 
 
@@ -145,7 +145,7 @@ def _judge_question(question: LabelQuestion, conversation: LabelledConversation)
     return criterion_question(number, Criterion(question.criterion))
 
 
-async def _ask(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
+async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
     conversation, turns = request.conversation, request.conversation.turns
     key = CallKey("judge", SCOPE, _number(conversation.id), request.turn)
     judge_questions = list(request.questions.values())
@@ -154,14 +154,14 @@ async def _ask(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, Judge
         def context(part: JudgedPart) -> str:
             return part_context(conversation.background, turns[: part.turn_indexes.stop], part.turn_indexes)
 
-        found = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
+        sampled = await judge.ask_of_all_turns(judge_questions, len(turns), context, key)
     elif request.turn is None:
-        found = await judge.ask(judge_questions, conversation_context(conversation.background, turns), key)
+        sampled = await judge.ask(judge_questions, conversation_context(conversation.background, turns), key)
     else:
-        shown = turn_context(conversation.background, turns[: request.turn + 1])
-        found = await judge.ask(judge_questions, shown, key)
+        turns_context = turn_context(conversation.background, turns[: request.turn + 1])
+        sampled = await judge.ask(judge_questions, turns_context, key)
     return {
-        question: _answer(question, found[each], len(turns)) for question, each in request.questions.items()
+        question: _answer(question, sampled[each], len(turns)) for question, each in request.questions.items()
     }
 
 
@@ -170,13 +170,13 @@ def _number(conversation: str) -> int:
     return int(hashlib.sha256(conversation.encode()).hexdigest()[:8], 16)
 
 
-def _answer(question: LabelQuestion, found: SampledAnswers, turns: int) -> JudgeOutcome:
-    if not found.usable:
-        return Unscored(found.problem)
+def _answer(question: LabelQuestion, sampled: SampledAnswers, turns: int) -> JudgeOutcome:
+    if not sampled.usable:
+        return Unscored(sampled.problem)
     if question.metric == CRITERIA:
-        result = criterion_result(Criterion(question.criterion), found.usable, found.requested, turns)
+        result = criterion_result(Criterion(question.criterion), sampled.usable, sampled.requested, turns)
         return JudgeAnswer(str(result.result), result.reason)
-    score = score_of(question.metric, found.usable, found.requested)
+    score = score_of(question.metric, sampled.usable, sampled.requested)
     if isinstance(score, Unscored):
         return score
     return JudgeAnswer(value_of(question.metric, score), score.reason)
@@ -263,7 +263,7 @@ def _redacted(conversation: LabelledConversation, prepared: Prepared) -> Labelle
     return replace(conversation, background=redacted_background)
 
 
-async def ask_judge(
+async def judge_labelled_questions(
     prepared: Prepared, labels: LabelSet, questions: list[LabelQuestion]
 ) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
     """Return the judge's answers and usage. Raises UsageError, and KeyboardInterrupt at a first signal.
@@ -284,13 +284,13 @@ async def ask_judge(
     )
     asking = anyio.CancelScope()
     with handled_signals(asking.cancel, str) as signals, asking:
-        answers, usage = await _ask_all(session, labels, questions)
+        answers, usage = await _answers_to_labels(session, labels, questions)
     if signals:
         raise KeyboardInterrupt
     return answers, usage
 
 
-async def _ask_all(
+async def _answers_to_labels(
     session: RunSession, labels: LabelSet, questions: list[LabelQuestion]
 ) -> tuple[dict[LabelQuestion, JudgeOutcome], ModelUsage]:
     prepared, settings = session.prepared, session.settings
@@ -300,6 +300,6 @@ async def _ask_all(
         models, ledger = await open_models(session, recordings, stack)
         assert models.judge
         judge = Judge(models.judge, settings.samples, settings.batch)
-        shown = {id: _redacted(each, prepared) for id, each in labels.conversations.items()}
-        answers = await answers_to(questions, shown, judge, run_metrics(prepared))
+        redacted = {id: _redacted(each, prepared) for id, each in labels.conversations.items()}
+        answers = await answers_to(questions, redacted, judge, run_metrics(prepared))
     return answers, ledger.of(SCOPE).get("judge", ModelUsage())

@@ -76,12 +76,12 @@ class LabelsFile:
         except UsageError:
             self._reset()
             raise
-        found = self._reader.read
+        labels = self._reader.read
         if content.endswith(b"\n"):
             self._known = content
         else:  # the last line may be incomplete
             self._reset()
-        return found
+        return labels
 
     def _parse_lines(self, content: bytes) -> None:
         for line in self._text(content).split("\n"):
@@ -148,9 +148,9 @@ class _LabelReader:
         complete = data.get("complete", True)
         if not isinstance(complete, bool):
             raise ValueError(f"`complete` must be true or false, found {complete!r:.80}")
-        given = _text(data, "id")
+        id = _text(data, "id")
         return LabelledConversation(
-            id=given or content_id(background, criteria, turns, complete=complete),
+            id=id or content_id(background, criteria, turns, complete=complete),
             background=background,
             turns=turns,
             criteria=criteria,
@@ -300,8 +300,8 @@ def _turn_problem() -> Callable[[Any], str | None]:
     validator = validator_for(schema)(turn)
 
     def problem(data: Any) -> str | None:
-        found = next(iter(validator.iter_errors(data)), None)
-        return f"{found.json_path[1:]}: {found.message[:_SHOWN_CHARS]}" if found else None
+        error = next(iter(validator.iter_errors(data)), None)
+        return f"{error.json_path[1:]}: {error.message[:_SHOWN_CHARS]}" if error else None
 
     return problem
 

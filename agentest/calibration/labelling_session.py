@@ -280,13 +280,13 @@ def short_question(question: LabelQuestion) -> str:
     """Return the question in short form."""
     if question.metric == CRITERIA:
         return f"criterion: {question.criterion}"
-    text = whole_question(question).removeprefix("Question:").strip()
+    text = full_question(question).removeprefix("Question:").strip()
     end = text.find("?")
     where = "" if question.turn is None else f" (turn {question.turn})"
     return f"{question.metric}{where}: {text[: end + 1] if end >= 0 else text.splitlines()[0]}"
 
 
-def whole_question(question: LabelQuestion) -> str:
+def full_question(question: LabelQuestion) -> str:
     """Return the question as judges see it, so that people apply the same rules."""
     if question.metric == CRITERIA:
         return f"{CRITERION}\n\n{question.criterion}"
@@ -300,11 +300,11 @@ Row = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownTurn:
-    """A turn to show. `asked` is True for the turn that the question is about."""
+class DisplayedTurn:
+    """A turn to show. `is_asked_about` is True for the turn that the question is about."""
 
     index: int
-    asked: bool
+    is_asked_about: bool
     rows: tuple[Row, ...]
 
 
@@ -323,7 +323,7 @@ def known_facts(background: JudgeBackground) -> tuple[Row, ...]:
     return tuple((name, text) for name, text in facts.items() if text)
 
 
-def shown_turns(conversation: LabelledConversation, turn: int | None) -> Iterator[ShownTurn]:
+def displayed_turns(conversation: LabelledConversation, turn: int | None) -> Iterator[DisplayedTurn]:
     """Yield the turns up to and including `turn`; all if it is None."""
     turns = conversation.turns if turn is None else conversation.turns[: turn + 1]
     for last, each in pairwise((None, *turns)):
@@ -331,7 +331,7 @@ def shown_turns(conversation: LabelledConversation, turn: int | None) -> Iterato
             earlier = _OF_WHOLE_CHARS if turn is None else _EARLIER_CHARS
             limit = _JUDGED_CHARS if each is turns[-1] else earlier
             rows = tuple(_turn_rows(each, last, limit))
-            yield ShownTurn(index=each.turn_index, asked=each.turn_index == turn, rows=rows)
+            yield DisplayedTurn(index=each.turn_index, is_asked_about=each.turn_index == turn, rows=rows)
 
 
 def _turn_rows(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:

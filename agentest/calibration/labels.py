@@ -69,7 +69,7 @@ class LabelQuestion:
     criterion: str = ""
 
     @property
-    def shown(self) -> str:
+    def description(self) -> str:
         """Describe the question for people, without its conversation."""
         what = f"criterion {self.criterion!r}" if self.criterion else self.metric
         return what if self.turn is None else f"{what}, turn {self.turn}"
@@ -96,10 +96,10 @@ class LabelSet:
 
     def by_question(self) -> dict[LabelQuestion, dict[str, Label]]:
         """Map question → person → their last label, in the order in which questions were first answered."""
-        found: dict[LabelQuestion, dict[str, Label]] = {}
+        by_question: dict[LabelQuestion, dict[str, Label]] = {}
         for label in self.labels:
-            found.setdefault(label.question, {})[label.by] = label
-        return found
+            by_question.setdefault(label.question, {})[label.by] = label
+        return by_question
 
 
 def content_id(
@@ -129,10 +129,10 @@ def _call(call: Any) -> list[Any]:
 
 def known_metric(name: str) -> str:
     """Return the metric's canonical name if it can be labeled. Raises ValueError."""
-    found = metric_name(name)
-    if found == CRITERIA or found in BUILTIN:
-        return found
-    if found in METRICS:
+    metric = metric_name(name)
+    if metric == CRITERIA or metric in BUILTIN:
+        return metric
+    if metric in METRICS:
         raise ValueError(
             f"{name!r} compares with what an evaluation set expects: its judge cannot be calibrated yet; "
             f"labels are for {', '.join([*BUILTIN, CRITERIA])}"
@@ -202,10 +202,10 @@ def parse_value(metric: str, raw: Any) -> Value:
 def _choice(known: Iterable[str], raw: Any) -> str:
     """Return the known text that matches except for letter case. Raises ValueError."""
     names = {name.casefold(): str(name) for name in known}
-    found = names.get(" ".join(raw.casefold().replace("_", " ").split())) if isinstance(raw, str) else None
-    if found is None:
+    choice = names.get(" ".join(raw.casefold().replace("_", " ").split())) if isinstance(raw, str) else None
+    if choice is None:
         raise ValueError(f"expected one of {', '.join(map(repr, names.values()))}, found {raw!r:.80}")
-    return found
+    return choice
 
 
 def _number(raw: Any) -> int:
@@ -224,14 +224,14 @@ def _whole_number(raw: Any) -> int | None:
     return int(raw)
 
 
-def _labels(known: Iterable[str], given: Sequence[str]) -> tuple[str, ...]:
-    if not given:
+def _labels(known: Iterable[str], chosen: Sequence[str]) -> tuple[str, ...]:
+    if not chosen:
         raise ValueError(f"expected a label; where nothing failed, write {NO_FAILURE!r}")
-    if NO_FAILURE in given and len(set(given)) > 1:
+    if NO_FAILURE in chosen and len(set(chosen)) > 1:
         raise ValueError(
-            f"{NO_FAILURE!r} and {next(g for g in given if g != NO_FAILURE)!r} exclude each other"
+            f"{NO_FAILURE!r} and {next(g for g in chosen if g != NO_FAILURE)!r} exclude each other"
         )
-    return tuple(label for label in known if label in given)
+    return tuple(label for label in known if label in chosen)
 
 
 def is_fault(value: Value) -> bool:
@@ -243,6 +243,6 @@ def is_fault(value: Value) -> bool:
     return value in (GoalOutcome.NOT_REACHED, GoalOutcome.REACHED_WRONGLY, CriterionOutcome.VIOLATED)
 
 
-def shown_value(value: Value) -> str:
+def format_label_value(value: Value) -> str:
     """Format a value for people."""
     return " + ".join(value) if isinstance(value, tuple) else str(value)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from agentest.calibration.labelling_session import (
     LabellingSession,
     answer_choices,
+    displayed_turns,
+    full_question,
     has_several_values,
     known_facts,
     short_question,
-    shown_turns,
-    whole_question,
 )
 from agentest.calibration.labels import (
     Label,
@@ -19,8 +19,8 @@ from agentest.calibration.labels import (
     LabelQuestion,
     Value,
     choices,
+    format_label_value,
     parse_value,
-    shown_value,
 )
 from agentest.judging.judge_input import JudgeBackground
 from agentest.support.dataclasses import dataclass
@@ -58,15 +58,15 @@ class Dialogue:
         """Ask until no question is left, the person quits, or the input ends. Labels are stored at once."""
         conversations = self.session.gathered.conversations
         skipped, at = 0, 0
-        shown: tuple[str, int | None] | None = None
+        displayed: tuple[str, int | None] | None = None
         self.write(f"{count(len(questions), 'question')}; {_HELP}\n")
         answered: set[LabelQuestion] = set()
         while at < len(questions):
             question = questions[at]
-            if (question.conversation, question.turn) != shown:
-                before = conversations[shown[0]].background if shown else None
+            if (question.conversation, question.turn) != displayed:
+                before = conversations[displayed[0]].background if displayed else None
                 self._write_rows(transcript(conversations[question.conversation], question.turn, before))
-                shown = (question.conversation, question.turn)
+                displayed = (question.conversation, question.turn)
             text = short_question(question)
             self._write_rows([f"[{at + 1}/{len(questions)}] {text}", *keys(question.metric)])
             step = self._answer(question)
@@ -75,7 +75,7 @@ class Dialogue:
             if isinstance(step, Label):
                 self.session.save(step)
                 answered.add(question)
-                self.write(f"  → {shown_value(step.value)}\n")
+                self.write(f"  → {format_label_value(step.value)}\n")
             at = max(0, at - 1) if step == "back" else at + 1
             skipped += step == "skip"
         return DialogueOutcome(len(answered), skipped, len(questions) - len(answered))
@@ -100,7 +100,7 @@ class Dialogue:
                 case "b" | "back":
                     return "back"
                 case "?":
-                    self._write_rows([whole_question(question), *keys(question.metric)])
+                    self._write_rows([full_question(question), *keys(question.metric)])
                     continue
             try:
                 value = parse_typed_value(question.metric, word)
@@ -119,8 +119,8 @@ def parse_typed_value(metric: str, word: str) -> Value:
     if not numbers or not values.keys() >= set(numbers):
         first, *_, last = values
         raise ValueError(f"expected a number from {first} to {last}, found {word!r:.40}")
-    given = [values[each] for each in numbers]
-    return parse_value(metric, given if len(given) > 1 else given[0])
+    chosen = [values[each] for each in numbers]
+    return parse_value(metric, chosen if len(chosen) > 1 else chosen[0])
 
 
 def keys(metric: str) -> Iterator[str]:
@@ -145,13 +145,13 @@ def transcript(
         before: the facts about the conversation that was shown last.
     """
     yield _RULE
-    shown = dict(known_facts(before)) if before else {}
+    displayed = dict(known_facts(before)) if before else {}
     for name, text in known_facts(conversation.background):
-        again = name in _ONCE and text == shown.get(name) and len(text) > _LONG
+        again = name in _ONCE and text == displayed.get(name) and len(text) > _LONG
         yield _message_text(name, _AS_BEFORE if again else text)
-    for each in shown_turns(conversation, turn):
+    for each in displayed_turns(conversation, turn):
         yield ""
-        yield f"turn {each.index}" + ("  ← this one" if each.asked else "")
+        yield f"turn {each.index}" + ("  ← this one" if each.is_asked_about else "")
         yield from (_message_text(who, text) for who, text in each.rows)
     yield ""
 

@@ -22,7 +22,12 @@ from agentest.calibration.agreement import (
     pairs_of,
 )
 from agentest.calibration.conversations_to_label import gather_conversations, scenarios_of
-from agentest.calibration.judge_answers import ask_judge, judge_requests, prepare_judge, run_metrics
+from agentest.calibration.judge_answers import (
+    judge_labelled_questions,
+    judge_requests,
+    prepare_judge,
+    run_metrics,
+)
 from agentest.calibration.label_file import LabelsFile, read_labels
 from agentest.calibration.labelling_session import LabellingSession, open_questions
 from agentest.calibration.labels import LabelQuestion, LabelSet, metrics_named
@@ -81,7 +86,7 @@ def calibrate(options: CalibrateOptions) -> ExitCode:
         return ExitCode.PASSED
     if options.write:
         _check_file(calibration_file(prepared.loaded.path))  # checked before any model call is paid for
-    answers, usage = run_event_loop(ask_judge, prepared, labels, questions)
+    answers, usage = run_event_loop(judge_labelled_questions, prepared, labels, questions)
     result = _result(prepared, metrics, labels, consensus, answers, usage)
     if options.as_json:
         Output(sys.stdout).write_bytes(source(json_document(as_json(result))))
@@ -157,8 +162,8 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) 
         write_calibrations(path, lines)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-    shown = path_from(request.here or request.root, path)
-    tell(f"agentest: {shown}: {count(len(lines), 'metric')} of {model}; commit it, so that runs show it")
+    file = path_from(request.here or request.root, path)
+    tell(f"agentest: {file}: {count(len(lines), 'metric')} of {model}; commit it, so that runs show it")
     if notes:
         tell("agentest: the stored result was measured with other prompts, so it is replaced")
 
@@ -208,17 +213,17 @@ def label(options: LabelOptions) -> ExitCode:
             )
         )
     questions = open_questions(chosen, metrics, session.answered(session.labels()))
-    shown = project.shown(labels)
+    file = project.display_path(labels)
     if not questions:
-        say(f"nothing is left to label: {shown} has an answer to every question")
+        say(f"nothing is left to label: {file} has an answer to every question")
         return ExitCode.PASSED
     dialogue = Dialogue(session, read_line=stdin_reader(), write=lambda text: say(text, end=""))
     try:
         outcome = dialogue.run(questions)
     except KeyboardInterrupt:
-        say(f"\n{shown}: every answer is stored; run label again to continue")
+        say(f"\n{file}: every answer is stored; run label again to continue")
         raise
-    say(f"{shown}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
+    say(f"{file}: {count(outcome.labelled, 'label')} added, {count(outcome.left, 'question')} left")
     return ExitCode.PASSED
 
 

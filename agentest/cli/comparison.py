@@ -87,8 +87,8 @@ def read_run(path: Path, label: str) -> MeasuredRun:
 
 def run_label(path: Path, project: Project) -> str:
     """Return the name of a results file for the user: the id of a stored run, or the path."""
-    kept = path.parent.parent.name == "runs" and StoredRunFolder(path.parent).record is not None
-    return path.parent.name if kept else project.shown(path)
+    is_stored_run = path.parent.parent.name == "runs" and StoredRunFolder(path.parent).record is not None
+    return path.parent.name if is_stored_run else project.display_path(path)
 
 
 def compare_agents(run: MeasuredRun) -> list[Comparison]:
@@ -118,9 +118,9 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
     Raises UsageError if it cannot be read or shares no scenario with this run.
     """
     request, config = prepared.request, prepared.loaded.config
-    wanted, here = request.reports.baseline, request.here or request.root
+    wanted, folder = request.reports.baseline, request.here or request.root
     if wanted is None:
-        wanted, here = config.baseline, request.root
+        wanted, folder = config.baseline, request.root
     fails = request.reports.fail_on_regression or config.fail_on_regression
     if wanted is None:
         if request.reports.fail_on_regression:
@@ -129,8 +129,8 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
             )
         return None
     try:
-        path = run_file(wanted, output_dir(prepared), here)
-        run = read_run(path, run_label(path, Project(request.root, here)))
+        path = run_file(wanted, output_dir(prepared), folder)
+        run = read_run(path, run_label(path, Project(request.root, folder)))
         planned = _planned_run(prepared)
         check_common_scenarios(run, planned)
     except UsageError as error:
@@ -225,8 +225,8 @@ class RunComparison:
 
     def regressions(self) -> list[Regression]:
         """Return the regressions against the baseline; [] if agents are compared with each other."""
-        found = self.comparisons if self.baseline else []
-        return [_regression(each) for comparison in found for each in comparison.of(Change.REGRESSED)]
+        comparisons = self.comparisons if self.baseline else []
+        return [_regression(each) for comparison in comparisons for each in comparison.of(Change.REGRESSED)]
 
 
 class ComparisonReporter:
@@ -277,7 +277,8 @@ def _run_files(options: CompareOptions, project: Project) -> tuple[Path, Path]:
     if len(runs) < 2:
         count_text = "one run is" if runs else "no run is"
         raise UsageError(
-            f"{count_text} kept in {project.shown(folder)}, and two are compared: run again, or name files"
+            f"{count_text} kept in {project.display_path(folder)}, and two are compared: run again, or "
+            "name files"
         )
     latest, *earlier = runs
     # A partial run shares few scenarios with other runs, so it is the last choice.
@@ -367,12 +368,12 @@ def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
 
 
 def _regression(change: ScenarioChange) -> Regression:
-    shown = change.pair.latest
+    latest = change.pair.latest
     return Regression(
-        name=shown.name,
-        agent=shown.agent,
-        file=shown.file,
-        line=shown.line,
+        name=latest.name,
+        agent=latest.agent,
+        file=latest.file,
+        line=latest.line,
         message=_message(change),
     )
 

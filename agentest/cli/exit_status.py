@@ -35,7 +35,7 @@ def run_to_exit(cli: click.Group) -> NoReturn:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # the parent process closed it
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - stays open until the process exits
-    from agentest.support.interrupts import guard_process_exit, hear, heard, prevented_exits
+    from agentest.support.interrupts import guard_process_exit, hear, prevented_exits, was_interrupted
 
     # Objects of a command live until its end or are freed by reference counting, and imports make many.
     gc.set_threshold(20_000, 20, 50)
@@ -45,7 +45,7 @@ def run_to_exit(cli: click.Group) -> NoReturn:
     for problem in prevented_exits():
         tell(f"agentest: {problem}: the exit status is {ExitCode.ERRORED}")
         status = ExitCode.ERRORED
-    sys.exit(ExitCode.INTERRUPTED if heard() else status)
+    sys.exit(ExitCode.INTERRUPTED if was_interrupted() else status)
 
 
 def _flushed(cli: click.Group) -> int:
@@ -67,9 +67,9 @@ def _status(cli: click.Group) -> int:
     except click.ClickException as error:
         from io import StringIO
 
-        shown = StringIO()
-        error.show(shown)
-        tell(shown.getvalue().rstrip("\n"))
+        output = StringIO()
+        error.show(output)
+        tell(output.getvalue().rstrip("\n"))
         return ExitCode.ERRORED
     except SystemExit:  # click exits after a closed pipe in its help, and after shell completion
         return ExitCode.PASSED

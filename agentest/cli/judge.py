@@ -48,13 +48,13 @@ def plan_for_finished(
         if not isinstance(entry, Unit):
             entries.append(entry)
             continue
-        place = entry.scenario.name, entry.agent
-        with_threshold, of = left.pop(place, None), planned.get(place)
+        key = entry.scenario.name, entry.agent
+        with_threshold, planned_count = left.pop(key, None), planned.get(key)
         if with_threshold is None:
-            entries.append(_without_conversations(entry, of))
+            entries.append(_without_conversations(entry, planned_count))
         else:
             by_scope[entry.scope] = with_threshold
-            entries.append(replace(entry, conversations=len(with_threshold), of=of, repeat=None))
+            entries.append(replace(entry, conversations=len(with_threshold), of=planned_count, repeat=None))
     reported = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
     entries += [_undefined_scenario(name, agent) for name, agent in left if name not in reported]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
@@ -121,8 +121,12 @@ def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
 def _unchecked_thresholds(prepared: Prepared, plan: Plan) -> str:
     """Return the built-in metrics that have a threshold but are excluded by --metric, as text."""
     requested = prepared.request.options.metrics
-    own = (unit.scenario.thresholds for unit in plan.units)
-    with_threshold = {name for given in (prepared.loaded.config.thresholds, *own) for name in given}
+    scenario_thresholds = (unit.scenario.thresholds for unit in plan.units)
+    with_threshold = {
+        name
+        for thresholds in (prepared.loaded.config.thresholds, *scenario_thresholds)
+        for name in thresholds
+    }
     return ", ".join(
         sorted(name for name in with_threshold if requested and name in BUILTIN and name not in requested)
     )

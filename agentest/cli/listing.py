@@ -96,8 +96,8 @@ def _criteria(prepared: Prepared, file: str) -> str:
         (unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders
     ]
     least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in unit_graders}
-    shown = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
-    return "held to " + ", ".join(shown)
+    texts = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
+    return "held to " + ", ".join(texts)
 
 
 def _rubrics(prepared: Prepared, file: str) -> list[str]:
@@ -115,9 +115,9 @@ def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
         most_calls: maximum number of model calls.
     """
     evaluated = any(unit.scenario.case for unit in prepared.plan.units)
-    found = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
-    if found:
-        yield f"expected: {format_forecast(found, datetime.now().astimezone())}"
+    forecast = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
+    if forecast:
+        yield f"expected: {format_forecast(forecast, datetime.now().astimezone())}"
         return
     yield "expected: the duration is unknown, because no run is stored yet"
     if most_calls:

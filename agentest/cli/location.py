@@ -32,12 +32,12 @@ class Location:
             if not self.cwd.is_dir():
                 raise UsageError(f"--cwd: the folder {self.cwd} does not exist")
             os.chdir(self.cwd)
-        here = Path.cwd()
+        folder = Path.cwd()
         if self.config:  # the user named the file, so it can be in any folder
-            return Project(here, here, named_config=here / self.config)
-        project = project_of(here)
+            return Project(folder, folder, named_config=folder / self.config)
+        project = project_of(folder)
         if project.config_above:
-            tell(f"agentest: configuration: {project.shown(project.config_above)}")
+            tell(f"agentest: configuration: {project.display_path(project.config_above)}")
             os.chdir(project.root)
         return project
 
@@ -93,29 +93,29 @@ class Project:
         path = self.path(Path(reference))
         return path if path.is_file() else run_file(reference, self.output_dir, self.here)
 
-    def path(self, given: Path) -> Path:
+    def path(self, path: Path) -> Path:
         """Return a path of the command line as an absolute path."""
-        return self.here / given
+        return self.here / path
 
-    def from_root(self, given: str) -> str:
+    def from_root(self, text: str) -> str:
         """Rewrite a path of the command line, with any suffix, relative to the root."""
-        if self.root == self.here or Path(given).is_absolute():
-            return given
-        return f"{os.path.relpath(self.here, self.root)}/{given}"
+        if self.root == self.here or Path(text).is_absolute():
+            return text
+        return f"{os.path.relpath(self.here, self.root)}/{text}"
 
-    def word(self, given: str) -> str:
+    def word(self, word: str) -> str:
         """Rewrite a word of the command line that may be a path or a name, relative to the root."""
-        path = given.rpartition(":")[0] or given
-        is_path = "://" not in given and ("/" in given or ".json" in given)
-        exists = any((self.here / each).exists() for each in (given, path))
-        return self.from_root(given) if is_path or exists else given
+        path = word.rpartition(":")[0] or word
+        is_path = "://" not in word and ("/" in word or ".json" in word)
+        exists = any((self.here / each).exists() for each in (word, path))
+        return self.from_root(word) if is_path or exists else word
 
-    def shown(self, path: Path) -> str:
+    def display_path(self, path: Path) -> str:
         """Return a path as the user would write it."""
         return path_from(self.here, path)
 
 
-def project_of(here: Path) -> Project:
+def project_of(folder: Path) -> Project:
     """Return the project of a user's folder, searching upwards for the configuration."""
-    above = find_config_above(here)
-    return Project(above.parent, here, above) if above else Project(here, here)
+    above = find_config_above(folder)
+    return Project(above.parent, folder, above) if above else Project(folder, folder)

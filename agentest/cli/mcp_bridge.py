@@ -87,12 +87,12 @@ def serve_stdio(url: str | None) -> ExitCode:
     return ExitCode.PASSED
 
 
-def url_of(given: str | None) -> str:
+def url_of(argument: str | None) -> str:
     """Return the mock server's URL, given or from the environment.
 
     Raises UsageError if it is not set or is not an HTTP URL.
     """
-    url = given or os.environ.get(VARIABLE)
+    url = argument or os.environ.get(VARIABLE)
     if not url:
         raise UsageError(
             f"the mock server's address is not known, because {VARIABLE} is not set. Agentest sets it for "
@@ -121,11 +121,11 @@ def mcp_tools(options: McpToolsOptions) -> ExitCode:
     async def look() -> list[RealTools]:
         return await compare_real_tools(loaded, request.root, request.options.agent, write=not check)
 
-    found = run_event_loop(look)
-    for tools in found:
+    results = run_event_loop(look)
+    for tools in results:
         for line in _lines(tools, check=check):
             say(clean(loaded.redact(line)))
-    return ExitCode.FAILED if check and any(tools.changes for tools in found) else ExitCode.PASSED
+    return ExitCode.FAILED if check and any(tools.changes for tools in results) else ExitCode.PASSED
 
 
 def _response(send: Send, line: bytes, url: str) -> bytes:

@@ -57,18 +57,21 @@ def merge(options: MergeOptions, environ: Mapping[str, str] = os.environ) -> Exi
     settings = project.settings("merged without it")
     default_output = project.output_dir_of(settings)
     reports = _reports(options, settings, project)
-    found = find_parts(options.runs, default_output, project.here)
-    check_parts(found.parts)
-    missing = check_complete(found.parts, allow_missing=options.allow_missing)
-    whole = MergedRun(parts=found.parts, missing=missing)
-    whole.entries  # noqa: B018 - raises errors before anything is written
-    for note in (*found.notes, f"merge: {count(len(found.parts), 'run')}: {part_names(found.parts)}"):
+    found_parts = find_parts(options.runs, default_output, project.here)
+    check_parts(found_parts.parts)
+    missing = check_complete(found_parts.parts, allow_missing=options.allow_missing)
+    merged = MergedRun(parts=found_parts.parts, missing=missing)
+    merged.entries  # noqa: B018 - raises errors before anything is written
+    for note in (
+        *found_parts.notes,
+        f"merge: {count(len(found_parts.parts), 'run')}: {part_names(found_parts.parts)}",
+    ):
         _note(note)
     output_dir = project.path(options.output_dir) if options.output_dir else default_output
     with _open_run_folder(
-        whole, output_dir, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS
+        merged, output_dir, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS
     ) as output:
-        return _write_reports(whole, output, reports, options, project, environ)
+        return _write_reports(merged, output, reports, options, project, environ)
 
 
 def _reports(options: MergeOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
@@ -83,12 +86,12 @@ def _reports(options: MergeOptions, settings: Config | None, project: Project) -
 
 
 @contextmanager
-def _open_run_folder(whole: MergedRun, output_dir: Path, keep_runs: int) -> Iterator[RunOutput]:
+def _open_run_folder(merged: MergedRun, output_dir: Path, keep_runs: int) -> Iterator[RunOutput]:
     """Create the run's folder, and remove it if the block raises. Raises ConfigError."""
     with ExitStack() as stack:
         try:
             folder = stack.enter_context(new_run_folder(output_dir, datetime.now(UTC)))
-            record = _record(whole, folder.id)
+            record = _record(merged, folder.id)
             write_record(folder.path, record)
         except OSError as error:
             raise ConfigError(
@@ -110,17 +113,17 @@ def _open_run_folder(whole: MergedRun, output_dir: Path, keep_runs: int) -> Iter
             raise
 
 
-def _record(whole: MergedRun, id: str) -> RunRecord:
-    records = [part.record for part in whole.parts]
-    planned = [entry.planned.conversations for entry in whole.entries if entry.planned]
+def _record(merged: MergedRun, id: str) -> RunRecord:
+    records = [part.record for part in merged.parts]
+    planned = [entry.planned.conversations for entry in merged.entries if entry.planned]
     return RunRecord(
         id=id,
         kind=RunKind.MERGE,
-        started_at=whole.started_at,
+        started_at=merged.started_at,
         version=__version__,
-        models=whole.models,
-        agents=whole.agents,
-        scenarios=len(whole.entries),
+        models=merged.models,
+        agents=merged.agents,
+        scenarios=len(merged.entries),
         conversations=sum(planned),
         commit=next((record.commit for record in records if record.commit), None),
         partial=any(record.part.filtered if record.part else record.partial for record in records),
@@ -128,7 +131,7 @@ def _record(whole: MergedRun, id: str) -> RunRecord:
 
 
 def _write_reports(
-    whole: MergedRun,
+    merged: MergedRun,
     output: RunOutput,
     reports: Sequence[ReportRequest],
     options: MergeOptions,
@@ -139,7 +142,7 @@ def _write_reports(
         root=project.root, folder=output.folder.path, environ=environ, verbose=options.verbose
     )
     broadcast = Broadcast([*open_reporters(reports, context, output), NotesReporter()], _note)
-    result = _send_events(whole, broadcast)
+    result = _send_events(merged, broadcast)
     broadcast.finish()
     written = [each for each in {*reports, RESULTS_REPORT} if each.name not in broadcast.failed]
     problems = list(output.end(result, written))
@@ -151,9 +154,9 @@ def _write_reports(
     return code or (ExitCode.ERRORED if problems or broadcast.failed else code)
 
 
-def _send_events(whole: MergedRun, broadcast: Callable[..., None]) -> RunResult:
+def _send_events(merged: MergedRun, broadcast: Callable[..., None]) -> RunResult:
     result: RunResult | None = None
-    for event in whole.events():
+    for event in merged.events():
         broadcast(event)
         if isinstance(event, RunFinished):
             result = event.result

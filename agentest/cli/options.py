@@ -37,13 +37,13 @@ class ParsedOptions:
         return value
 
     def _part(self, kind: type[Value]) -> Value:
-        taken: dict[str, object] = {}
+        arguments: dict[str, object] = {}
         for each in fields(kind):  # type: ignore[arg-type]
             if isinstance(each.default_factory, type) and is_dataclass(each.default_factory):
-                taken[each.name] = self._part(each.default_factory)
+                arguments[each.name] = self._part(each.default_factory)
             elif each.name in self._values:
-                taken[each.name] = self._values.pop(each.name)
-        return kind(**taken)
+                arguments[each.name] = self._values.pop(each.name)
+        return kind(**arguments)
 
 
 def exits(command: Callable[..., int]) -> Callable[..., int]:

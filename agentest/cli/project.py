@@ -31,8 +31,8 @@ _INDENT = "    "
 def doctor(options: RequestOptions) -> ExitCode:
     """Check everything that a run needs; return ERRORED if something would prevent a verdict."""
     request = options.request(options.location.enter())
-    look = partial(run_checks, request, _print_check, say=_print_progress, expected=_forecast_text)
-    bad = run_event_loop(look)
+    run_doctor = partial(run_checks, request, _print_check, say=_print_progress, expected=_forecast_text)
+    bad = run_event_loop(run_doctor)
     if bad:
         what = "it" if bad == 1 else "them"
         say(f"\n{count(bad, 'problem')}: fix {what}, and run agentest doctor again")
@@ -61,8 +61,8 @@ def _forecast_text(prepared: Prepared) -> str:
     from agentest.domain.forecast import format_forecast
     from agentest.store.runs.folder import RunKind
 
-    found = forecast_of(prepared, RunKind.RUN)
-    return format_forecast(found, datetime.now().astimezone()) if found else ""
+    forecast = forecast_of(prepared, RunKind.RUN)
+    return format_forecast(forecast, datetime.now().astimezone()) if forecast else ""
 
 
 def _print_check(check: Check) -> None:
@@ -95,19 +95,19 @@ def _indented(row: str) -> Iterator[str]:
 
 
 def _file_lines(files: tuple[WrittenFile, ...]) -> Iterator[str]:
-    shown = [clean(path_from(Path.cwd(), file.path)) for file in files]
-    width = max(map(len, shown))
-    for name, file in zip(shown, files, strict=True):
+    paths = [clean(path_from(Path.cwd(), file.path)) for file in files]
+    width = max(map(len, paths))
+    for name, file in zip(paths, files, strict=True):
         yield f"{file.deed.value:<8}  {name:<{width}}  {clean(file.about)}"
 
 
 def _next_steps(folder: Path, begun: InitResult) -> Iterator[str]:
     is_here = folder.absolute().resolve() == Path.cwd().resolve()
-    there = "" if is_here else f"cd {shlex.quote(clean(str(folder)))} && "
+    change_folder = "" if is_here else f"cd {shlex.quote(clean(str(folder)))} && "
     yield ""
     if begun.step is NextStep.RUN:
-        yield f"Next: {there}agentest run"
+        yield f"Next: {change_folder}agentest run"
         return
     yield "Next:" if begun.step is NextStep.LOOK else "Next: complete `agent` in the configuration, then"
-    yield f"  {there}agentest doctor"
-    yield f"  {there}agentest run"
+    yield f"  {change_folder}agentest doctor"
+    yield f"  {change_folder}agentest run"

@@ -139,10 +139,10 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
 
     from agentest.adk.set_creation import SetLocation, add_cases
 
-    place = SetLocation(agent, set_id)
-    for case in add_cases(place, scenarios, session, time()):
+    target = SetLocation(agent, set_id)
+    for case in add_cases(target, scenarios, session, time()):
         outcome = "added" if case.new else "exists already, left out"
-        say(f"{place.file}: case {case.eval_id!r} {outcome}")
+        say(f"{target.file}: case {case.eval_id!r} {outcome}")
     return ExitCode.PASSED
 
 

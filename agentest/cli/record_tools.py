@@ -76,7 +76,7 @@ def record_tools(options: RecordToolsOptions) -> ExitCode:
         options.output and project.path(options.output),
         options.scenario and project.path(options.scenario),
         project.here,
-        project.shown,
+        project.display_path,
         force=options.force,
     )
     prepared, tool_lists = with_tool_list(prepare_one_conversation(request, options.say), at)
@@ -90,7 +90,7 @@ def record_tools(options: RecordToolsOptions) -> ExitCode:
         recorder=recorder,
         at=at,
         tool_list=tool_lists,
-        shown=project.shown,
+        display_path=project.display_path,
         turns=outcome.turns,
     )
     written = write_recording(recording, wanted=not outcome.interrupted)
@@ -104,7 +104,7 @@ def record_tools(options: RecordToolsOptions) -> ExitCode:
 
 def record_run(request: RunRequest, project: Project, select: ScenarioSelection) -> ExitCode:
     """Run the scenarios without their mocks and write the results of the real tools. Raises UsageError."""
-    at = targets(None, None, project.here, project.shown, force=None)
+    at = targets(None, None, project.here, project.display_path, force=None)
     if engine_name(request.options) != LOCAL:
         raise UsageError("--record-tools records calls in one process: remove --engine and --workers")
     if request.options.unmocked_tools == "error":
@@ -113,7 +113,7 @@ def record_run(request: RunRequest, project: Project, select: ScenarioSelection)
     recorder = CallRecorder()
     status = run_once(prepared, RecordedRun(recorder=recorder))
     recording = ToolRecording(
-        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, shown=project.shown
+        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, display_path=project.display_path
     )
     written = write_recording(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
@@ -139,7 +139,7 @@ class ToolRecording:
     at: MockTargets
     tool_list: Mapping[str, Path]
     """Maps an agent to the file with the tool list of its MCP server."""
-    shown: Callable[[Path], str]
+    display_path: Callable[[Path], str]
     """Formats a path for the user."""
     turns: tuple[Turn, ...] = ()
     """Turns of the conversation to write as a scenario."""
@@ -350,15 +350,15 @@ def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools)
 
 def _summary_lines(recording: ToolRecording, gathered: RecordedTools, module: MockModule) -> Iterator[str]:
     """Yield lines about the written files and how to use them."""
-    at, shown = recording.at, recording.shown
+    at, display = recording.at, recording.display_path
     calls = sum(tool.calls for tool in gathered.tools)
-    yield f"{shown(at.module)}: mocks of {count(len(gathered.tools), 'tool')}, from {count(calls, 'call')}"
+    yield f"{display(at.module)}: mocks of {count(len(gathered.tools), 'tool')}, from {count(calls, 'call')}"
     if module.files:
-        folder = shown(at.module.parent / next(iter(module.files)).partition("/")[0])
+        folder = display(at.module.parent / next(iter(module.files)).partition("/")[0])
         yield f"{folder}: {count(len(module.files), 'long answer')}"
     if at.tool_list in recording.tool_list.values() and at.tool_list.exists():
         yield (
-            f"{shown(at.tool_list)}: the tools of the MCP server; write `mcp_mock.tools: "
+            f"{display(at.tool_list)}: the tools of the MCP server; write `mcp_mock.tools: "
             f"{path_from(recording.prepared.request.root, at.tool_list)}`, and tests do not need that server"
         )
     if at.scenario:
@@ -378,7 +378,7 @@ def _write_scenario(recording: ToolRecording, gathered: RecordedTools) -> Iterat
         recording.turns, gathered.tools, None if ways else at.stem, recording.prepared.loaded.redact
     )
     write_text(at.scenario, source)
-    yield f"{recording.shown(at.scenario)}: the conversation as a scenario, for agentest run"
+    yield f"{recording.display_path(at.scenario)}: the conversation as a scenario, for agentest run"
     if ways:
         yield (
             "it has no mocks yet, as none reach the agent's tools: the real ones run again. To have mocks "

@@ -46,7 +46,7 @@ class RequestOptions:
         """
         options = replace(
             self.options,
-            paths=tuple(parse_path_choice(given, project.here) for given in targets),
+            paths=tuple(parse_path_choice(target, project.here) for target in targets),
             cassettes=self.options.cassettes and project.from_root(self.options.cassettes),
             offline=self.options.offline or offline,
         )
@@ -161,8 +161,10 @@ class EvalRecipe:
             for path in (evaluation.criteria, evaluation.initial_session, evaluation.mocks)
         )
         request = _moved(evaluation.request, root)
-        there = replace(evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks)
-        return prepare_eval(there)
+        eval_request = replace(
+            evaluation, request=request, criteria=criteria, initial_session=session, mocks=mocks
+        )
+        return prepare_eval(eval_request)
 
 
 def _moved(request: RunRequest, root: Path) -> RunRequest:

@@ -23,7 +23,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, narrow_plan, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.runs import folder as finding
-from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_whole_run, run_file
+from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, read_user_bytes
@@ -107,18 +107,18 @@ class Durations:
         return round(1000 * seconds * unit.conversations)
 
 
-def sharded(prepared: Prepared, shard: Shard, by: str | None, kind: RunKind) -> Prepared:
+def sharded(prepared: Prepared, shard: Shard, source: str | None, kind: RunKind) -> Prepared:
     """Return the run with only the scenarios of a shard.
 
     Args:
-        by: a run whose durations decide the split, or `counts`. None for the latest complete stored run, or
-            `counts` if there is none.
+        source: a run whose durations decide the split, or `counts`. None for the latest complete stored run,
+            or `counts` if there is none.
 
     Raises UsageError if the run does not exist.
     """
     from agentest.domain.shards import split
 
-    durations = _durations(prepared, by, kind)
+    durations = _durations(prepared, source, kind)
     costs = _costs(prepared.plan, durations)
     numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
     # Entries that do not run go to the first shard, which always has something to run if any shard has.
@@ -160,8 +160,8 @@ def _latest_unfinished(
 
 
 def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.StoredRunFolder:
-    here = prepared.request.here or prepared.request.root
-    run = finding.StoredRunFolder(finding.run_file(reference, output_dir(prepared), here).parent)
+    working_dir = prepared.request.here or prepared.request.root
+    run = finding.StoredRunFolder(finding.run_file(reference, output_dir(prepared), working_dir).parent)
     if run.under_way:
         raise UsageError(
             f"{_OPTION} {reference}: the run is still in progress; wait for its end, or interrupt it"
@@ -175,7 +175,7 @@ def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.Sto
         )
         raise UsageError(f"{_OPTION} {reference}: the run {did}, so agentest {kind} cannot resume it")
     if not (run.path / JOURNAL).is_file():
-        folder = path_from(here, run.path)
+        folder = path_from(working_dir, run.path)
         raise UsageError(
             f"{_OPTION} {reference}: {folder} has no {JOURNAL}, which lists the finished conversations"
         )
@@ -188,35 +188,35 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
     def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):
             return entry.verdict.status is not Status.SKIPPED
-        return _place(entry) in earlier.parts
+        return _scenario_and_agent(entry) in earlier.parts
 
     return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True)
 
 
 def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:
-    part = earlier.parts.get(_place(unit))
+    part = earlier.parts.get(_scenario_and_agent(unit))
     if part is None or not _is_same(unit, part):
         return FinishedUnitPart()
-    place = _place(unit)
+    key = _scenario_and_agent(unit)
     # The report shows a case's scores with its messages.
     slim = slim and unit.scenario.case is None
     conversations = {
         number: without_unneeded_parts(result) if slim else result
-        for number, result in earlier.conversations(place).items()
+        for number, result in earlier.conversations(key).items()
         if number <= unit.conversations
     }
-    kept = FinishedUnitPart(conversations=conversations, usage=part.usage)
-    result = earlier.result(place) if part.decided else None
-    if result is None or not _is_whole(unit, part, result):
-        return kept
-    return replace(kept, result=_completed(result, unit, tuple(conversations.values())))
+    part_kept = FinishedUnitPart(conversations=conversations, usage=part.usage)
+    result = earlier.result(key) if part.decided else None
+    if result is None or not _is_all_finished(unit, part, result):
+        return part_kept
+    return replace(part_kept, result=_completed(result, unit, tuple(conversations.values())))
 
 
 def _is_same(unit: Unit, part: FinishedPart) -> bool:
     return bool(unit.fingerprint) and unit.fingerprint == part.planned.fingerprint
 
 
-def _is_whole(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
+def _is_all_finished(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
     """Return True if the verdict was based on all conversations that are required now."""
     if unit.repeat != result.repeat:
         return False
@@ -248,35 +248,37 @@ class _ResumedRun:
 
     @property
     def kept_run(self) -> ResumedRun:
-        kept = {_place(unit): tuple(unit.finished_part.conversations) for unit in self.units}
+        numbers = {_scenario_and_agent(unit): tuple(unit.finished_part.conversations) for unit in self.units}
         return ResumedRun(
             id=self.run.id,
             answers=answers if (answers := self.run.path / ANSWERS).is_dir() else None,
-            conversations=_Conversations(self.earlier, kept),
+            conversations=_Conversations(self.earlier, numbers),
             unclaimed=self.earlier.unclaimed,
         )
 
     def note(self, prepared: Prepared) -> str:
-        kept = sum(len(unit.finished_part.conversations) for unit in self.units)
+        finished = sum(len(unit.finished_part.conversations) for unit in self.units)
         planned = sum(part.planned.conversations for part in self.earlier.parts.values())
-        of = count(planned, "conversation")
-        return "; ".join([f"{kept} of {of} of run {self.run.id} kept", *self._notes(prepared)])
+        total = count(planned, "conversation")
+        return "; ".join([f"{finished} of {total} of run {self.run.id} kept", *self._notes(prepared)])
 
     def _notes(self, prepared: Prepared) -> Iterator[str]:
         parts = self.earlier.parts
         changed = [
-            unit for unit in self.units if _place(unit) in parts and not _is_same(unit, parts[_place(unit)])
+            unit
+            for unit in self.units
+            if _scenario_and_agent(unit) in parts and not _is_same(unit, parts[_scenario_and_agent(unit)])
         ]
         if changed:
             what = f"{count(len(changed), 'scenario')} changed since, or what {_it_is(changed)} made of"
             yield f"{what}: run anew"
-        new = [unit.scenario.name for unit in self.units if _place(unit) not in parts]
+        new = [unit.scenario.name for unit in self.units if _scenario_and_agent(unit) not in parts]
         if new:
-            yield f"{count(len(new), 'scenario')} it had not: {_shown(new)}"
-        now = {_place(unit) for unit in self.units}
+            yield f"{count(len(new), 'scenario')} it had not: {_quoted_names(new)}"
+        now = {_scenario_and_agent(unit) for unit in self.units}
         left_out = [name for name, agent in parts if (name, agent) not in now]
         if left_out:
-            yield f"left out, as {_it_is(left_out)} {_absence_reason(prepared)}: {_shown(left_out)}"
+            yield f"left out, as {_it_is(left_out)} {_absence_reason(prepared)}: {_quoted_names(left_out)}"
         if self.units and all(unit.finished_part.result for unit in self.units):
             yield "nothing is left to run"
 
@@ -289,13 +291,13 @@ def _absence_reason(prepared: Prepared) -> str:
     return "not selected now" if prepared.is_partial else "gone"
 
 
-def _shown(names: Sequence[str]) -> str:
+def _quoted_names(names: Sequence[str]) -> str:
     names = list(dict.fromkeys(names))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
-def _place(unit: Unit) -> Place:
+def _scenario_and_agent(unit: Unit) -> Place:
     return unit.scenario.name, unit.agent
 
 
@@ -307,25 +309,25 @@ class _Conversations:
     numbers: Mapping[Place, Sequence[int]]
 
     def __iter__(self) -> Iterator[ConversationFinished]:
-        for place, numbers in self.numbers.items():
-            yield from self.earlier.events(place, iter(numbers))
+        for key, numbers in self.numbers.items():
+            yield from self.earlier.events(key, iter(numbers))
 
 
-def _durations(prepared: Prepared, by: str | None, kind: RunKind) -> Durations | None:
+def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> Durations | None:
     from agentest.store.last_run import read_earlier_run
 
-    if by == COUNTS:
+    if source == COUNTS:
         return None
-    if by is None:
-        latest = latest_whole_run(output_dir(prepared), kind)
+    if source is None:
+        latest = latest_complete_run(output_dir(prepared), kind)
         earlier = read_earlier_run(latest.file) if latest and latest.file else None
         return Durations(run=latest.id, earlier=earlier) if latest and earlier else None
-    file = run_file(by, output_dir(prepared), prepared.request.here or prepared.request.root)
+    file = run_file(source, output_dir(prepared), prepared.request.here or prepared.request.root)
     earlier = read_earlier_run(file)
     if earlier is None:
         raise UsageError(
-            f"--shard-by {by}: {file} has no duration of a conversation; name another run or results.json, "
-            f"or split by numbers of conversations: --shard-by {COUNTS}"
+            f"--shard-by {source}: {file} has no duration of a conversation; name another run or "
+            f"results.json, or split by numbers of conversations: --shard-by {COUNTS}"
         )
     return Durations(run=earlier.started_at, earlier=earlier)
 
@@ -382,8 +384,8 @@ def with_fingerprints(prepared: Prepared) -> Prepared:
     agents = {name: redact(canonical(agent)) for name, agent in prepared.plan.agents.items()}
 
     def marked(unit: Unit) -> Unit:
-        own = redact(canonical(_unit_values(unit, prepared)))
-        parts = (common, own, agents[unit.agent], files.digest(files.of(unit)))
+        unit_text = redact(canonical(_unit_values(unit, prepared)))
+        parts = (common, unit_text, agents[unit.agent], files.digest(files.of(unit)))
         return replace(unit, fingerprint=_content_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
 
     return replace(prepared, plan=with_units(prepared.plan, marked))
@@ -448,20 +450,20 @@ def _roles(config: Config) -> dict[str, object]:
 
 def _named_files(prepared: Prepared) -> set[Path]:
     """Return the files that agents' settings name, such as tool lists and instructions."""
-    found = set()
+    paths = set()
     for agent in prepared.plan.agents.values():
-        for held in (agent, *(value for _, value in agent if hasattr(value, "__dict__"))):
-            named = (getattr(held, name, None) for name in ("openapi", "tools", "instructions_file"))
-            found |= {Path(each) for each in named if isinstance(each, str | Path)}
-    return found
+        for holder in (agent, *(value for _, value in agent if hasattr(value, "__dict__"))):
+            named = (getattr(holder, name, None) for name in ("openapi", "tools", "instructions_file"))
+            paths |= {Path(each) for each in named if isinstance(each, str | Path)}
+    return paths
 
 
 def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
     scenario = unit.scenario
     unmocked = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
     judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
-    said = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug, unmocked]
-    return [*said, *judged]
+    values = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug, unmocked]
+    return [*values, *judged]
 
 
 def _content_hash(content: bytes) -> str:

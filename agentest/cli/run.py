@@ -237,7 +237,7 @@ def files_of(reports: Iterable[ReportRequest], variant: RunVariant, prepared: Pr
         for report in reports
         if report.path or report.name in FILES
     ]
-    return [_shown(file, prepared) for file in named]
+    return [_path_for_user(file, prepared) for file in named]
 
 
 def in_a_line(
@@ -271,14 +271,14 @@ def interruption_message(prepared: Prepared, journal: Journal | None, variant: R
     """Return the message for a run that ends without reports; "" if no conversation has finished."""
     if journal is None or not journal.held:
         return ""
-    path = _shown(journal.path, prepared)
+    path = _path_for_user(journal.path, prepared)
     finished = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
     goes_on = f"{variant.resumed_by} reuses them and runs the rest, " if variant.resumed_by else ""
     words = f"agentest: {path} has {finished}; {goes_on}agentest judge {path} judges them again"
     return clean_for_log(clean(prepared.loaded.redact(words))) + "\n"
 
 
-def _shown(path: Path, prepared: Prepared) -> str:
+def _path_for_user(path: Path, prepared: Prepared) -> str:
     """Return a path relative to the user's working directory."""
     request = prepared.request
     if not path.is_relative_to(request.root):

@@ -206,12 +206,12 @@ def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> RunVariant:
         words: positional arguments of the command.
     """
     agent = evaluation.request.options.agent
-    given = [*words, *([f"--agent={agent}"] if agent is not None else ())]
+    command = [*words, *([f"--agent={agent}"] if agent is not None else ())]
     if evaluation.num_runs != 1:
-        given.append(f"--num-runs={evaluation.num_runs}")
+        command.append(f"--num-runs={evaluation.num_runs}")
     return RunVariant(
         RunKind.EVAL,
-        resumed_by=shlex.join(["agentest", "eval", *given, "--resume"]),
+        resumed_by=shlex.join(["agentest", "eval", *command, "--resume"]),
         recipe=EvalRecipe(evaluation),
     )
 

@@ -97,16 +97,16 @@ def list_runs(options: ListOptions, limit: int) -> ExitCode:
     folder = options.location.enter().output_dir
     check_readable(folder)
     runs = list(reversed(list_stored_runs(folder)))
-    shown = runs if options.every else runs[:limit]
+    listed = runs if options.every else runs[:limit]
     if options.form == "json":
-        say(json.dumps([_as_json(run) for run in shown], indent=2))
+        say(json.dumps([_as_json(run) for run in listed], indent=2))
     elif not runs:
         say(f"no run is stored in {folder / RUNS}")
     else:
-        for row in _table([_HEADINGS, *map(_row, shown)]):
+        for row in _table([_HEADINGS, *map(_row, listed)]):
             say(row)
-        if len(runs) > len(shown):
-            say(f"and {len(runs) - len(shown)} older ones (--all)")
+        if len(runs) > len(listed):
+            say(f"and {len(runs) - len(listed)} older ones (--all)")
     return ExitCode.PASSED
 
 
@@ -119,12 +119,12 @@ def _between_agents(result: RunResult) -> RunComparison | None:
     return RunComparison(None)
 
 
-def _reports(given: tuple[str, ...], here: Path) -> tuple[ReportRequest, ...]:
+def _reports(words: tuple[str, ...], folder: Path) -> tuple[ReportRequest, ...]:
     """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
     from agentest.runner.environment import check_can_be_written
 
     try:
-        reports = parse_reports(given or ("console",), here)
+        reports = parse_reports(words or ("console",), folder)
     except ValueError as error:
         raise UsageError(f"--reporter: {error}") from None
     for report in reports:
@@ -140,14 +140,14 @@ def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
         return result
     exact = {text[1:] for text in wanted if text.startswith("=")}
     parts = [text for text in wanted if not text.startswith("=")]
-    kept = [s for s in result.scenarios if s.name in exact or contains_any(s.name, parts)]
-    if not kept:
+    selected = [s for s in result.scenarios if s.name in exact or contains_any(s.name, parts)]
+    if not selected:
         names = [scenario.name for scenario in result.scenarios]
         raise UsageError(
             f"--scenario: {path} has no scenario of that name; "
             + did_you_mean(wanted[0].removeprefix("="), names)
         )
-    return replace(result, scenarios=tuple(kept))
+    return replace(result, scenarios=tuple(selected))
 
 
 def _as_json(run: StoredRunFolder) -> dict[str, object]:

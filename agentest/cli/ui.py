@@ -9,7 +9,7 @@ import anyio
 from agentest.cli.location import Location
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.interrupts import end_at_once, handled_signals, run_event_loop
+from agentest.support.interrupts import exit_immediately, handled_signals, run_event_loop
 from agentest.support.terminal import say, tell
 from agentest.web.listener import ListeningSockets
 from agentest.web.project import WebProject
@@ -50,7 +50,7 @@ async def _serve(project: WebProject, door: ListeningSockets) -> None:
     with handled_signals(ending.set, str):
         async with serve_on_sockets(project, door, _report_waiting):
             await ending.wait()
-    end_at_once()  # a thread may hang while it imports a scenario file
+    exit_immediately()  # a thread may hang while it imports a scenario file
 
 
 def _report_waiting(running: int) -> None:

@@ -19,7 +19,7 @@ from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import matches_any, path_from, patterns
 from agentest.support.importing import forget_modules, imported_files
-from agentest.support.interrupts import heard
+from agentest.support.interrupts import was_interrupted
 from agentest.support.terminal import tell
 
 Stamps = dict[Path, int]
@@ -42,7 +42,7 @@ def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
         known = _files(prepared, known)
         servers = _server_files(prepared) if prepared else servers
         before, sources = _stamps(known), _stamps(servers.files)
-        if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or heard():
+        if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or was_interrupted():
             return ExitCode.INTERRUPTED
         # Watch files that the run itself imported, such as handlers and code in mocks.
         before |= {
@@ -56,7 +56,7 @@ def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
         again = written_by_servers.to_run_for(_changed_between(sources, _stamps(servers.files)))
         changed = _changed_between(before, _stamps(known)) | again
         changed = changed or _wait_for_change(request, prepared, known, servers)
-        if not changed or heard():
+        if not changed or was_interrupted():
             return ExitCode.INTERRUPTED
         tell(f"agentest: {_changed_names(changed, request)} changed: running again")
         forget_modules(known)
@@ -74,7 +74,7 @@ class WatchEntry:
     """Pattern for paths relative to the folder; () for the file itself or everything in the folder."""
 
     @property
-    def looked_at(self) -> Path:
+    def watched_folder(self) -> Path:
         """The folder to watch."""
         return self.folder if self.folder.is_dir() else self.folder.parent
 
@@ -119,7 +119,7 @@ class WatchedFiles:
     @property
     def folders(self) -> set[Path]:
         """The folders to watch."""
-        return {entry.looked_at for entry in self.entries if entry.looked_at.is_dir()}
+        return {entry.watched_folder for entry in self.entries if entry.watched_folder.is_dir()}
 
     @property
     def missing(self) -> list[str]:
@@ -143,8 +143,8 @@ def parse_watch_entries(entries: Iterable[str], root: Path, left_out: Iterable[P
 
 def _server_files(prepared: Prepared) -> WatchedFiles:
     """Return the files that the servers of a run are watched for."""
-    own = prepared.managed_servers.of_any(prepared.plan.agents)
-    entries = (entry for each in own for entry in each.server.watch)
+    servers = prepared.managed_servers.of_any(prepared.plan.agents)
+    entries = (entry for each in servers for entry in each.server.watch)
     return parse_watch_entries(entries, prepared.request.root, [output_dir(prepared)])
 
 

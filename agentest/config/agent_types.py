@@ -124,7 +124,7 @@ def visibility_of_agent(agent: AnyAgent) -> ToolVisibility:
     if agent.natural_visibility is ToolVisibility.UNSEEN and agent.traces:
         return ToolVisibility.REPORTED
     # Mock servers do not see tool calls that an agent makes without them.
-    if agent.mock_servers and not agent.traces and not agent.tells_own_calls:
+    if agent.mock_servers and not agent.traces and not agent.reports_own_calls:
         return ToolVisibility.PARTIAL
     return agent.natural_visibility
 

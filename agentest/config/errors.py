@@ -12,7 +12,7 @@ from agentest.config.agent_types import AGENT_TYPES, agent_keys, unknown_type_me
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.server import IN_A_LIST, NAMED
 from agentest.config.config import Config
-from agentest.config.fields import Path_, Section, place
+from agentest.config.fields import Path_, Section, key_location
 from agentest.support.redaction import (
     HIDDEN,
     Redactor,
@@ -37,10 +37,10 @@ _UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
 def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
     problems: dict[str, str] = {}
     for details in error.errors(include_url=False):
-        at = _place_of(details)
+        at = _key_path(details)
         # A value that fits neither member of a union fails as both. Report it once.
-        problems.setdefault(place(path, at, lines), _problem(details, at, redact))
-    return "\n".join(f"{place}: {problem}" for place, problem in problems.items())
+        problems.setdefault(key_location(path, at, lines), _problem(details, at, redact))
+    return "\n".join(f"{location}: {problem}" for location, problem in problems.items())
 
 
 def _problem(details: Any, at: Path_, redact: Redactor) -> str:
@@ -52,20 +52,20 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind == "missing":
         return "the key is missing"
     message = _INSTANCE_OF.sub("", details["msg"].removeprefix("Value error, "))
-    shown = _shown(value, at, redact)
-    if kind == "value_error" or shown is None:
+    value_text = _value_text(value, at, redact)
+    if kind == "value_error" or value_text is None:
         return redact(message)
-    return f"found {shown}; {message[0].lower()}{message[1:]}"
+    return f"found {value_text}; {message[0].lower()}{message[1:]}"
 
 
-def _shown(value: Any, at: Path_, redact: Redactor) -> str | None:
+def _value_text(value: Any, at: Path_, redact: Redactor) -> str | None:
     if isinstance(value, str | int | float | bool) or value is None:
         secret = value is not None and any(looks_secret(str(part)) for part in at)
         return HIDDEN if secret else redact.error(repr(value))
     return None
 
 
-def _place_of(details: Any) -> Path_:
+def _key_path(details: Any) -> Path_:
     """Return the position of a problem, without the levels that pydantic adds for unions."""
     loc, kind = details["loc"], details["type"]
     tag_at = {"agent": 1, "agents": 2, "compare": 2, "servers": 1}.get(loc[0] if loc else "")
@@ -83,14 +83,14 @@ def _place_of(details: Any) -> Path_:
 def _unknown_key(loc: Path_) -> str:
     """Return the message for an unknown key, with the valid keys. `loc` is pydantic's location."""
     key, section = str(loc[-1]), _section_at(loc[:-1])
-    hint = _correct_place(snake_case(key), loc[:-1]) or did_you_mean(key, section.model_fields)
+    hint = _correct_parent(snake_case(key), loc[:-1]) or did_you_mean(key, section.model_fields)
     if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
         names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
         hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"
     return f"unknown key `{key}`; {hint}"
 
 
-def _correct_place(key: str, holder: Path_) -> str | None:
+def _correct_parent(key: str, holder: Path_) -> str | None:
     """Return where a valid key belongs, if it is in the wrong place."""
     if not holder and key in _SCENARIO_KEYS:
         return f"it is an option of scenarios: scenario(…, {key}=…)"

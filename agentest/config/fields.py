@@ -64,7 +64,7 @@ class Section(BaseModel):
         return snake_keys(data, cls.model_fields) if isinstance(data, Mapping) else data
 
 
-class GivenObject:
+class AgentObject:
     """An agent object, wrapped so that pydantic does not convert it (or a dataclass) to a mapping."""
 
     __slots__ = ("value",)
@@ -73,7 +73,7 @@ class GivenObject:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GivenObject) and other.value is self.value
+        return isinstance(other, AgentObject) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -229,7 +229,7 @@ Path_ = tuple[str | int, ...]
 """The position of a value: keys and list indices from the top of the file."""
 
 
-def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
+def key_location(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
     """Return `file:line: key`, with the line of the nearest key that exists in the file."""
     spelt = tuple(snake_case(part) if isinstance(part, str) else part for part in at)
     key = f": {dotted(at)}" if at else ""

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from agentest.config.agent_types import secrets_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
-from agentest.config.fields import Path_, Section, dotted, place
+from agentest.config.fields import Path_, Section, dotted, key_location
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_user_file, read_text_file, user_text
@@ -159,7 +159,7 @@ def _checked(
         config = Config.model_validate(_interpolate(data, environ, used))
     except _Unset as unset:
         raise ConfigError(
-            f"{place(path, unset.path, lines)}: the environment variable {unset.name} is not set. "
+            f"{key_location(path, unset.path, lines)}: the environment variable {unset.name} is not set. "
             f"Set it, or give a default: ${{{unset.name}:-default}}"
         ) from None
     except ValidationError as error:
@@ -169,7 +169,7 @@ def _checked(
         raise ConfigError(describe(error, path, lines, redact)) from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
-    config = with_instructions(config, folder, lambda at: place(path, at, lines))
+    config = with_instructions(config, folder, lambda at: key_location(path, at, lines))
     secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
     return LoadedConfig(config, path, Redactor(secrets, transcripts=config.redact_transcripts))
 
@@ -205,8 +205,10 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
             from agentest.config.errors import describe
 
             raise ConfigError(describe(cause, path, lines, redact)) from None
-        shown, line = user_traceback(error, path)
-        raise ConfigError(f"{path}:{line}: importing the configuration failed\n{redact(shown)}") from None
+        traceback_text, line = user_traceback(error, path)
+        raise ConfigError(
+            f"{path}:{line}: importing the configuration failed\n{redact(traceback_text)}"
+        ) from None
     if not hasattr(module, "config"):
         raise ConfigError(f"{path}: the module has no `config`; write config = {{'agent': …}}")
     if not isinstance(module.config, Config | Mapping):
@@ -261,15 +263,15 @@ def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path)
             lines[*at, index] = item.start_mark.line + 1
             _note_lines(item, (*at, index), lines, path)
     if isinstance(node, yaml.MappingNode):
-        seen: dict[str, int] = {}
+        first_lines: dict[str, int] = {}
         for key_node, value_node in node.value:
             key, line = str(key_node.value), key_node.start_mark.line + 1
             where = f"{path}:{line}: the key `{dotted((*at, key))}`"
             if key_node.tag not in _TEXT_TAGS:
                 raise ConfigError(f"{where} is not a text for YAML; put it in quotes")
-            if key in seen and key != "<<":
-                raise ConfigError(f"{where} is given twice, first on line {seen[key]}")
-            seen[key] = line
+            if key in first_lines and key != "<<":
+                raise ConfigError(f"{where} is given twice, first on line {first_lines[key]}")
+            first_lines[key] = line
             lines[*at, snake_case(key)] = line
             _note_lines(value_node, (*at, snake_case(key)), lines, path)
 
@@ -345,9 +347,9 @@ class AliasSizes:
             raise RecursionError  # the node contains itself
         if node not in self._sizes:
             self._entered.add(node)
-            own = 1 + (len(node.value) // _CHARACTERS_PER_VALUE if _is_text(node) else 0)
-            self._written += own
-            self._sizes[node] = own + sum(map(self.measure, _children(node)))
+            size = 1 + (len(node.value) // _CHARACTERS_PER_VALUE if _is_text(node) else 0)
+            self._written += size
+            self._sizes[node] = size + sum(map(self.measure, _children(node)))
             if self._sizes[node] - self._written > _MAX_REPEATED_VALUES:
                 raise self._too_many(node.start_mark.line + 1)
         return self._sizes[node]
@@ -373,13 +375,13 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def with_instructions(
-    config: Config, folder: Path, place: Callable[[At], str] = lambda at: ".".join(map(str, at))
+    config: Config, folder: Path, locate: Callable[[At], str] = lambda at: ".".join(map(str, at))
 ) -> Config:
     """Replace every `instructions_file` with `instructions` that contain its text.
 
     Args:
         folder: the folder for relative paths.
-        place: formats the position of a key, for errors.
+        locate: formats the position of a key, for errors.
 
     Raises ConfigError for a file that is empty or cannot be read.
     """
@@ -387,7 +389,7 @@ def with_instructions(
     def read(agent: Any, *at: str | int) -> Any:
         if agent.instructions_file is None:
             return agent
-        text = _text(folder / agent.instructions_file, place((*at, "instructions_file")))
+        text = _text(folder / agent.instructions_file, locate((*at, "instructions_file")))
         return agent.model_copy(update={"instructions": text, "instructions_file": None})
 
     if not any(agent.instructions_file for agent in _agents(config)):
@@ -404,8 +406,10 @@ def _agents(config: Config) -> tuple[AnyAgent, ...]:
     return config.agent, *config.agents.values(), *config.compare
 
 
-def _text(path: Path, place: str) -> str:
+def _text(path: Path, location: str) -> str:
     try:
         return read_text_file(path)
     except ValueError as error:
-        raise ConfigError(f"{place}: {path} {error}; name a text file with what the agent was told") from None
+        raise ConfigError(
+            f"{location}: {path} {error}; name a text file with what the agent was told"
+        ) from None

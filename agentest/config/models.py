@@ -130,8 +130,8 @@ class JudgeSettings(ModelSettings):
         """The settings of the confirming model, with the defaults of a judge."""
         if self.confirm is None:
             return None
-        given = {name: getattr(self.confirm, name) for name in self.confirm.model_fields_set}
-        return JudgeSettings.model_validate(given)
+        overrides = {name: getattr(self.confirm, name) for name in self.confirm.model_fields_set}
+        return JudgeSettings.model_validate(overrides)
 
     @field_validator("batch", mode="before")
     @classmethod
@@ -162,7 +162,7 @@ class Sampling:
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
 
-    def given(self) -> dict[str, Any]:
+    def set_parameters(self) -> dict[str, Any]:
         """Return the parameters that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -190,6 +190,6 @@ class RequestedModel:
     """Keys of the model's configuration that requests cannot carry."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The position, formatted for messages."""
         return f"{self.file}: {self.key}"

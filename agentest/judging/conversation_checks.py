@@ -172,7 +172,7 @@ async def run_check(
         "conversation": lambda: copy_conversation(conversation),
         "state": lambda: state,
     }
-    call = accepted_values(check, CHECK_PARAMETERS).given(check, lambda name: offered[name]())
+    call = accepted_values(check, CHECK_PARAMETERS).bound_to(check, lambda name: offered[name]())
     limit = TimeLimit(timeout_s)
     try:
         return _result_of_answer(check, await result_of(call, limit=limit))

@@ -22,7 +22,7 @@ from agentest.scenarios.matchers.values import OneOf, Text
 from agentest.support.calling import accepted_values, result_of, run_concurrently
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_schema import schema_validator
-from agentest.support.patterns import PatternTimeout, found_in, has_match
+from agentest.support.patterns import PatternTimeout, first_match, has_match
 from agentest.support.text import count, shortened
 
 _SHOWN_CHARS = 200
@@ -267,7 +267,7 @@ def _answer_of_function(function: Callable[..., Any], turn: Turn, conversation: 
         "turn": lambda: copy_turn(turn),
         "conversation": lambda: copy_conversation(conversation),
     }
-    return accepted_values(function, SAYS_PARAMETERS).given(function, lambda name: offered[name]())()
+    return accepted_values(function, SAYS_PARAMETERS).bound_to(function, lambda name: offered[name]())()
 
 
 def _result_found(saying: Saying, turn: Turn) -> CheckResult:
@@ -294,7 +294,7 @@ def _forbidden_part(wanted: Any, reply: str) -> str:
         return next(filter(None, (_forbidden_part(each, reply) for each in wanted.values)), "")
     if isinstance(wanted, re.Pattern):
         with suppress(PatternTimeout):
-            return found_in(wanted, reply) or ""
+            return first_match(wanted, reply) or ""
     return ""
 
 

@@ -71,11 +71,11 @@ async def listen(
 
     Raises ConfigError if the port is not available.
     """
-    told: set[str] = set()
+    noted: set[str] = set()
 
     def refuse(problem: str) -> web.Response:
-        if problem not in told and len(told) < _MOST_NOTES:
-            told.add(problem)
+        if problem not in noted and len(noted) < _MOST_NOTES:
+            noted.add(problem)
             on_note(f"{key} refused a request, which no report counts as a call: {problem}")
         return refused(problem)
 
@@ -98,14 +98,14 @@ async def listen(
     try:
         sock = listening(socket.AF_INET, HOST, settings.port or 0)
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        problem = "is taken by another program" if taken else f"cannot be listened at ({error.strerror})"
+        is_taken = error.errno == errno.EADDRINUSE
+        problem = "is taken by another program" if is_taken else f"cannot be listened at ({error.strerror})"
         raise ConfigError(
             f"{key}: port {settings.port} {problem}; stop that, or write another port"
         ) from None
     await stack.enter_async_context(connections.accepted(runner, [sock]))
-    host, found = sock.getsockname()
-    return f"http://{host}:{found}"
+    host, bound_port = sock.getsockname()
+    return f"http://{host}:{bound_port}"
 
 
 @web.middleware
@@ -146,6 +146,6 @@ class ServerInputs:
     keep_span: Callable[[bytes], object] | None = None
     """Receives each span of a conversation as a line of JSON; None to discard spans."""
 
-    def place(self, key: str) -> str:
+    def key_location(self, key: str) -> str:
         """Return the location of a key, for errors."""
         return f"{key} of agent {self.group.agents[0]!r}"

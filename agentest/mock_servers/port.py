@@ -38,8 +38,8 @@ class Addresses:
     def by_variable(self) -> dict[str, str]:
         """Return environment variables for a program that uses mock servers and exports spans to Agentest."""
         known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
-        told = {name: url for name, url in known.items() if url}
-        return {**told, **(variables(self.otlp) if self.otlp else {})}
+        addresses = {name: url for name, url in known.items() if url}
+        return {**addresses, **(variables(self.otlp) if self.otlp else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ class TurnTraces:
 class SpanSource(Protocol):
     """Provides conversations with the spans of their turns."""
 
-    async def spans_of(self, asked: SpanRequest) -> TurnTraces:
+    async def spans_of(self, request: SpanRequest) -> TurnTraces:
         """Return the spans of a turn once they are complete or the wait is over. Never raises."""
         ...
 
@@ -270,10 +270,10 @@ def variables(otlp: str) -> dict[str, str]:
     }
 
 
-def with_own(told: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def with_user_variables(addresses: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
     """Merge a program's variables with those of the user, which win.
 
     A general address of the user also wins over our address for traces.
     """
-    kept = {name: value for name, value in told.items() if _OVERRIDING.get(name) not in own}
-    return {**kept, **own}
+    inherited = {name: value for name, value in addresses.items() if _OVERRIDING.get(name) not in settings}
+    return {**inherited, **settings}

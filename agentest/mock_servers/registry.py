@@ -132,8 +132,8 @@ class Registry:
         known = {active.who.agent for active in named[:1] or self._of_group(group) if active.group is group}
         if len(known) != 1:
             return list(group.agents)
-        place = group.places.get(*known)
-        return [agent for agent in group.agents if agent in known or group.places.get(agent, "") == place]
+        path = group.places.get(*known)
+        return [agent for agent in group.agents if agent in known or group.places.get(agent, "") == path]
 
     def group_of(self, agent: str) -> ServerGroup | None:
         """Return the group of an agent; None if it has no servers."""
@@ -234,12 +234,12 @@ class Registry:
                 group.admission.note_named(active.who.key)
                 return active
             if active is not None:
-                return f"{name.place} names {active.who}, whose servers are others"
+                return f"{name.location} names {active.who}, whose servers are others"
             ended = self._ended.get(name.text)
             if ended is not None and not _is_reused_name(group, name, ended):
                 return ended
             if name.certain:
-                return f"{name.place} names {_shown(name)}, which is no conversation of this run"
+                return f"{name.location} names {_quoted_name(name)}, which is no conversation of this run"
         return self._only_candidate(group)
 
     def _only_candidate(self, group: ServerGroup) -> _Active | _Ended | str:
@@ -320,7 +320,7 @@ def _refusal(call: ServedCall, why: str) -> str:
     return f"{REFUSED} of {call.tool[:_SHOWN_TOOL_CHARS]!r}: {why}"
 
 
-def _shown(name: Name) -> str:
+def _quoted_name(name: Name) -> str:
     return f"{name.text[:60]!r}"
 
 
@@ -448,7 +448,7 @@ class Name:
     """A possible name of a conversation."""
 
     text: str
-    place: str
+    location: str
     """Its location, for people."""
     certain: bool
     """True if it can be nothing else; a trace may come from another source and then proves nothing."""
@@ -479,16 +479,16 @@ def names_of(
 
 def _names_names(headers: Mapping[str, str], path: str | None, meta: Mapping[str, Any]) -> Iterator[Name]:
     if path:
-        yield Name(text=path, place="the path", certain=True)
+        yield Name(text=path, location="the path", certain=True)
     if name := headers.get(HEADER):
-        yield Name(text=name, place=f"the header {HEADER}", certain=True)
+        yield Name(text=name, location=f"the header {HEADER}", certain=True)
     if name := _text(meta, META):
-        yield Name(text=name, place=f"_meta[{META!r}]", certain=True)
+        yield Name(text=name, location=f"_meta[{META!r}]", certain=True)
     for where, carrier in (("_meta", meta), ("the header", headers)):
         if name := named_in_baggage(_text(carrier, "baggage")):
-            yield Name(text=name, place=f"{where} baggage", certain=False)
+            yield Name(text=name, location=f"{where} baggage", certain=False)
         if name := named_in_trace(_text(carrier, "traceparent")):
-            yield Name(text=name, place=f"{where} traceparent", certain=False)
+            yield Name(text=name, location=f"{where} traceparent", certain=False)
 
 
 def _text(values: Mapping[str, Any], key: str) -> str | None:

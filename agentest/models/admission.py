@@ -184,12 +184,12 @@ class LocalGate:
         lent: list[LentAttempt] = []
         most = 0 if self.circuit.is_open else min(most, self.limiter.spare(tokens))
         for _ in range(most):
-            place = self.limiter.place(tokens)
-            if (self.budget and not self.budget.may_lend()) or not place.take_now():
+            slot = self.limiter.slot(tokens)
+            if (self.budget and not self.budget.may_lend()) or not slot.take_now():
                 break
             if self.budget:
                 self.budget.lend()
-            lent.append(LentAttempt(self, place))
+            lent.append(LentAttempt(self, slot))
         return lent
 
     def refuse_all(self, problem: str) -> None:
@@ -204,13 +204,13 @@ class LocalAttempt:
         place: the slot, if the attempt has one already.
     """
 
-    __slots__ = ("_answers", "_call", "_gate", "_place")
+    __slots__ = ("_answers", "_call", "_gate", "_slot")
 
-    def __init__(self, gate: LocalGate, call: Call, tokens: int, place: RequestSlot | None = None) -> None:
+    def __init__(self, gate: LocalGate, call: Call, tokens: int, slot: RequestSlot | None = None) -> None:
         self._gate = gate
         self._answers = gate.answers
         self._call = call
-        self._place = place or gate.limiter.place(tokens, call.limit)
+        self._slot = slot or gate.limiter.slot(tokens, call.limit)
 
     async def __aenter__(self) -> Self:
         if not self.enter_now():
@@ -234,16 +234,16 @@ class LocalAttempt:
         circuit, budget = self._gate.circuit, self._gate.budget
         while True:
             if budget:  # wait without a slot and without the probe, because others need them to continue
-                if not budget.has_one():
+                if not budget.has_free_attempt():
                     circuit.leave(self._call)
                 with self._call.limit.paused():
                     await budget.settle(self._call.asker)
             if circuit.is_open:
                 await circuit.admit(self._call, self._call.limit.ends_at)
-            await self._place.take()
-            if not circuit.keeps_out(self._call) and (budget is None or budget.has_one()):
+            await self._slot.take()
+            if not circuit.keeps_out(self._call) and (budget is None or budget.has_free_attempt()):
                 break
-            self._give_up_place()  # the circuit opened during the wait, or other calls took the last attempt
+            self._release_slot()  # the circuit opened during the wait, or other calls took the last attempt
         if budget:
             budget.reserve()
         self._answers = circuit.answers
@@ -251,7 +251,7 @@ class LocalAttempt:
     def enter_now(self) -> bool:
         """Enter if that is possible without waiting. Return True if the attempt was entered."""
         circuit, budget = self._gate.circuit, self._gate.budget
-        if circuit.is_open or (budget and not budget.has_one()) or not self._place.take_now():
+        if circuit.is_open or (budget and not budget.has_free_attempt()) or not self._slot.take_now():
             return False
         if budget:
             budget.reserve()
@@ -260,21 +260,21 @@ class LocalAttempt:
 
     def leave(self) -> None:
         """Record that the attempt has ended, whatever its outcome."""
-        self._place.give_back()
+        self._slot.give_back()
         self._gate.circuit.leave(self._call)
         if self._gate.budget:
             self._gate.budget.over()
 
     def unmade(self) -> None:
         """Leave an attempt that was entered but not made."""
-        self._give_up_place()
+        self._release_slot()
         self._gate.circuit.leave(self._call)
         if self._gate.budget:
             self._gate.budget.unmade()
 
-    def _give_up_place(self) -> None:
-        self._place.unused()
-        self._place.give_back()
+    def _release_slot(self) -> None:
+        self._slot.unused()
+        self._slot.give_back()
 
     def spent(self, cost: float | None) -> None:
         """Record the cost in USD; None if it is unknown."""
@@ -284,7 +284,7 @@ class LocalAttempt:
     def succeeded(self, tokens: int, hold_s: float) -> None:
         """Record an answer."""
         self._gate.circuit.answered()
-        self._place.succeeded(tokens)
+        self._slot.succeeded(tokens)
         self._gate.limiter.hold(hold_s)
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
@@ -296,7 +296,7 @@ class LocalAttempt:
             if error.throttled:
                 # An open circuit blocks all calls anyway, and a long pause may apply to this call only.
                 is_own = alone and (error.retry_after or 0.0) > MAX_RETRY_AFTER_S
-                self._place.throttled(None if circuit.is_open or is_own else error.retry_after)
+                self._slot.throttled(None if circuit.is_open or is_own else error.retry_after)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
             circuit.answered()
 
@@ -304,28 +304,28 @@ class LocalAttempt:
 class LentAttempt:
     """An attempt lent ahead of need. It is made later or returned."""
 
-    __slots__ = ("_gate", "_place", "_reclaimed")
+    __slots__ = ("_gate", "_reclaimed", "_slot")
 
-    def __init__(self, gate: LocalGate, place: RequestSlot) -> None:
+    def __init__(self, gate: LocalGate, slot: RequestSlot) -> None:
         self._gate = gate
-        self._place = place
+        self._slot = slot
         self._reclaimed = False
 
     def reclaim(self) -> None:
         """Free the slot of a borrower that does not respond. The attempt may have been made."""
         if not self._reclaimed:
             self._reclaimed = True
-            self._place.unused()
-            self._place.give_back()
+            self._slot.unused()
+            self._slot.give_back()
 
     def made(self, call: Call, tokens: int) -> LocalAttempt:
         """Convert the spare into the attempt of this call."""
         if self._reclaimed:
-            self._place.take_anyway()
-        self._place.estimate(tokens)
+            self._slot.take_anyway()
+        self._slot.estimate(tokens)
         if self._gate.budget:
             self._gate.budget.take_back(made=True)
-        return LocalAttempt(self._gate, call, tokens, self._place)
+        return LocalAttempt(self._gate, call, tokens, self._slot)
 
     def returned(self) -> None:
         """Return an unused spare."""

@@ -178,9 +178,9 @@ class Budget:
     def over(self) -> None:
         """Record that an attempt has ended, whatever its outcome."""
         self._under_way -= 1
-        self.look_again()
+        self.wake_waiting_calls()
 
-    def look_again(self) -> None:
+    def wake_waiting_calls(self) -> None:
         """Wake up all waiting calls, because an attempt or a conversation has ended."""
         self._settled.set()
         self._settled = asyncio.Event()
@@ -207,7 +207,7 @@ class Budget:
         """Attempts that may be made without asking but have not been made yet."""
         return self._lent
 
-    def has_one(self) -> bool:
+    def has_free_attempt(self) -> bool:
         """True if an attempt can be reserved immediately."""
         left = self._left
         return (left is None or left > self._lent) and not self._cost_is_used_up()
@@ -233,7 +233,7 @@ class Budget:
         if self.used_up() is None:
             return
         self.refused[asker] += 1
-        self.look_again()
+        self.wake_waiting_calls()
         try:
             while self.used_up() and (self._under_way or self.others_go_on()):
                 with anyio.move_on_after(self.longest_wait_s) as silence:
@@ -263,7 +263,7 @@ class Budget:
         if made:
             self._calls += 1
             self._under_way += 1
-        self.look_again()
+        self.wake_waiting_calls()
 
     def unmade(self) -> None:
         """Return a reserved attempt that was not made."""

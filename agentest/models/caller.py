@@ -163,9 +163,9 @@ class LiveModel:
             # A model that answered in another form may never have seen the schema, because not every server
             # passes it on.
             needs_schema = question.repair or level is not Level.SCHEMA
-            shown = _with_schema(question.messages, schema) if needs_schema else question.messages
+            messages = _with_schema(question.messages, schema) if needs_schema else question.messages
             try:
-                request = ChatRequest(shown, name, schema, level, question.key)
+                request = ChatRequest(messages, name, schema, level, question.key)
                 reply = await self._with_retries(request, call, repair=question.repair > 0)
             except RequestRefused as error:
                 if error.mended:

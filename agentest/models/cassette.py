@@ -28,7 +28,7 @@ from agentest.models.tape import (
     RequestCounter,
     cassette_path,
     dump,
-    found,
+    find_entry,
     missing_answer_error,
     read,
     read_header,
@@ -116,25 +116,27 @@ class Cassettes:
         for scope in scopes:
             self._load(scope)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
-        return self._times.asked(question, model, parameters)
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
+        return self._times.recorded_request(question, model, parameters)
 
-    def find(self, asked: RecordedRequest) -> CassetteEntry | None:
-        cassette = self._load(asked.key.scope)
-        return found(cassette.layers(asked.key.conversation), asked, self.mode)
+    def find(self, request: RecordedRequest) -> CassetteEntry | None:
+        cassette = self._load(request.key.scope)
+        return find_entry(cassette.layers(request.key.conversation), request, self.mode)
 
     def page(self, scope: str, number: int) -> CassettePage:
         """Return the recorded answers that a conversation in another process can need."""
         return self._load(scope).page(number)
 
-    def keep(self, entry: CassetteEntry) -> CassetteEntry:
+    def record(self, entry: CassetteEntry) -> CassetteEntry:
         entry, line = redact_entry(entry, self._redact)
         self.write(entry, line)
         return entry
 
     def write(self, entry: CassetteEntry, line: bytes) -> None:
         """Write an answer recorded in this process or another one. Raises CassetteError."""
-        cassette = self._load(entry.asked.key.scope)
+        cassette = self._load(entry.request.key.scope)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             # The newline comes first, so that the rest of a truncated line damages no other.
@@ -143,13 +145,13 @@ class Cassettes:
         except OSError as error:
             raise self._failed(CassetteError(f"the recording cannot be written: {error}")) from None
         cassette.begun = True
-        cassette.fresh.setdefault(entry.asked.key.conversation, {})[entry.asked.slot] = entry
+        cassette.fresh.setdefault(entry.request.key.conversation, {})[entry.request.slot] = entry
 
-    def missing(self, asked: RecordedRequest) -> CassetteError:
-        scope, number = asked.key.scope, asked.key.conversation
+    def missing(self, request: RecordedRequest) -> CassetteError:
+        scope, number = request.key.scope, request.key.conversation
         cassette = self._load(scope)
         recorded = cassette.recorded.get(number, {})
-        return self._failed(missing_answer_error(cassette.page(number), recorded, asked, self._name(scope)))
+        return self._failed(missing_answer_error(cassette.page(number), recorded, request, self._name(scope)))
 
     def done(self, scope: str, number: int) -> None:
         """Drop the answers of a finished conversation, which makes no more requests."""
@@ -200,8 +202,8 @@ class Cassettes:
         if scope not in self._cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
             if self.mode is CassetteMode.KEEP:  # damaged answers are requested and paid for again
-                kept = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
-                cassette.salvaged, cassette.begun = _sheets(kept), True
+                salvaged = salvage(cassette.path, scope) | salvage(cassette.partial, scope)
+                cassette.salvaged, cassette.begun = _sheets(salvaged), True
             elif self.mode is not CassetteMode.RECORD:
                 try:
                     cassette.header, recorded = read(cassette.path, scope)
@@ -225,7 +227,7 @@ class Cassettes:
 def _sheets(entries: Entries) -> Sheets:
     sheets: Sheets = {}
     for slot, entry in entries.items():
-        sheets.setdefault(entry.asked.key.conversation, {})[slot] = entry
+        sheets.setdefault(entry.request.key.conversation, {})[slot] = entry
     return sheets
 
 
@@ -280,16 +282,16 @@ def _document(
     models |= dict(entry.answers_for for entry in fresh if entry.answers_for not in named)
     # A file has one model per part, and named ones. Answers of other models would never be found again.
     merged = _merged(cassette.recorded, cassette.salvaged, cassette.fresh)
-    kept = {*models.items(), *named}
-    entries = [entry for entry in merged if entry.answers_for in kept]
+    names = {*models.items(), *named}
+    entries = [entry for entry in merged if entry.answers_for in names]
     header: dict[str, Any] = {
         "cassette": VERSION,
         "scenario": scope,
         "models": dict(sorted(models.items())),
     }
-    if others := {entry.asked.model for entry in entries if entry.answers_for in named}:
+    if others := {entry.request.model for entry in entries if entry.answers_for in named}:
         header["named"] = sorted(others)
-    answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.asked.order)]
+    answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.request.order)]
     end = {"end": True, "answers": len(answers)}
     return b"".join(dump(line) + b"\n" for line in (header, *answers, end))
 

@@ -71,7 +71,7 @@ async def _named(opener: _Opener, request: RequestedModel, spec: ModelSpec) -> M
     try:
         return StructuredModel(await opener.answers(spec), opener.hide)
     except ConfigError as error:
-        raise ConfigError(f"{request.place}: {error}") from None
+        raise ConfigError(f"{request.location}: {error}") from None
 
 
 class _Opener:

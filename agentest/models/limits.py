@@ -92,7 +92,7 @@ class Limiter:
         return self._places
 
     @property
-    def taken(self) -> int:
+    def in_progress(self) -> int:
         """Number of requests in progress. It exceeds `places` only just after a decrease."""
         return self._taken
 
@@ -101,7 +101,7 @@ class Limiter:
         """True if slots need a token estimate."""
         return self._tokens is not None
 
-    def place(self, tokens_estimate: int = 0, limit: Pausable | None = None) -> RequestSlot:
+    def slot(self, tokens_estimate: int = 0, limit: Pausable | None = None) -> RequestSlot:
         """Create a slot for one request, to be entered once with `async with`.
 
         Args:

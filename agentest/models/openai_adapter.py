@@ -208,5 +208,5 @@ def _excerpt(body: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    shown = " ".join(text.split())
-    return shown[:_SHOWN_BODY_CHARS] or "(empty)"
+    line = " ".join(text.split())
+    return line[:_SHOWN_BODY_CHARS] or "(empty)"

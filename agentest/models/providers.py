@@ -350,9 +350,9 @@ def litellm_name(written: str) -> str:
 
 def sampled(spec: ModelSpec, sampling: Sampling) -> ModelSpec:
     """Return the model with these sampling parameters. Missing ones stay unchanged."""
-    given = sampling.given()
-    direct = {name: given.pop(name) for name in ("temperature", "max_tokens") if name in given}
-    return replace(spec, **direct, sampling={**spec.sampling, **given})
+    parameters = sampling.set_parameters()
+    direct = {name: parameters.pop(name) for name in ("temperature", "max_tokens") if name in parameters}
+    return replace(spec, **direct, sampling={**spec.sampling, **parameters})
 
 
 def recorded(name: str, settings: ModelSettings) -> ModelSpec:

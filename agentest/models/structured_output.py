@@ -43,9 +43,9 @@ class UsableParts(BaseModel):
         return any(part.any if isinstance(part, UsableParts) else _usable(part) for _, part in self)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Return True if every part can be used."""
-        return all(part.whole if isinstance(part, UsableParts) else _usable(part) for _, part in self)
+        return all(part.is_complete if isinstance(part, UsableParts) else _usable(part) for _, part in self)
 
     def completed_by(self, later: Self) -> Self:
         """Fill parts that cannot be used from a later answer.
@@ -93,24 +93,24 @@ class StructuredModel:
         """
         if key.role != "user":
             messages = _without_secrets(messages, self._hide)
-        shown, usable = list(messages), None
+        conversation, usable = list(messages), None
         for repair in range(MAX_REPAIRS + 1):
-            reply = await self._answers.answer(Question(_well_formed(shown), answer, key, repair))
+            reply = await self._answers.answer(Question(_well_formed(conversation), answer, key, repair))
             if reply.refusal:
                 if usable:
                     return cast("Answer", usable)
                 raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
-                whole = read(reply.text, answer)
+                complete = read(reply.text, answer)
                 # A repair fixes wrong parts and changes no others.
-                return cast("Answer", _usable_parts(reply.text, answer, usable)) if usable else whole
+                return cast("Answer", _usable_parts(reply.text, answer, usable)) if usable else complete
             except Unreadable as error:
                 usable = _usable_parts(reply.text, answer, usable)
-                if usable and (usable.whole or repair == MAX_REPAIRS):
+                if usable and (usable.is_complete or repair == MAX_REPAIRS):
                     return cast("Answer", usable)
                 if repair == MAX_REPAIRS:
                     raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None
-                shown = [*messages, *_repair(reply.text, error)]
+                conversation = [*messages, *_repair(reply.text, error)]
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 
@@ -155,8 +155,10 @@ def _repair(text: str, error: Unreadable) -> list[Message]:
 
 
 def _invalid(model: str, text: str, error: Unreadable) -> str:
-    shown = text if len(text) <= _SHOWN_ANSWER_CHARS else text[:_SHOWN_ANSWER_CHARS] + "…"
-    return f"model {model} gave no usable answer, asked {MAX_REPAIRS + 1} times: {error}; it wrote: {shown!r}"
+    excerpt = text if len(text) <= _SHOWN_ANSWER_CHARS else text[:_SHOWN_ANSWER_CHARS] + "…"
+    return (
+        f"model {model} gave no usable answer, asked {MAX_REPAIRS + 1} times: {error}; it wrote: {excerpt!r}"
+    )
 
 
 # Truncated reasoning is not an answer: without its end, everything is reasoning.

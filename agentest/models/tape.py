@@ -71,7 +71,7 @@ class RecordedRequest:
 class CassetteEntry:
     """A request and its outcome."""
 
-    asked: RecordedRequest
+    request: RecordedRequest
     answered_by: str
     kind: Literal["text", "refusal", "error"]
     content: str
@@ -80,12 +80,12 @@ class CassetteEntry:
     @property
     def part(self) -> str:
         """The part whose model was called: `user`, or `judge`, which also groups failures."""
-        return "user" if self.asked.key.role == "user" else "judge"
+        return "user" if self.request.key.role == "user" else "judge"
 
     @property
     def answers_for(self) -> tuple[str, str]:
         """Part and model."""
-        return self.part, self.asked.model
+        return self.part, self.request.model
 
     def answered(self) -> ModelAnswer:
         """Return the model's answer. Raises ModelUnavailable if there was none."""
@@ -152,12 +152,12 @@ def read(path: Path, scope: str) -> tuple[CassetteHeader, Entries]:
 
 
 def _add(entries: Entries, entry: CassetteEntry, header: CassetteHeader) -> None:
-    if entry.asked.slot in entries:
-        raise ValueError(f"a second answer to {entry.asked}: the file was edited by hand or badly merged")
+    if entry.request.slot in entries:
+        raise ValueError(f"a second answer to {entry.request}: the file was edited by hand or badly merged")
     model = header.models.get(entry.part)
-    if entry.asked.model not in (model, *header.named):
-        raise ValueError(f"this answer is of {entry.asked.model}, the header says {model}")
-    entries[entry.asked.slot] = entry
+    if entry.request.model not in (model, *header.named):
+        raise ValueError(f"this answer is of {entry.request.model}, the header says {model}")
+    entries[entry.request.slot] = entry
 
 
 def salvage(path: Path, scope: str) -> Entries:
@@ -168,7 +168,7 @@ def salvage(path: Path, scope: str) -> Entries:
             entry = to_entry(parse(line), scope)
         except ValueError:
             continue
-        entries[entry.asked.slot] = entry
+        entries[entry.request.slot] = entry
     return entries
 
 
@@ -195,11 +195,11 @@ def _check_end(end: Mapping[str, Any], answers: int) -> None:
 
 
 def to_json(entry: CassetteEntry) -> dict[str, Any]:
-    asked = asdict(entry.asked)
-    key = asked.pop("key")
+    request = asdict(entry.request)
+    key = request.pop("key")
     del key["scope"]  # the header has it
-    said = {"answered_by": entry.answered_by, entry.kind: entry.content, "used": asdict(entry.used)}
-    line = {**key, **asked, **said}
+    answer = {"answered_by": entry.answered_by, entry.kind: entry.content, "used": asdict(entry.used)}
+    line = {**key, **request, **answer}
     return {**line, "sum": digest(line, _SUM_CHARS)}
 
 
@@ -211,10 +211,10 @@ def to_entry(line: Mapping[str, Any], scope: str) -> CassetteEntry:
     content = data.get(kind or "")
     if not isinstance(content, str):
         raise ValueError("this answer has no text: the line was edited by hand")
-    asked = {**data, "key": {**data, "scope": scope}}
+    request = {**data, "key": {**data, "scope": scope}}
     try:
         # pydantic rejects lone surrogates, which models do write.
-        entry = _ENTRY.validate_python({**data, "asked": asked, "kind": kind, "content": ""})
+        entry = _ENTRY.validate_python({**data, "request": request, "kind": kind, "content": ""})
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"`{first['loc'][-1]}`: {first['msg']}: the line was edited by hand") from None
@@ -270,19 +270,21 @@ class Tape(Protocol):
         """How the run uses recordings."""
         ...
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
         """Convert the question to a request of this run. Call it once for each time the question is asked."""
         ...
 
-    def find(self, asked: RecordedRequest) -> CassetteEntry | None:
+    def find(self, request: RecordedRequest) -> CassetteEntry | None:
         """Return the recorded answer to the request; None if there is none or it must not be used."""
         ...
 
-    def keep(self, entry: CassetteEntry) -> CassetteEntry:
+    def record(self, entry: CassetteEntry) -> CassetteEntry:
         """Record the answer and return it as a replay will, with secrets redacted. Raises CassetteError."""
         ...
 
-    def missing(self, asked: RecordedRequest) -> CassetteError:
+    def missing(self, request: RecordedRequest) -> CassetteError:
         """Return the error that says what is missing for the request, and what to do."""
         ...
 
@@ -300,7 +302,9 @@ class RequestCounter:
     def __init__(self) -> None:
         self._of: defaultdict[tuple[str, int], Counter[tuple[CallKey, int]]] = defaultdict(Counter)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
         """Convert the question to a request, and count it."""
         key = question.key
         times = self._of[key.scope, key.conversation]
@@ -335,11 +339,13 @@ NO_PAGE = CassettePage("")
 """The page of a conversation that is not recorded."""
 
 
-def found(layers: Iterable[Entries], asked: RecordedRequest, mode: CassetteMode) -> CassetteEntry | None:
+def find_entry(
+    layers: Iterable[Entries], request: RecordedRequest, mode: CassetteMode
+) -> CassetteEntry | None:
     """Return the answer from the first layer that has one; None if the request has to be made again."""
     for entries in layers:
-        entry = entries.get(asked.slot)
-        if entry and entry.asked.hash == asked.hash:
+        entry = entries.get(request.slot)
+        if entry and entry.request.hash == request.hash:
             return None if mode in (CassetteMode.FILL, CassetteMode.KEEP) and entry.kind == "error" else entry
     return None
 
@@ -348,26 +354,26 @@ def redact_entry(entry: CassetteEntry, redact: Callable[[str], str]) -> tuple[Ca
     """Return an answer as a replay returns it, with secrets redacted, and its line in a file."""
     entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
     line = dump(to_json(entry))
-    return to_entry(parse(line), entry.asked.key.scope), line
+    return to_entry(parse(line), entry.request.key.scope), line
 
 
 def missing_answer_error(
-    page: CassettePage, recorded: Entries, asked: RecordedRequest, name: str
+    page: CassettePage, recorded: Entries, request: RecordedRequest, name: str
 ) -> CassetteError:
     """Explain why a scenario has no answer to the request. `recorded` contains the page's answers by slot."""
-    entry = recorded.get(asked.slot)
+    entry = recorded.get(request.slot)
     if not page.has_answers:
         why = f"nothing is recorded for it in {page.path}"
     elif entry is None:
         why = f"{page.path} has no such answer: the conversation went on longer or another way"
-    elif entry.asked.model != asked.model:
-        why = f"{page.path} holds the answer of {entry.asked.model}, and {asked.model} is asked"
+    elif entry.request.model != request.model:
+        why = f"{page.path} holds the answer of {entry.request.model}, and {request.model} is asked"
     else:
         changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
         why = f"{changed} changed since {page.path} was recorded"
     if page.unfinished:
         why += f"; an unfinished recording is beside it, which --{CassetteMode.FILL} completes"
-    return scenario_error(name, f"nothing to replay for {asked}: {why}")
+    return scenario_error(name, f"nothing to replay for {request}: {why}")
 
 
 def scenario_error(name: str, problem: str) -> CassetteError:
@@ -376,8 +382,8 @@ def scenario_error(name: str, problem: str) -> CassetteError:
     return CassetteError(f"scenario {name!r}: {problem}. Record it again: {command}")
 
 
-def by_slot(entries: Iterable[CassetteEntry]) -> Entries:
-    return {entry.asked.slot: entry for entry in entries}
+def entries_by_slot(entries: Iterable[CassetteEntry]) -> Entries:
+    return {entry.request.slot: entry for entry in entries}
 
 
 class Recorder:
@@ -392,20 +398,22 @@ class Recorder:
 
     async def answer(self, question: Question) -> ModelAnswer:
         """Return the live model's answer. Raises ModelUnavailable or CassetteError."""
-        return await self.record(question, self._tape.asked(question, self.name, self.parameters))
+        return await self.record(question, self._tape.recorded_request(question, self.name, self.parameters))
 
-    async def record(self, question: Question, asked: RecordedRequest) -> ModelAnswer:
+    async def record(self, question: Question, request: RecordedRequest) -> ModelAnswer:
         """Return the live model's answer to a question that was counted before."""
-        self._ledger.watch(asked.key)
+        self._ledger.watch(request.key)
         try:
             answered = await self._live.answer(question)
         except ModelUnavailable as error:
-            self._tape.keep(CassetteEntry(asked, "", "error", str(error), self._ledger.taken(asked.key)))
+            self._tape.record(
+                CassetteEntry(request, "", "error", str(error), self._ledger.taken(request.key))
+            )
             raise
         kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
-        content, used = answered.refusal or answered.text, self._ledger.taken(asked.key)
+        content, used = answered.refusal or answered.text, self._ledger.taken(request.key)
         answered_by = answered.model.encode(errors="replace").decode()
-        return self._tape.keep(CassetteEntry(asked, answered_by, kind, content, used)).answered()
+        return self._tape.record(CassetteEntry(request, answered_by, kind, content, used)).answered()
 
 
 class Replay:
@@ -430,12 +438,12 @@ class Replay:
         missing.
         """
         await checkpoint()
-        asked = self._tape.asked(question, self.name, self.parameters)
-        entry = self._tape.find(asked)
+        request = self._tape.recorded_request(question, self.name, self.parameters)
+        entry = self._tape.find(request)
         if entry:
             if self._tape.mode is not CassetteMode.KEEP:
                 self._ledger.add_replayed(question.key, entry.used)
             return entry.answered()
         if self._live:
-            return await self._live.record(question, asked)
-        raise self._tape.missing(asked)
+            return await self._live.record(question, request)
+        raise self._tape.missing(request)

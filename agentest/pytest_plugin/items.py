@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from agentest.domain.results import ScenarioResult, Status
-from agentest.pytest_plugin.project import only_shown
+from agentest.pytest_plugin.project import is_setup_only
 from agentest.runner.plan import Unit
 from agentest.support.terminal import clean
 
@@ -56,11 +56,11 @@ class ScenarioFile(pytest.File):
         """Return one item for each scenario and agent."""
         if not self._project.has(self.path):
             raise self.CollectError(self._project.why_not(self.path))
-        found = self._project.discover(self.path)
-        if found.broken:
-            refused = (each.refused for each in found.scenarios if each.refused)
-            raise self.CollectError("\n".join([found.broken[0].message, *refused]))
-        entries = self._project.entries(found)
+        discovered = self._project.discover(self.path)
+        if discovered.broken:
+            refused = (each.refused for each in discovered.scenarios if each.refused)
+            raise self.CollectError("\n".join([discovered.broken[0].message, *refused]))
+        entries = self._project.entries(discovered)
         if not entries:
             self.warn(
                 pytest.PytestCollectionWarning(f"{self.name} defines no scenario: it never calls scenario(…)")
@@ -68,12 +68,12 @@ class ScenarioFile(pytest.File):
         yield from self._items(entries)
 
     def _items(self, entries: Iterable[Entry]) -> Iterator[ScenarioItem]:
-        taken: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for entry in entries:
             name = item_name(_scenario_name(entry), entry.agent)
-            taken[name] = taken.get(name, 0) + 1
-            if taken[name] > 1:
-                name += f"~{taken[name]}"
+            counts[name] = counts.get(name, 0) + 1
+            if counts[name] > 1:
+                name += f"~{counts[name]}"
             # Set the whole node id: pytest reads ids back from its cache, including the brackets.
             nodeid = f"{self.nodeid}::{name}"
             yield ScenarioItem.from_parent(self, name=name, nodeid=nodeid, entry=entry, runs=self._runs)
@@ -104,7 +104,7 @@ class ScenarioItem(pytest.Item):
 
     def setup(self) -> None:
         """Wait for the result, and skip or raise if the scenario is skipped or errored."""
-        if only_shown(self.config):
+        if is_setup_only(self.config):
             return
         self.result = result = self._runs.result_of(self)
         self.user_properties[:] = _properties(result)

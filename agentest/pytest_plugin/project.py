@@ -25,10 +25,10 @@ _OPTIONS = re.compile(r"--(config|offline)\b")
 
 def project_file(config: pytest.Config) -> Path | None:
     """Return the configuration file: the named one, or the nearest as `agentest run` finds it."""
-    here = config.invocation_params.dir
+    folder = config.invocation_params.dir
     if named := config.getoption("agentest_config"):
-        return here / str(named)
-    return project_of(here).config_above or _in(here) or _in(config.rootpath)
+        return folder / str(named)
+    return project_of(folder).config_above or _in(folder) or _in(config.rootpath)
 
 
 def open_project(config: pytest.Config) -> PytestProject:
@@ -77,15 +77,17 @@ class PytestProject:
 
     def discover(self, path: Path) -> DiscoveredScenarios:
         """Load the scenarios of a file. Names are unique across all discovered files."""
-        found = discover_file(path, self._imports, self._scenarios, self.root).redacted(self.loaded.redact)
-        self._scenarios += found.scenarios
+        discovered = discover_file(path, self._imports, self._scenarios, self.root).redacted(
+            self.loaded.redact
+        )
+        self._scenarios += discovered.scenarios
         self._read.add(path)
-        return found
+        return discovered
 
-    def entries(self, found: DiscoveredScenarios) -> Sequence[Unit | ScenarioResult]:
+    def entries(self, discovered: DiscoveredScenarios) -> Sequence[Unit | ScenarioResult]:
         """Return the units of a file, and the results of scenarios that will not run."""
         entries = make_plan(
-            self.loaded.config, found, self.request.options, self.root, self._scenarios
+            self.loaded.config, discovered, self.request.options, self.root, self._scenarios
         ).entries
         self._entries += len(entries)
         return entries
@@ -93,8 +95,8 @@ class PytestProject:
     def prepare(self, wanted: Sequence[Unit | ScenarioResult]) -> Prepared:
         """Return a run of only these entries, in this order. Raises UsageError."""
         names = {entry.scenario.name for entry in wanted if isinstance(entry, Unit)}
-        found = DiscoveredScenarios(tuple(each for each in self._scenarios if each.name in names))
-        plan = make_plan(self.loaded.config, found, self.request.options, self.root, self._scenarios)
+        selected = DiscoveredScenarios(tuple(each for each in self._scenarios if each.name in names))
+        plan = make_plan(self.loaded.config, selected, self.request.options, self.root, self._scenarios)
         prepared = self._prepared(_only(plan, wanted))
         return replace(prepared, narrowed=len(wanted) < self._entries or not self._files <= self._read)
 
@@ -108,7 +110,7 @@ class PytestProject:
         return prepared_for(self.request, self.loaded, plan)
 
 
-def only_shown(config: pytest.Config) -> bool:
+def is_setup_only(config: pytest.Config) -> bool:
     """Return True if pytest only shows what it would run (`--setup-plan`, `--setup-only`)."""
     return bool(config.getoption("setuponly", False) or config.getoption("setupplan", False))
 
@@ -126,9 +128,9 @@ def _in(folder: Path) -> Path | None:
 
 
 def _request(config: pytest.Config) -> RunRequest:
-    here, file = config.invocation_params.dir, project_file(config)
+    folder, file = config.invocation_params.dir, project_file(config)
     if file is None:
-        folders = dict.fromkeys(map(str, (here, config.rootpath)))
+        folders = dict.fromkeys(map(str, (folder, config.rootpath)))
         raise ConfigError(
             f"no configuration found in {' or '.join(folders)}: expected {NAMES[0]}, {NAMES[1]} or "
             f"{NAMES[2]}. Write one (agentest init), or name it with --config PATH"
@@ -138,7 +140,7 @@ def _request(config: pytest.Config) -> RunRequest:
         offline=bool(config.getoption("agentest_offline")), strict=config.getoption("agentest_strict")
     )
     reports = ReportOptions(verbose=verbosity(config) > 1)
-    return RunRequest(here if named else file.parent, file, options, reports, here)
+    return RunRequest(folder if named else file.parent, file, options, reports, folder)
 
 
 def _only(plan: Plan, wanted: Sequence[Unit | ScenarioResult]) -> Plan:

@@ -16,7 +16,7 @@ from _pytest.pathlib import bestrelpath
 
 from agentest.domain.results import ScenarioResult, Status
 from agentest.pytest_plugin.items import ScenarioDidNotPass, ScenarioFile, ScenarioItem
-from agentest.pytest_plugin.project import only_shown, verbosity
+from agentest.pytest_plugin.project import is_setup_only, verbosity
 from agentest.pytest_plugin.scenario_run import PytestRuns
 from agentest.report.console.scenario import block
 from agentest.support.terminal import clean, clean_for_log
@@ -92,7 +92,7 @@ class SessionHooks:
     @property
     def _in_pytest_order(self) -> bool:
         """True if items are reported in pytest's order."""
-        return hasattr(self._config, "workerinput") or only_shown(self._config)
+        return hasattr(self._config, "workerinput") or is_setup_only(self._config)
 
     def _report_all(self, session: pytest.Session) -> None:
         self._reporting = True
@@ -144,7 +144,7 @@ class SessionHooks:
             yield
         finally:
             capture.suspend_global_capture(in_=False)
-            self._other_output.said += capture.read_global_capture()
+            self._other_output.pieces += capture.read_global_capture()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -152,12 +152,12 @@ class SessionHooks:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put the scenario's result into pytest's report."""
         if self._reporting and self._capture:
-            self._other_output.keep()
+            self._other_output.replace_streams()
         report = yield
         if isinstance(item, ScenarioItem):
             apply_result(report, item, call)
             if self._reporting:  # output of other scenarios
-                self._other_output.said += [text for _, text in report.sections]
+                self._other_output.pieces += [text for _, text in report.sections]
                 report.sections.clear()
                 item._report_sections.clear()
         return report
@@ -166,9 +166,9 @@ class SessionHooks:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Stop the run after Ctrl-C, or if another test ended the session."""
         # A second Ctrl-C leaves the exit status as it was before the first one.
-        meant = session.shouldfail or session.shouldstop or hasattr(self._config, "workerinput")
+        is_intended = session.shouldfail or session.shouldstop or hasattr(self._config, "workerinput")
         try:
-            self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not meant)
+            self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not is_intended)
         except KeyboardInterrupt:
             self._terminal("agentest: interrupted again, so pytest waits no longer; servers end without it")
         self._notes += self._runs.notes
@@ -180,7 +180,7 @@ class SessionHooks:
             output[_WORKER_OUTPUT] = {
                 "notes": self._notes,
                 "unclaimed": self._unclaimed,
-                "said": self._other_output.said,
+                "said": self._other_output.pieces,
                 "commands": self._commands,
                 "incomplete": self._incomplete,
             }
@@ -199,7 +199,7 @@ class SessionHooks:
         worker_output = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {})
         self._notes += worker_output.get("notes", ())
         self._unclaimed += worker_output.get("unclaimed", ())
-        self._other_output.said += worker_output.get("said", ())
+        self._other_output.pieces += worker_output.get("said", ())
         self._commands += worker_output.get("commands", ())
         self._incomplete |= worker_output.get("incomplete", False)
 
@@ -215,8 +215,8 @@ class SessionHooks:
         prepared = self.project.models
         models = dict.fromkeys(name for name in prepared.model_names.values() if name)
         model_text = f"model {', '.join(models)}" if models else "offline: no model is called"
-        shown = bestrelpath(self._config.rootpath, self.project.loaded.path)
-        return f"agentest: {shown}, {model_text}"
+        path = bestrelpath(self._config.rootpath, self.project.loaded.path)
+        return f"agentest: {path}, {model_text}"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print notes that concern the whole run."""
@@ -225,9 +225,9 @@ class SessionHooks:
         if rows:
             terminalreporter.section("agentest")
             terminalreporter.write_line("\n".join(rows))
-        if failed and (said := "".join(self._other_output.said)):
+        if failed and (output := "".join(self._other_output.pieces)):
             terminalreporter.section("agentest: captured output of scenarios")
-            terminalreporter.write(said)
+            terminalreporter.write(output)
         for command in self._commands:
             terminalreporter.ensure_newline()
             terminalreporter.write_line(command)
@@ -241,7 +241,7 @@ def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.Cal
     raised = call.excinfo.value if call.excinfo else None
     if isinstance(raised, ScenarioDidNotPass):
         verbose = verbosity(item.config) > 1
-        report.longrepr = _shown(result, item, verbose=verbose)
+        report.longrepr = _console_traceback(result, item, verbose=verbose)
     elif report.skipped and result.verdict.status is Status.SKIPPED:
         reason = "; ".join(reason.message for reason in result.verdict.reasons)
         report.longrepr = (str(item.path), result.line, f"Skipped: {reason}")
@@ -270,12 +270,12 @@ def _seconds(report: pytest.TestReport, result: ScenarioResult) -> float:
     return result.duration_ms / 1000 if report.when == telling else 0.0
 
 
-def _shown(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
+def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
     """Return the console text as a native traceback, which pytest-xdist can send and JUnit XML can show."""
     rows = block(result, verbose=verbose)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
-    place = ReprFileLocation(str(item.path), result.line, _headline(result))
-    return ReprExceptionInfo(reprtraceback=entries, reprcrash=place)
+    location = ReprFileLocation(str(item.path), result.line, _headline(result))
+    return ReprExceptionInfo(reprtraceback=entries, reprcrash=location)
 
 
 def _headline(result: ScenarioResult) -> str:
@@ -302,12 +302,12 @@ class OtherThreadsOutput:
     """
 
     def __init__(self, capturing: object) -> None:
-        self.said: list[str] = []
+        self.pieces: list[str] = []
         """Pieces of captured output."""
         self._captures = list(_captures(capturing))
 
     def __enter__(self) -> OtherThreadsOutput:
-        self.keep()
+        self.replace_streams()
         for capture in self._captures:
             for name in _CAPTURE_ATTRIBUTES:
                 setattr(capture, name, self._wrapped(getattr(capture, name)))
@@ -320,13 +320,13 @@ class OtherThreadsOutput:
         for name in _STREAMS:
             setattr(sys, name, _unwrapped(getattr(sys, name)))
 
-    def keep(self) -> None:
+    def replace_streams(self) -> None:
         """Replace the standard streams again, because each phase of an item resets them."""
         for name in _STREAMS:
             setattr(sys, name, self._wrapped(getattr(sys, name)))
 
     def _wrapped(self, stream: TextIO | _ThreadStream) -> _ThreadStream:
-        return stream if isinstance(stream, _ThreadStream) else _ThreadStream(stream, self.said)
+        return stream if isinstance(stream, _ThreadStream) else _ThreadStream(stream, self.pieces)
 
 
 class TerminalWriter:
@@ -368,9 +368,9 @@ def _captures(capturing: object) -> Iterator[Any]:
 class _ThreadStream:
     """A stream that passes on output of the thread that created it and stores all other output."""
 
-    def __init__(self, real: TextIO, said: list[str]) -> None:
+    def __init__(self, real: TextIO, output: list[str]) -> None:
         self.real = real
-        self._said = said
+        self._said = output
         self._owner = threading.get_ident()
 
     @property  # type: ignore[misc]

@@ -20,7 +20,7 @@ _SIGNS = {RowStatus.MATCHED: "✓", RowStatus.FREE: "-", RowStatus.UNKNOWN: "?"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRow:
+class TextRow:
     """An expected call and the call that was made for it, as text."""
 
     status: RowStatus
@@ -41,7 +41,7 @@ class AlignmentTable:
 
     mode: str
     """How calls are compared; "" if no call is expected by name."""
-    rows: tuple[ShownRow, ...]
+    rows: tuple[TextRow, ...]
     more: str
     """A description of the omitted rows; "" if there are none."""
 
@@ -67,10 +67,12 @@ def alignment_table(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> 
         return None
     first = sorted(range(len(rows)), key=lambda at: (rows[at].status.holds, at))[:MOST_ROWS]
     left = [row for at, row in enumerate(rows) if at not in first]
-    shown = (_visible_row(rows[at], calls) for at in sorted(first))
+    visible_rows = (_visible_row(rows[at], calls) for at in sorted(first))
     return AlignmentTable(
         mode=trajectory.mode or "",
-        rows=tuple(replace(each, words="") if each.words == trajectory.summary else each for each in shown),
+        rows=tuple(
+            replace(each, words="") if each.words == trajectory.summary else each for each in visible_rows
+        ),
         more=_omitted_rows_text(left, trajectory.alignment_more),
     )
 
@@ -82,8 +84,8 @@ def alignment_of_reason(reason: Reason, result: ConversationResult) -> Alignment
     """
     if reason.trajectory is None:
         return None
-    found = next((each for each in located_trajectories(result) if _is_about(reason, each)), None)
-    return alignment_of_trajectory(found, result.conversation) if found else None
+    trajectory = next((each for each in located_trajectories(result) if _is_about(reason, each)), None)
+    return alignment_of_trajectory(trajectory, result.conversation) if trajectory else None
 
 
 def alignment_of_trajectory(
@@ -134,10 +136,10 @@ def _is_about(reason: Reason, trajectory: LocatedTrajectory) -> bool:
     return (mine.name, mine.summary) == (trajectory.result.name, trajectory.result.summary)
 
 
-def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> ShownRow:
+def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> TextRow:
     known = row.call is not None and row.call < len(calls)
     made = call_text(calls[row.call]) if row.call is not None and known else NOT_MADE
-    return ShownRow(
+    return TextRow(
         status=row.status,
         expected=NOTHING if row.expected is None else shortened(row.expected, _TEXT_CHARS),
         made=shortened(made, _TEXT_CHARS),

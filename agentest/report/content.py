@@ -308,14 +308,14 @@ def criterion_example(criterion: CriterionTotals, *, reason: bool = True) -> str
     """Describe the first conversation with the worst outcome; "" if all conversations met the criterion."""
     if criterion.example is None:
         return ""
-    conversation_id, found = criterion.example
-    why = f": {shortened(found.reason, _REASON_CHARS)}" if reason else ""
-    return f"{found.result} in {_place(criterion, conversation_id, found)}{why}"
+    conversation_id, result = criterion.example
+    why = f": {shortened(result.reason, _REASON_CHARS)}" if reason else ""
+    return f"{result.result} in {_example_location(criterion, conversation_id, result)}{why}"
 
 
-def _place(criterion: CriterionTotals, conversation_id: str, found: CriterionResult) -> str:
+def _example_location(criterion: CriterionTotals, conversation_id: str, result: CriterionResult) -> str:
     """Return the turn, preceded by the conversation if there are several."""
-    turn = "" if found.turn_index is None else f"turn {found.turn_index}"
+    turn = "" if result.turn_index is None else f"turn {result.turn_index}"
     if criterion.judged == 1:
         return turn or conversation_id
     return f"{conversation_id}, {turn}" if turn else conversation_id
@@ -407,19 +407,21 @@ def unfinished_text(result: RunResult) -> str:
     "12 of 40 scenarios did not run; 3 ran in part (7 of their 15 conversations)".
     """
     left = result.unfinished
-    of = f" of {count(len(result.scenarios), 'scenario')}"
+    of_total = f" of {count(len(result.scenarios), 'scenario')}"
     if len(result.agents) > 1:
-        of += ", with each agent,"
+        of_total += ", with each agent,"
     begun = [scenario for scenario in left if scenario.totals.conversations or scenario.duration_ms]
     parts = []
     if untouched := len(left) - len(begun):
-        parts.append(f"{untouched:,}{of} did not run")
-        of = ""
+        parts.append(f"{untouched:,}{of_total} did not run")
+        of_total = ""
     if begun:
         finished = sum(scenario.totals.conversations for scenario in begun)
         planned = sum(max(scenario.planned, scenario.totals.conversations) for scenario in begun)
         its = "its" if len(begun) == 1 else "their"
-        parts.append(f"{len(begun):,}{of} ran in part ({finished:,} of {its} {planned:,} conversations)")
+        parts.append(
+            f"{len(begun):,}{of_total} ran in part ({finished:,} of {its} {planned:,} conversations)"
+        )
     return "; ".join(parts)
 
 
@@ -436,14 +438,14 @@ def decided(result: ScenarioResult) -> str:
     repeat, finished = result.repeat, result.totals.conversations
     if repeat is None or _ended(result):
         return ""
-    of = f"{finished} of at most {repeat.max}"
+    progress = f"{finished} of at most {repeat.max}"
     if result.decided_after is not None:
-        return f"decided after {of}"
+        return f"decided after {progress}"
     if result.verdict.status is Status.ERRORED:
-        return f"{of} held"
+        return f"{progress} held"
     if result.verdict.passed and not result.thresholds:
-        return f"none failed in {of}"
-    return f"not decided after {of}" + (
+        return f"none failed in {progress}"
+    return f"not decided after {progress}" + (
         ": the others could neither decide nor change it" if finished < repeat.max else ""
     )
 
@@ -515,8 +517,8 @@ class Rates:
     def facts(self) -> list[str]:
         """Return the pass rate with n, and each pass^k."""
         where = f" in {self.scenarios:,} scenarios" if self.scenarios > 1 else ""
-        shown = f"{rate_text(self.rate)} (n {self.rate.n:,}{where})"
-        return [shown, *(f"pass^{k} {percent(value)}" for k, value in self.all_pass.items())]
+        rate = f"{rate_text(self.rate)} (n {self.rate.n:,}{where})"
+        return [rate, *(f"pass^{k} {percent(value)}" for k, value in self.all_pass.items())]
 
 
 def percent(share: float) -> str:
@@ -554,8 +556,8 @@ def run_rates(result: RunResult) -> list[Rates]:
     """Return the rates of the run, or of each agent in a comparison; none for single conversations."""
     by_agent = {name: [s for s in result.scenarios if s.agent == name] for name in result.agents}
     parts = by_agent if result.comparison else {"": result.scenarios}
-    found = [rates for agent, scenarios in parts.items() for rates in _rates(agent, scenarios)]
-    return found if sum(each.rate.n for each in found) > 1 else []
+    rates_of_agents = [rates for agent, scenarios in parts.items() for rates in _rates(agent, scenarios)]
+    return rates_of_agents if sum(each.rate.n for each in rates_of_agents) > 1 else []
 
 
 def detection_limits(result: RunResult) -> str | None:

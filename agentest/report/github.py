@@ -20,7 +20,7 @@ from agentest.domain.results import (
     UniqueError,
 )
 from agentest.domain.transcript import NO_TEXT
-from agentest.report.alignments import ShownRow
+from agentest.report.alignments import TextRow
 from agentest.report.content import (
     ComparedRun,
     QuestionedVerdicts,
@@ -261,9 +261,9 @@ class MarkdownSummary:
 
     def _calibrations(self) -> str:
         """Show the measured agreement of the judge for each metric."""
-        found = self._report.result.calibrations.items()
-        shown = "; ".join(f"{name}: {agreement.shown}" for name, agreement in found)
-        return f"The judge against people's labels: {inline(shown)}." if shown else ""
+        calibrations = self._report.result.calibrations.items()
+        text = "; ".join(f"{name}: {agreement.shown}" for name, agreement in calibrations)
+        return f"The judge against people's labels: {inline(text)}." if text else ""
 
     def _other_reports(self) -> str:
         """List the written reports and how to inspect a failure in them."""
@@ -277,13 +277,17 @@ class MarkdownSummary:
 
     def _failure(self, scenario: ScenarioReport) -> str:
         """Describe a scenario that did not pass, with its first reasons."""
-        tables = {each.title: each.table for one in self._transcripts.of(scenario) for each in one.tables}
+        tables = {
+            each.title: each.table
+            for transcript in self._transcripts.of(scenario)
+            for each in transcript.tables
+        }
         reasons = reason_lines(scenario, tables)
-        shown = reasons[:_SHOWN_REASONS]
-        if more := len(reasons) - len(shown):
-            shown.append(f"… {count(more, 'more reason')}")
+        listed = reasons[:_SHOWN_REASONS]
+        if more := len(reasons) - len(listed):
+            listed.append(f"… {count(more, 'more reason')}")
         where = f" {inline(scenario.location)}" if scenario.location else ""
-        return f"- {ICONS[scenario.status]} **{inline(scenario.label)}**{where}\n{_sublist(shown)}"
+        return f"- {ICONS[scenario.status]} **{inline(scenario.label)}**{where}\n{_sublist(listed)}"
 
 
 def _sublist(rows: Sequence[str]) -> str:
@@ -387,7 +391,7 @@ def _table(item: tuple[ScenarioReport, TitledTable]) -> str:
     return f"{title}\n\n{table_head([*map(inline, heads)])}{''.join(rows)}{more}\n"
 
 
-def _cells(row: ShownRow, *, expects: bool) -> list[str]:
+def _cells(row: TextRow, *, expects: bool) -> list[str]:
     expected = [code(row.expected)] if expects else []
     return [_ROW_ICONS.get(row.status, "❌"), *expected, code(row.made), inline(row.words) or "–"]
 

@@ -94,13 +94,13 @@ def annotation_lines(
     annotations = [*_not_passed(report, regressions, transcripts or Transcripts(0)), *_annotations(report)]
     for level in ("error", "warning", "notice"):
         of_level = [each for each in annotations if each.level == level]
-        shown = of_level if len(of_level) <= _SHOWN else of_level[: _SHOWN - 1]
-        for each in shown:
+        listed = of_level if len(of_level) <= _SHOWN else of_level[: _SHOWN - 1]
+        for each in listed:
             if each.where is None:
                 yield run_annotation(level, each.title, each.message)
             else:
                 yield annotation(level, locate(each.where.file), each.where.line, each.title, each.message)
-        if more := len(of_level) - len(shown):
+        if more := len(of_level) - len(listed):
             counted = count(more, f"more {level}")
             yield run_annotation(level, counted, f"and {counted}: see the summary of the job, or the log")
 
@@ -123,8 +123,8 @@ def _not_passed(
 def _text(scenario: ScenarioReport, transcripts: Transcripts) -> str:
     """Return the reasons of a scenario; those of its first conversation with the rows of their tables."""
     first = transcripts.of(scenario)[:1]
-    shown = [each for transcript in first for each in transcript.tables if each.table.expects]
-    tables = {each.title: each.table for each in shown}
+    expected = [each for transcript in first for each in transcript.tables if each.table.expects]
+    tables = {each.title: each.table for each in expected}
     titles = set(map(reason_title, scenario.result.verdict.reasons))
     counted = [row for title, table in tables.items() if title not in titles for row in _rows(table)]
     return "\n".join([*reason_lines(scenario, tables, with_rows=True), *counted])

@@ -12,7 +12,7 @@ from agentest.domain.results import RunResult, ScenarioResult, Status
 from agentest.domain.transcript import Conversation
 from agentest.domain.verdict import run_status
 from agentest.report.content import WORST_FIRST, ComparedRun
-from agentest.report.viewer.overview import brief, overview, rerun, scenario_row, shown
+from agentest.report.viewer.overview import brief, overview, rerun, scenario_row, show_command
 from agentest.report.viewer.page import Chunks, PageVariant, Place, data_element, packed, page
 from agentest.scenarios.source_code import ExportedSource, export_conversation
 from agentest.store.codec import CODECS
@@ -83,7 +83,7 @@ def run_data(
     packer.close()
     rows = [packs[number] for number in sorted(packs)]
     head: Json = CODECS.write(stored_head(result))
-    whole = overview(
+    run_overview = overview(
         run=run,
         head=head,
         scenarios=[each.row for each in rows],
@@ -93,10 +93,10 @@ def run_data(
         packed=[each.place for each in rows],
         chunks=len(packer.transcripts.packed),
         absent=packer.transcripts.absent,
-        show=shown(run["id"]),
+        show=show_command(run["id"]),
     )
     return PageData(
-        overview=whole,
+        overview=run_overview,
         details=packer.details.packed,
         transcripts=packer.transcripts.packed,
         left_out=packer.transcripts.left_out,
@@ -144,7 +144,7 @@ class _ScenarioPacker:
             "conversations": rows,
             "places": places,
             "command": rerun(stored, self.several),
-            "show": shown(self.run_id, scenario.name),
+            "show": show_command(self.run_id, scenario.name),
         }
         return _Packed(scenario_row(stored, rows), self.details.add(encoded(detail)))
 
@@ -271,7 +271,7 @@ class HtmlReporter:
         return (
             f"{self._path.name}: no room for the transcripts of {number:,} of {count(of, 'conversation')}, "
             f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
-            f"`{shown(self._run_id)}` prints all"
+            f"`{show_command(self._run_id)}` prints all"
         )
 
     def _document(self, data: PageData, result: RunResult) -> Iterator[str]:
@@ -295,8 +295,9 @@ class HtmlReporter:
         """Return the verdict for browsers that cannot show the page."""
         passed = sum(each.verdict.status is Status.PASSED for each in result.scenarios)
         state = "interrupted" if result.interrupted else run_status(result)
-        of = count(len(result.scenarios), "scenario")
-        return f"Run {self._run_id}: {state}. {passed:,} of {of} passed. `{shown(self._run_id)}` prints it."
+        total = count(len(result.scenarios), "scenario")
+        command = show_command(self._run_id)
+        return f"Run {self._run_id}: {state}. {passed:,} of {total} passed. `{command}` prints it."
 
 
 _MOST_BYTES = 1_000_000

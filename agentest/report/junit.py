@@ -78,7 +78,7 @@ def document(result: RunResult, texts: CaseTexts, locate: Callable[[str], str]) 
     files: dict[str, list[ScenarioReport]] = {}
     for scenario in report.scenarios:
         files.setdefault(scenario.result.file, []).append(scenario)
-    suites = [(file, found, [_case(each, texts) for each in found]) for file, found in files.items()]
+    suites = [(file, in_file, [_case(each, texts) for each in in_file]) for file, in_file in files.items()]
     if cases_of_run := _run_cases(report):
         suites.insert(0, ("", [], cases_of_run))
     cases = [case for *_, cases in suites for case in cases]
@@ -342,11 +342,11 @@ def in_rows(text: str) -> str:
 
 def element(name: str, attributes: Mapping[str, object | None], content: Iterable[str] = ()) -> str:
     """Return an element. Attributes that are None are omitted; the content must be XML."""
-    given = "".join(
+    attribute_text = "".join(
         f' {key}="{_in_one_row(str(value))}"' for key, value in attributes.items() if value is not None
     )
     inner = "".join(content)
-    return f"<{name}{given}>{inner}</{name}>" if inner else f"<{name}{given}/>"
+    return f"<{name}{attribute_text}>{inner}</{name}>" if inner else f"<{name}{attribute_text}/>"
 
 
 def open_tag(name: str, attributes: Mapping[str, object | None]) -> str:
@@ -359,5 +359,5 @@ def _in_one_row(text: str) -> str:
 
 
 def _allowed(text: str) -> str:
-    seen = _NO_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
-    return _ATTACHMENT.sub(r"[\\[", seen)
+    escaped = _NO_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return _ATTACHMENT.sub(r"[\\[", escaped)

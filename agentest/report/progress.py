@@ -206,13 +206,13 @@ class Progress:
         self.conversations_failed += event.failed
 
     def _end(self, event: ScenarioFinished) -> None:
-        place = event.result.name, event.result.agent
-        unit = self.running.pop(place, None)
+        key = event.result.name, event.result.agent
+        unit = self.running.pop(key, None)
         if unit and event.result.repeat:  # the remaining conversations up to the maximum will not run
             self.planned -= unit.planned - event.result.totals.conversations
         self.finished[event.result.verdict.status] += 1
         if event.result.usage:
-            self._used[place] = sum(event.result.usage.values(), ModelUsage())
+            self._used[key] = sum(event.result.usage.values(), ModelUsage())
 
     def _left_s(self, running: list[RunningUnit], now: float) -> float | None:
         elapsed = now - self._began

@@ -94,8 +94,8 @@ def make_reporters(reports: Iterable[ReportRequest], setting: ReporterContext) -
 def _json(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.json import JsonReporter
 
-    kept = {"conversations": setting.journal.conversations} if setting.journal else {}
-    return JsonReporter(path or setting.folder / FILES["json"], **kept)
+    options = {"conversations": setting.journal.conversations} if setting.journal else {}
+    return JsonReporter(path or setting.folder / FILES["json"], **options)
 
 
 def _junit(setting: ReporterContext, path: Path | None) -> Reporter:

@@ -181,14 +181,14 @@ def _message_text(who: str, text: str) -> str:
 
 
 def _capped(lines: Iterable[str]) -> str:
-    shown, left = [], _MAX_TRANSCRIPT_CHARS
+    capped, left = [], _MAX_TRANSCRIPT_CHARS
     for line in lines:
         left -= len(line) + 1
         if left < 0:
-            shown.append("… (the rest is left out)")
+            capped.append("… (the rest is left out)")
             break
-        shown.append(line)
-    return "\n".join(shown)
+        capped.append(line)
+    return "\n".join(capped)
 
 
 def _conversations_to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:

@@ -124,7 +124,7 @@ def _resolve_name(
     except MissingAccess as missing:
         return configured_model, f"needs {missing.what}"
     except ConfigError as error:
-        raise ConfigError(f"{requested.place}: {error}") from None
+        raise ConfigError(f"{requested.location}: {error}") from None
 
 
 def _unmet_note(missed: Sequence[RequestedModel], problem: str, configured: ConfiguredModels) -> str:
@@ -158,7 +158,8 @@ def _ignored_setting_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
         if requested.not_sent:
             keys = ", ".join(f"`{key}`" for key in requested.not_sent)
             sent = ", ".join(field.name for field in fields(Sampling))
-            yield f"{requested.place}: {keys} of the model's configuration is not sent to it; what is: {sent}"
+            not_sent = f"{keys} of the model's configuration is not sent to it"
+            yield f"{requested.location}: {not_sent}; what is: {sent}"
 
 
 def _request_places(requests: Sequence[RequestedModel]) -> str:

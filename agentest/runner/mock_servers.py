@@ -26,13 +26,13 @@ from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.real_server import (
     RECORD,
     differences,
-    keep_tools,
-    kept_tools,
     open_upstream,
+    store_tools,
+    stored_tools,
     tools_of,
     tools_path,
 )
-from agentest.mock_servers.port import Addresses, Identity, with_own
+from agentest.mock_servers.port import Addresses, Identity, with_user_variables
 from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
@@ -151,7 +151,9 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
         return fill_known(text, values)
 
     command = server.command
-    env = with_own(addresses.by_variable, {name: filled(text) for name, text in server.env.items()})
+    env = with_user_variables(
+        addresses.by_variable, {name: filled(text) for name, text in server.env.items()}
+    )
     if addresses.mcp:
         env["PYTHONPATH"] = _with_adk_plugin(env.get("PYTHONPATH", os.environ.get("PYTHONPATH")))
     changed = {
@@ -344,15 +346,15 @@ async def _compare(
         raise ConfigError(
             f"{location('mcp_mock.tools')}: {settings.tools} does not exist; write it with `{RECORD}`"
         )
-    before = kept_tools(settings, root, location) if exists else None
+    before = stored_tools(settings, root, location) if exists else None
     upstream = open_upstream(settings, client, root, location)
     assert upstream is not None
     stack.push_async_callback(upstream.close)
     now = await tools_of(upstream, location)
     changes = None if before is None else tuple(differences(before, now))
     if write and changes != ():
-        keep_tools(settings, root, location, now)
-    return RealTools(server=upstream.shown, file=str(settings.tools), number=len(now), changes=changes)
+        store_tools(settings, root, location, now)
+    return RealTools(server=upstream.description, file=str(settings.tools), number=len(now), changes=changes)
 
 
 _NAME = "recorded conversation"

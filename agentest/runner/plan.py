@@ -202,7 +202,7 @@ def requested_models(units: Iterable[Unit]) -> list[RequestedModel]:
         plan_model = unit.scenario.plan.model if unit.scenario.plan else None
         for requested in (plan_model, *(grader.judge for grader in unit.graders)):
             if requested:
-                models.setdefault((requested, requested.place), requested)
+                models.setdefault((requested, requested.location), requested)
     return list(models.values())
 
 

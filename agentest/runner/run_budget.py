@@ -175,7 +175,7 @@ class Allowance:
         self._started[unit.scope].has_failures |= has_failures
         self._done(unit.scope, number)
         self._wake()
-        self._budget.look_again()
+        self._budget.wake_waiting_calls()
 
     @contextmanager
     def deciding(self, unit: Unit) -> Iterator[None]:
@@ -187,7 +187,7 @@ class Allowance:
         finally:
             self._in_progress -= Counter([key])
             self._wake()
-            self._budget.look_again()
+            self._budget.wake_waiting_calls()
 
     def decided(self, unit: Unit) -> None:
         """Note that the unit is decided and needs no more model calls."""

@@ -61,7 +61,7 @@ def unusable_path(
 def _unusable(
     choice: PathChoice, root: Path, searched: SearchedFiles, loaded: LoadedConfig, known: Sequence[str]
 ) -> str | None:
-    written, path = readable(choice.given), choice.path
+    written, path = readable(choice.text), choice.path
     if not path.exists():
         return f"{written}: there is no such file or folder{_nearest(written, known)}; {_SHOW_ALL}"
     if path.is_dir() and (choice.line is not None or choice.name is not None):
@@ -88,7 +88,7 @@ def missed_place(discovered: DiscoveredScenarios, choices: Iterable[PathChoice])
         broken = any(choice.has(Path(file.file)) for file in discovered.broken)
         asks = choice.line is not None or choice.name is not None
         if asks and not broken and not select_by_path(discovered.scenarios, choice):
-            return f"{readable(choice.given)}: {_missed(discovered, choice)}"
+            return f"{readable(choice.text)}: {_missed(discovered, choice)}"
     return None
 
 

@@ -25,7 +25,7 @@ from agentest.config.agent_types import (
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.mock_servers import McpMock, RestMock
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.tools import AgentTool, tools_shown
+from agentest.config.agents.tools import AgentTool, format_tools
 from agentest.domain.messages import ToolSpec
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
@@ -125,9 +125,9 @@ def _operations(
     path: Path, changed: int, mocked: frozenset[str], in_trajectories: frozenset[str]
 ) -> tuple[KnownTool, ...]:
     del changed  # a changed file is read again
-    from agentest.mock_servers.rest.operations import read_operations, told_operations
+    from agentest.mock_servers.rest.operations import operation_specs, read_operations
 
-    return tuple(map(_known, told_operations(read_operations(path), mocked, in_trajectories)))
+    return tuple(map(_known, operation_specs(read_operations(path), mocked, in_trajectories)))
 
 
 @lru_cache(maxsize=_FILES)
@@ -220,7 +220,7 @@ def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[
 
 def _configured(tools: Iterable[AgentTool]) -> Iterator[KnownTool]:
     for tool in tools:
-        line = tools_shown([tool])
+        line = format_tools([tool])
         yield KnownTool(name=tool.name, declared="" if line == tool.name else line)
 
 
@@ -550,7 +550,7 @@ def _why_unreported(name: str, agent: AnyAgent) -> str | None:
         or visibility_of_agent(agent) is ToolVisibility.UNSEEN
     ):
         return None
-    if agent.type == "custom" and agent.tells_own_calls:
+    if agent.type == "custom" and agent.reports_own_calls:
         return None  # calls of an agent object come to Agentest, but those of its clients do not
     return unreported_calls_advice(name, agent)
 

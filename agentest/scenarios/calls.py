@@ -204,7 +204,7 @@ def place_word(first: bool, last: bool) -> str:
 def position_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:
     """Return the position of a call from `first`, `last` and `nth`. Raises ValueError if they conflict."""
     options = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
-    places = {word: place for word, place in options.items() if place is not None}
+    places = {word: position for word, position in options.items() if position is not None}
     if len(set(places.values())) > 1:
         words = " and ".join(places)
         raise ValueError(f"{key}: {words} cannot both be; write one of them, and `max_calls` for how many")

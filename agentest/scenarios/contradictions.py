@@ -45,11 +45,11 @@ def check_trajectory(trajectory: Trajectory, key: str, calls_key: str = "expecte
 
 def check_writes(trajectory: Trajectory, key: str) -> None:
     """Raise ValueError if a tool is expected as a write but listed in `reads`."""
-    for place, each in _calls_with_keys(trajectory.expected or (), f"{key}.expected_writes"):
+    for at, each in _calls_with_keys(trajectory.expected or (), f"{key}.expected_writes"):
         read = next((name for name in trajectory.reads if covers(name, each.name)), None)
         if read is not None:
             raise ValueError(
-                f"{place}: {name_text(each.name)} is expected as a write, but `reads` has {name_text(read)}"
+                f"{at}: {name_text(each.name)} is expected as a write, but `reads` has {name_text(read)}"
             )
 
 
@@ -82,40 +82,42 @@ def _is_named(each: ExpectedCall) -> bool:
 
 def _position_problems(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
     banned = ((f"{key}.forbidden[{at}]", each) for at, each in enumerate(trajectory.forbidden))
-    for place, each in (*_calls_with_keys(trajectory.expected or (), calls), *banned):
+    for call_key, each in (*_calls_with_keys(trajectory.expected or (), calls), *banned):
         if each.nth is not None:
-            yield from _positions_of_free_calls(trajectory, place, each)
-    for place, each in _calls_with_keys(trajectory.expected or (), calls):
+            yield from _positions_of_free_calls(trajectory, call_key, each)
+    for call_key, each in _calls_with_keys(trajectory.expected or (), calls):
         if each.nth is None:
             continue
         if trajectory.max_calls is not None and abs(each.nth) > trajectory.max_calls:
-            yield f"{_nth_key(place, each)}, but `max_calls` is {trajectory.max_calls}"
+            yield f"{_nth_key(call_key, each)}, but `max_calls` is {trajectory.max_calls}"
         limit = _tool_limit(trajectory, each)
         if limit is not None and abs(each.nth) > limit:
-            yield (f"{_nth_key(place, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}")
+            yield (
+                f"{_nth_key(call_key, each)}, but `max_calls_per_tool` is {limit} for {name_text(each.name)}"
+            )
     if trajectory.match_mode != "within":
-        yield from _positions_taken_twice(trajectory, calls)
+        yield from _duplicate_positions(trajectory, calls)
 
 
-def _positions_of_free_calls(trajectory: Trajectory, place: str, each: ExpectedCall) -> Iterator[str]:
+def _positions_of_free_calls(trajectory: Trajectory, call_key: str, each: ExpectedCall) -> Iterator[str]:
     """Yield problems if an expected position can only be taken by calls that do not count."""
     not_counted = "calls that are free are not counted"
     read = next((name for name in trajectory.reads if covers(name, each.name)), None)
     if read is not None:
         yield (
-            f"{_nth_key(place, each)}, but {name_text(each.name)} is free, as `reads` has "
+            f"{_nth_key(call_key, each)}, but {name_text(each.name)} is free, as `reads` has "
             f"{name_text(read)}; {not_counted}"
         )
     if trajectory.ignore_failed and _requires_failure(each.result):
         yield (
-            f"{_nth_key(place, each)}, but a call with the `result` {brief(each.result)} has failed, and "
+            f"{_nth_key(call_key, each)}, but a call with the `result` {brief(each.result)} has failed, and "
             f"`ignore_failed` makes it free; {not_counted}. Leave out one of the three"
         )
 
 
-def _nth_key(place: str, each: ExpectedCall) -> str:
+def _nth_key(call_key: str, each: ExpectedCall) -> str:
     """Return the key and value of the position option: `….first: is True`."""
-    return f"{place}.{each.place_word}: is {each.nth if each.place_word == 'nth' else True}"
+    return f"{call_key}.{each.place_word}: is {each.nth if each.place_word == 'nth' else True}"
 
 
 def _requires_failure(result: Any) -> bool:
@@ -142,25 +144,25 @@ def _tool_limit(trajectory: Trajectory, each: ExpectedCall) -> int | None:
     return trajectory.limit_of(str(each.name)) if _is_named(each) else None
 
 
-def _positions_taken_twice(trajectory: Trajectory, calls: str) -> Iterator[str]:
+def _duplicate_positions(trajectory: Trajectory, calls: str) -> Iterator[str]:
     """Yield a problem for each pair of expected calls that would have to be the same call."""
-    taken: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
+    first_uses: dict[tuple[ToolName, int], tuple[int, ExpectedCall]] = {}
     for at, step in enumerate(trajectory.expected or ()):
         if isinstance(step, ExpectedCall) and step.nth is not None:
-            place = step.name, step.nth
-            if place in taken:
-                other = _nth_key(f"{calls}[{taken[place][0]}]", taken[place][1])
+            position = step.name, step.nth
+            if position in first_uses:
+                other = _nth_key(f"{calls}[{first_uses[position][0]}]", first_uses[position][1])
                 name = name_text(step.name)
                 yield f"{_nth_key(f'{calls}[{at}]', step)}, but {other} for the same call of {name}"
-            taken.setdefault(place, (at, step))
+            first_uses.setdefault(position, (at, step))
 
 
 def _forbidden_and_expected(trajectory: Trajectory, calls: str, key: str) -> Iterator[str]:
-    for place, each in _calls_with_keys(trajectory.expected or (), calls):
+    for call_key, each in _calls_with_keys(trajectory.expected or (), calls):
         for at, banned in enumerate(trajectory.forbidden):
             if forbids(banned, each):
                 yield (
-                    f"{place}: {name_text(each.name)} is expected, but {key}.forbidden[{at}] forbids it; "
+                    f"{call_key}: {name_text(each.name)} is expected, but {key}.forbidden[{at}] forbids it; "
                     "take it out of one of them"
                 )
 
@@ -169,8 +171,8 @@ def _order_problems(trajectory: Trajectory, key: str) -> Iterator[str]:
     for order in trajectory.orders:
         if order.kind == "before" and are_equivalent_steps(order.first, order.then):
             yield (
-                f"{key}.before: {_shown(order.first)} is expected before {_shown(order.then)}, which no call "
-                "can be: it would have to come before itself"
+                f"{key}.before: {_step_text(order.first)} is expected before {_step_text(order.then)}, which "
+                "no call can be: it would have to come before itself"
             )
 
 
@@ -217,7 +219,7 @@ def _calls_with_keys(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, E
             yield f"{key}[{at}]", each
 
 
-def _shown(step: Step) -> str:
+def _step_text(step: Step) -> str:
     return " or ".join(name_text(each.name) for each in calls_in([step]))
 
 
@@ -250,8 +252,8 @@ class _LocatedSaying:
 def _located_sayings(turns: Sequence[ScriptedTurn], expect: Sequence[Saying]) -> Iterator[_LocatedSaying]:
     for each in expect:
         word = "never_says" if each.never else "says"
-        place = each.in_turn % len(turns) if turns and each.in_turn else each.in_turn
-        yield _LocatedSaying(f"expect.{word}", each.wanted, each.never, place)
+        turn_index = each.in_turn % len(turns) if turns and each.in_turn else each.in_turn
+        yield _LocatedSaying(f"expect.{word}", each.wanted, each.never, turn_index)
     for at, turn in enumerate(turns):
         for word in ("contains", "not_contains", "says", "never_says") if turn.expect else ():
             for wanted in getattr(turn.expect, word):

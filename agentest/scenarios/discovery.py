@@ -172,8 +172,8 @@ def _why_not_imported(path: Path, root: Path) -> str | None:
 
 
 def _broken_file(error: BaseException, path: Path) -> BrokenFile:
-    shown, line = user_traceback(error, path)
-    message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{shown}"
+    traceback_text, line = user_traceback(error, path)
+    message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{traceback_text}"
     return BrokenFile(str(path), line, readable(message))
 
 
@@ -281,7 +281,7 @@ def is_scenario_file(
 class PathChoice:
     """A file or folder from the command line, with an optional line or scenario name."""
 
-    given: str
+    text: str
     """The argument as written."""
     path: Path
     """Absolute."""
@@ -295,19 +295,19 @@ class PathChoice:
         return _real(file).is_relative_to(_real(self.path))
 
 
-def parse_path_choice(given: str, here: Path) -> PathChoice:
-    """Parse PATH, PATH:LINE or PATH::NAME relative to the folder `here`."""
+def parse_path_choice(text: str, folder: Path) -> PathChoice:
+    """Parse PATH, PATH:LINE or PATH::NAME relative to `folder`."""
 
     def chosen(path: str, line: int | None = None, name: str | None = None) -> PathChoice:
-        return PathChoice(given=given, path=Path(os.path.normpath(here / path)), line=line, name=name)
+        return PathChoice(text=text, path=Path(os.path.normpath(folder / path)), line=line, name=name)
 
-    path, _, name = given.partition(_IN_FILE)
-    place = _AT_LINE.fullmatch(given)
-    if (here / given).exists():
-        return chosen(given)
+    path, _, name = text.partition(_IN_FILE)
+    with_line = _AT_LINE.fullmatch(text)
+    if (folder / text).exists():
+        return chosen(text)
     if name and path:
         return chosen(path, name=name)
-    return chosen(place["path"], line=int(place["line"])) if place else chosen(given)
+    return chosen(with_line["path"], line=int(with_line["line"])) if with_line else chosen(text)
 
 
 def matches_name(name: str, texts: Iterable[str]) -> bool:

@@ -114,8 +114,8 @@ def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
     options = known_keys(value, ("says", "never_says", "in_turn"), key)
     in_turn = options.get("in_turn")
     if in_turn is not None and (isinstance(in_turn, bool) or not isinstance(in_turn, int)):
-        found = brief(in_turn)
-        raise ValueError(f"{key}.in_turn: expected a whole number, 0 for the first turn, found {found}")
+        value_text = brief(in_turn)
+        raise ValueError(f"{key}.in_turn: expected a whole number, 0 for the first turn, found {value_text}")
     sayings = tuple(
         Saying(wanted=wanted, never=name == "never_says", in_turn=in_turn)
         for name in ("says", "never_says")
@@ -151,13 +151,15 @@ def _parsed_saying(value: Any, key: str) -> Any:
     if isinstance(value, str) and not value:
         raise ValueError(f"{key}: is empty, which every reply contains")
     if isinstance(value, int | float):
-        found = brief(value)
-        raise ValueError(f"{key}: expected a text or a matcher, found {found}; write number({found})")
+        value_text = brief(value)
+        raise ValueError(
+            f"{key}: expected a text or a matcher, found {value_text}; write number({value_text})"
+        )
     if not _may_match_reply(value):
-        found = brief(value)
-        instead = f"; write number({found})" if isinstance(value, Decimal | Fraction) else ""
+        value_text = brief(value)
+        instead = f"; write number({value_text})" if isinstance(value, Decimal | Fraction) else ""
         wanted = "a text, a pattern, a matcher or a function"
-        raise ValueError(f"{key}: expected {wanted}, found {found}{instead}")
+        raise ValueError(f"{key}: expected {wanted}, found {value_text}{instead}")
     if may_be_absent(value):
         raise ValueError(f"{key}: {brief(value)} stands for the value of a key, and a reply is none")
     for each in value.values if isinstance(value, OneOf) else (value,):
@@ -253,9 +255,9 @@ def _parsed_remark(value: Any, key: str) -> ExpectedRemark:
     )
     for name in ("author", "equals"):
         if isinstance(options.get(name), bool | int | float | Mapping | list | tuple):
-            found = brief(options[name])
-            raise ValueError(f"{key}.{name}: expected a text or a matcher of texts, found {found}")
-    if not any(given is not None and given != [] for given in options.values()):
+            value_text = brief(options[name])
+            raise ValueError(f"{key}.{name}: expected a text or a matcher of texts, found {value_text}")
+    if not any(option is not None and option != [] for option in options.values()):
         raise ValueError(f"{key}: is empty, so it would check nothing")
     return remark
 

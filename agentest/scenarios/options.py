@@ -45,8 +45,8 @@ def _cached_state(data: bytes) -> BuiltinState:
 
 def _copied_state(state: Mapping[str, Any], key: str) -> dict[str, Any]:
     if (word := word_in_value(state)) is not None:
-        found = brief(word)
-        raise ValueError(f"{key}: {found} is for what is expected, and no value of a state")
+        value_text = brief(word)
+        raise ValueError(f"{key}: {value_text} is for what is expected, and no value of a state")
     memo: dict[int, Any] = {}  # shared, so that objects used by two keys are copied once
     return {name: _copied_value(value, memo, f"{key}[{brief(name)}]") for name, value in state.items()}
 
@@ -67,8 +67,8 @@ def parse_check(value: Any, key: str = "check") -> Any:
     if value is None:
         return None
     if not callable(value) or isinstance(value, type):
-        found = brief(value)
-        raise ValueError(f"{key}: expected a function of the conversation and the state, found {found}")
+        value_text = brief(value)
+        raise ValueError(f"{key}: expected a function of the conversation and the state, found {value_text}")
     try:
         accepted_values(value, CHECK_PARAMETERS)
     except TypeError as error:

@@ -164,15 +164,15 @@ def _split_lines(brackets: BracketedSource, indent: int, lead: str, tail: str) -
 
 def _text_lines(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
     body = literal(value)
-    whole = " " * indent + lead + body + tail
+    one_line = " " * indent + lead + body + tail
     # On its own line it may fit even if it does not fit after its key.
     joined = indent + _INDENT + _columns(body)
-    if min(_columns(whole), joined) <= _LONGEST_LINE:
-        yield whole
+    if min(_columns(one_line), joined) <= _LONGEST_LINE:
+        yield one_line
         return
     pieces = list(_pieces(value, max(_WIDTH - indent - _INDENT, _MIN_PIECE)))
     if len(pieces) < 2:
-        yield whole
+        yield one_line
         return
     yield " " * indent + lead + "("
     for piece in pieces:

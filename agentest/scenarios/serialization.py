@@ -114,7 +114,11 @@ def _numeral(value: Any, key: str) -> Any:
 
 def _approx(value: Approx, key: str) -> dict[str, Any]:
     near = {name: getattr(value, name) for name in ("rel", "abs")}
-    tolerances = {name: as_data(by, _joined_key(key, name)) for name, by in near.items() if by is not None}
+    tolerances = {
+        name: as_data(tolerance, _joined_key(key, name))
+        for name, tolerance in near.items()
+        if tolerance is not None
+    }
     inner = value.value  # only numbers, and lists and dicts of them
     data = _keys(inner, key) if isinstance(inner, Mapping) else as_data(inner, key)
     return {"approx": data, **tolerances}
@@ -141,7 +145,7 @@ def _call(value: ExpectedCall, key: str) -> Any:
         data["args"] = _keys(value.args, _joined_key(key, "args"))
     if value.result is not ANYTHING:
         data["result"] = as_data(value.result, _joined_key(key, "result"))
-    data |= _place(value.nth)
+    data |= _position_data(value.nth)
     is_exact = value.arg_match_mode == "exact" and value.args is not None
     if is_exact:
         return {"exactly": data}
@@ -150,7 +154,7 @@ def _call(value: ExpectedCall, key: str) -> Any:
     return data["name"] if data.keys() == {"name"} else data
 
 
-def _place(nth: int | None) -> dict[str, Any]:
+def _position_data(nth: int | None) -> dict[str, Any]:
     if nth is None:
         return {}
     return {1: {"first": True}, -1: {"last": True}}.get(nth, {"nth": nth})
@@ -212,8 +216,8 @@ def _remark(value: ExpectedRemark, key: str) -> dict[str, Any]:
 
 def _saying(value: Saying, key: str) -> dict[str, Any]:
     word = "never_says" if value.never else "says"
-    place = {} if value.in_turn is None else {"in_turn": value.in_turn}
-    return {word: as_data(value.wanted, _joined_key(key, word)), **place}
+    position = {} if value.in_turn is None else {"in_turn": value.in_turn}
+    return {word: as_data(value.wanted, _joined_key(key, word)), **position}
 
 
 def _set_fields(value: Any) -> Iterator[tuple[str, Any]]:

@@ -47,7 +47,7 @@ _PLACES = {1: "first", -1: "last"}
 class ExportedExpectations:
     """Expectations about a conversation, as option → source."""
 
-    whole: Mapping[str, SourceNode]
+    keys: Mapping[str, SourceNode]
     turns: tuple[Mapping[str, SourceNode], ...] = ()
 
 
@@ -152,7 +152,7 @@ def _scenario(exportable: ExportableConversation) -> BracketedSource:
         SourceItem(bracketed("[", _turns(conversation, words), "]"), "turns="),
         *([SourceItem(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
         *([SourceItem(mapping(list(mocks(mocked_calls))), "tools=")] if mocked_calls else []),
-        *(SourceItem(source, f"{key}=") for key, source in words.whole.items()),
+        *(SourceItem(source, f"{key}=") for key, source in words.keys.items()),
         SourceItem(node(["exported"]), "tags="),
     ]
     return BracketedSource("scenario(", tuple(items), ")")
@@ -161,7 +161,7 @@ def _scenario(exportable: ExportableConversation) -> BracketedSource:
 def _same_calls(calls: Sequence[ToolCall]) -> ExportedExpectations:
     expected = bracketed("[", [SourceItem(_expected(call)) for call in calls], "]")
     return ExportedExpectations(
-        whole={"trajectory": mapping([("match_mode", StringLiteral("strict")), ("expected", expected)])}
+        keys={"trajectory": mapping([("match_mode", StringLiteral("strict")), ("expected", expected)])}
     )
 
 
@@ -245,15 +245,15 @@ def trajectory(value: Trajectory, at: str = "") -> SourceNode:
 def _trajectory_items(value: Trajectory, at: str) -> Iterator[tuple[str, SourceNode]]:
     # The name comes first for readability.
     for option, option_value in sorted(_set_fields(value), key=lambda each: each[0].name != "name"):
-        place = f"{at}.{option.name}"
+        location = f"{at}.{option.name}"
         if option.name in ("expected", "forbidden"):
-            yield option.name, _list(step(each, f"{place}[{n}]") for n, each in enumerate(option_value))
+            yield option.name, _list(step(each, f"{location}[{n}]") for n, each in enumerate(option_value))
         elif option.name == "reads":
             yield option.name, _list(map(tool, option_value))
         elif option.name == "orders":
             yield from _orders(option_value, at)
         else:
-            yield option.name, value_of(option_value, place)
+            yield option.name, value_of(option_value, location)
 
 
 def _orders(values: Sequence[CallOrder], at: str) -> Iterator[tuple[str, SourceNode]]:
@@ -300,8 +300,8 @@ def expected_call(value: ExpectedCall, at: str = "") -> SourceNode:
 
 def _call_items(value: ExpectedCall, at: str) -> Iterator[tuple[str, SourceNode]]:
     for option, option_value in _set_fields(value):
-        place = f"{at}.{option.name}"
-        yield option.name, tool(option_value) if option.name == "name" else value_of(option_value, place)
+        location = f"{at}.{option.name}"
+        yield option.name, tool(option_value) if option.name == "name" else value_of(option_value, location)
 
 
 def _call_arguments(value: ExpectedCall, args: Mapping[str, Any], at: str) -> Iterator[SourceItem]:
@@ -328,7 +328,7 @@ def tool(name: ToolName) -> SourceNode:
     return StringLiteral(name) if isinstance(name, str) else _pattern(name, "name")
 
 
-def sayings(values: Sequence[Saying]) -> SourceNode:
+def sayings_source(values: Sequence[Saying]) -> SourceNode:
     """Return the source of a scenario's `expect`."""
     if len(values) == 1:
         return _saying(values[0], "")
@@ -387,7 +387,7 @@ def value_of(value: Any, at: str = "") -> SourceNode:
 
 def _key(key: Any, at: str) -> str:
     if not isinstance(key, str):
-        raise NoSourceForm(f"{_place(at)}: the key {key!r} is no text")
+        raise NoSourceForm(f"{_location_text(at)}: the key {key!r} is no text")
     return key
 
 
@@ -447,8 +447,8 @@ def _set_fields(value: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def _no_form(value: Any, at: str) -> NoSourceForm:
-    return NoSourceForm(f"{_place(at)}: {shown(value)} cannot be written")
+    return NoSourceForm(f"{_location_text(at)}: {shown(value)} cannot be written")
 
 
-def _place(at: str) -> str:
+def _location_text(at: str) -> str:
     return at.removeprefix(".") or "it"

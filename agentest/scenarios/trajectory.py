@@ -98,8 +98,8 @@ class Trajectory:
 
     def limit_of(self, tool: str) -> int | None:
         """Return the maximum number of calls of a tool; None: unlimited."""
-        found = self.limit_entry_of(tool)
-        return found[1] if found else None
+        entry = self.limit_entry_of(tool)
+        return entry[1] if entry else None
 
     def limit_entry_of(self, tool: str) -> tuple[str, int] | None:
         """Return the key and value of a tool's limit: its own name, else the lowest of the matching globs.
@@ -141,9 +141,9 @@ def _paths_of_step(step: Step) -> list[Path]:
     """Return the paths of one step; alternatives of one call each share a slot."""
     if isinstance(step, ExpectedCall):
         return [((step,),)]
-    ways = [way for path in step.paths for way in _joined_paths(path)]
-    slot = tuple(chain.from_iterable(way[0] for way in ways if len(way) == 1))
-    return [*([(slot,)] if slot else []), *(way for way in ways if len(way) != 1)]
+    ways = [joined for path in step.paths for joined in _joined_paths(path)]
+    slot = tuple(chain.from_iterable(joined[0] for joined in ways if len(joined) == 1))
+    return [*([(slot,)] if slot else []), *(joined for joined in ways if len(joined) != 1)]
 
 
 def _count_paths(step: Step) -> int:

@@ -126,7 +126,7 @@ def call(
             f"call({tool!r}): {word}: {error}. An argument of the tool that is called `{word}` goes into a "
             f"dict: call({tool!r}, {{{word!r}: …}})"
         )
-    place = position_of(first, last, nth, f"call({brief(tool)})")
+    position = position_of(first, last, nth, f"call({brief(tool)})")
     says_args = args is not None or bool(more)
     all_args = {**all_args, **more}
     return ExpectedCall(
@@ -134,7 +134,7 @@ def call(
         all_args,
         where=where,
         result=result,
-        nth=place,
+        nth=position,
         mode_unsaid=says_args,
         place_word=place_word(first, last),
     )
@@ -226,7 +226,7 @@ def _from_dict(value: Mapping[Any, Any], key: str) -> ExpectedCall:
         _arg_match_mode("partial" if mode is None else mode, key),
         options.get("where"),
         options.get("result", ANYTHING),
-        _place(options, key),
+        _parsed_position(options, key),
         mode_unsaid=mode is None,
         place_word=place_word(options.get("first", False), options.get("last", False)),
     )
@@ -243,7 +243,7 @@ def _with_matchers(expected: ExpectedCall) -> ExpectedCall:
     return replace(expected, args=args, result=replace_forms(expected.result, of_key=False))
 
 
-def _place(options: Mapping[str, Any], key: str) -> int | None:
+def _parsed_position(options: Mapping[str, Any], key: str) -> int | None:
     first, last, nth = options.get("first", False), options.get("last", False), options.get("nth")
     for word, error in call_option_problems(options.get("where"), first, last, nth):
         raise ValueError(f"{key}.{word}: {error}; an argument of that name belongs into `args`")
@@ -285,8 +285,10 @@ def _path(value: Any, key: str) -> tuple[Step, ...]:
     if isinstance(value, list | tuple):
         return tuple(parse_step(item, f"{key}[{at}]") for at, item in enumerate(value))
     if not isinstance(value, str | re.Pattern | Mapping | ExpectedCall | AnyOf | CallOrder):
-        found = brief(value)
-        raise ValueError(f"{key}: expected a call, found {found}; for values of arguments write one_of(…)")
+        value_text = brief(value)
+        raise ValueError(
+            f"{key}: expected a call, found {value_text}; for values of arguments write one_of(…)"
+        )
     return (parse_step(value, key),)
 
 
@@ -401,7 +403,7 @@ def parse_trajectory(value: Any, key: str = "trajectory") -> Trajectory:
 
 
 def _parsed_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
-    """Parse one item: a trajectory, or two if `expected_writes` and `expected` are both given."""
+    """Parse one item: a trajectory, or two if `expected_writes` and `expected` are both option."""
     if isinstance(value, Trajectory):
         return (value,)
     if isinstance(value, CallOrder):
@@ -409,7 +411,7 @@ def _parsed_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
     if isinstance(value, str | ExpectedCall | AnyOf):
         raise ValueError(f"{key}: expected a dict; a call stands in its list `expected`: {{'expected': […]}}")
     options = known_keys(value, KEYS, key)
-    options = {name: given for name, given in options.items() if given is not None}
+    options = {name: option for name, option in options.items() if option is not None}
     if not options:
         raise ValueError(f"{key}: is empty, so it would check nothing")
     if not options.keys() & set(DEMANDS):
@@ -426,7 +428,7 @@ def _with_writes(options: dict[str, Any], key: str) -> tuple[Trajectory, ...]:
     if "expected" not in rest:
         return (_built_trajectory({**rest, "expected": writes}, key, "expected_writes"),)
     trajectory = _built_trajectory(rest, key)
-    shared = {name: given for name, given in rest.items() if name in _SHARED_SETTINGS}
+    shared = {name: value for name, value in rest.items() if name in _SHARED_SETTINGS}
     second = _built_trajectory({**shared, "expected": writes}, key, "expected_writes")
     return trajectory, replace(second, name=f"{trajectory.name}: writes" if trajectory.name else "writes")
 
@@ -533,12 +535,12 @@ def _default_mode(value: Any, key: str) -> ModeOf:
         value if isinstance(value, Mapping) else {"*": "partial" if value is None else value}
     )
     for tool, mode in modes.items():
-        place = f".{tool}" if isinstance(value, Mapping) else ""
+        tool_key = f".{tool}" if isinstance(value, Mapping) else ""
         if isinstance(value, Mapping):
             checked_tool_name(tool, f"{key}.default_arg_match_mode")
         if not isinstance(mode, str) or mode not in ARG_MATCH_MODES:
             wrong = f"found {brief(mode)}; {suggest_one_of(mode, ARG_MATCH_MODES)}"
-            raise ValueError(f"{key}.default_arg_match_mode{place}: {wrong}")
+            raise ValueError(f"{key}.default_arg_match_mode{tool_key}: {wrong}")
     # Exact names come first, `*` last.
     ranked = sorted(modes, key=lambda tool: (str(tool) == "*", is_glob(str(tool))))
 

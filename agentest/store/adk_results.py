@@ -69,7 +69,11 @@ def _invocation(
         "expectedInvocation": dict(reference.invocation) if reference else None,
         "evalMetricResults": [
             *(_metric_of_turn(name, threshold, results.get(name)) for name, threshold in of_adk.items()),
-            *(_information_of_turn(name, one) for name, one in results.items() if name not in thresholds),
+            *(
+                _information_of_turn(name, result)
+                for name, result in results.items()
+                if name not in thresholds
+            ),
         ],
     }
 

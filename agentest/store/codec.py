@@ -91,11 +91,11 @@ def with_conversations(
 ) -> ScenarioResult:
     """Return a stored scenario with its conversations, and with what depends on them."""
     graded = not scenario.severity_unknown
-    whole = with_severe_failures(tuple(conversations), scenario.errors, graded=graded)
-    result = replace(scenario, conversations=whole, totals=totals_of(whole))
+    graded_conversations = with_severe_failures(tuple(conversations), scenario.errors, graded=graded)
+    result = replace(scenario, conversations=graded_conversations, totals=totals_of(graded_conversations))
     # Files of older versions have no figures.
     has_figures = scenario.pass_rate is not None or scenario.intervals
-    return result if has_figures else with_figures(result, whole)
+    return result if has_figures else with_figures(result, graded_conversations)
 
 
 def mark_vacuous(conversation: Json) -> Json:

@@ -165,7 +165,7 @@ class Codec(Generic[T]):
         """Determine how the fields are encoded and decoded."""
         layout, hints = self._layout, get_type_hints(self._cls)
         stored = [each for each in fields(self._cls) if each.name not in layout.left_out]  # type: ignore[arg-type]
-        first = {name: place for place, name in enumerate(layout.order)}
+        first = {name: position for position, name in enumerate(layout.order)}
         for each in sorted(stored, key=lambda each: first.get(each.name, len(first))):
             hint = hints[each.name]
             default = each.default_factory() if each.default_factory is not MISSING else each.default

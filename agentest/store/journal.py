@@ -242,14 +242,14 @@ class BoundedLog:
         """Return the start of the first line after a position; the position itself if none starts soon."""
         assert self._file
         self._file.seek(position)
-        found = self._file.read(65_536).find(b"\n")
-        return position if found < 0 else position + found + 1
+        line_end = self._file.read(65_536).find(b"\n")
+        return position if line_end < 0 else position + line_end + 1
 
 
 def conversation_line_start(scenario: str, agent: str, number: int) -> bytes:
     """Return the bytes that precede the conversation in its line."""
-    place = {"scenario": scenario, "agent": agent, "number": number}
-    return encoded({"type": CONVERSATION, **place, "conversation": None}).removesuffix(b"null}")
+    identity = {"scenario": scenario, "agent": agent, "number": number}
+    return encoded({"type": CONVERSATION, **identity, "conversation": None}).removesuffix(b"null}")
 
 
 class Journal:
@@ -293,7 +293,7 @@ class Journal:
             case RunStarted():
                 self._begin(event)
             case ConversationFinished():
-                self._keep(event)
+                self._write_conversation(event)
             case ScenarioFinished():
                 self._write(ScenarioLine(scenario=CODECS.write(event.result)))
             case ScenarioAmended():
@@ -316,10 +316,10 @@ class Journal:
         """Yield the scenario's conversations in order, as JSON. Raises OSError, also if one is missing."""
         flat = self._places.get((scenario.name, scenario.agent), array("q"))
         places = sorted(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
-        held = scenario.totals.conversations
-        if held and len(places) != held:
-            raise OSError(f"{self.path} holds {len(places)} of {held} conversations of {scenario.name!r}")
-        for _, start, length in places if held else ():
+        expected = scenario.totals.conversations
+        if expected and len(places) != expected:
+            raise OSError(f"{self.path} holds {len(places)} of {expected} conversations of {scenario.name!r}")
+        for _, start, length in places if expected else ():
             yield self._file.read(start, length)
 
     def close(self) -> None:
@@ -347,8 +347,8 @@ class Journal:
                 ),
             )
         )
-        for kept in event.kept:
-            self._keep(kept)
+        for finished in event.kept:
+            self._write_conversation(finished)
 
     def _note_begun(self) -> None:
         """Call `on_begun` as soon as the beginning of the journal is in the file."""
@@ -358,7 +358,7 @@ class Journal:
             self._on_begun()
             self._began = True
 
-    def _keep(self, event: ConversationFinished) -> None:
+    def _write_conversation(self, event: ConversationFinished) -> None:
         body = event.result
         if not isinstance(body, bytes):
             body = encoded(conversation_json(body, event.case, event.thresholds))

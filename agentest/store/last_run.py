@@ -57,10 +57,10 @@ def _of_record(record: RunRecord) -> PastRun:
 def read_earlier_run(path: Path) -> PastRun | None:
     """Return the resources of the run in this file; None if it is unreadable or has no conversations."""
     try:
-        found = _earlier(_documents(path))
+        earlier = _earlier(_documents(path))
     except (OSError, *_NOT_OURS):
         return None
-    return found if found.took else None
+    return earlier if earlier.took else None
 
 
 def _documents(path: Path) -> Iterator[Any]:
@@ -78,17 +78,21 @@ def _documents(path: Path) -> Iterator[Any]:
 
 def _earlier(documents: Iterator[Any]) -> PastRun:
     head: Any = None
-    places = dict[Place, list[Any]]()
+    times_of = dict[Place, list[Any]]()
     used = dict[Place, tuple[int, float | None]]()
     for document in documents:
         if head is None:
             head = {key: document[key] for key in ("startedAt", "models")}
-        for place, conversation in _conversations(document):
-            places.setdefault(place, []).append(conversation["time"])
+        for scenario_key, conversation in _conversations(document):
+            times_of.setdefault(scenario_key, []).append(conversation["time"])
         for scenario in _scenarios(document):
             used[scenario["name"], scenario["agent"]] = _used(list(scenario["usage"].values()))
     # Unfinished scenarios have no known cost, so they are skipped as if they had not run.
-    took = {place: _took(times, *used[place]) for place, times in places.items() if place in used}
+    took = {
+        scenario_key: _took(times, *used[scenario_key])
+        for scenario_key, times in times_of.items()
+        if scenario_key in used
+    }
     return PastRun(started_at=head["startedAt"], models=head["models"], took=took)
 
 

@@ -73,7 +73,7 @@ def unreadable(path: Path, error: OSError) -> UsageError:
 def conversations_of(run: RunResult) -> dict[tuple[str, str], tuple[Conversation, ...]]:
     """Return the conversations of a run by scenario and agent, to judge them again or to export them."""
     return {
-        (each.name, each.agent): tuple(usable(held.conversation) for held in each.conversations)
+        (each.name, each.agent): tuple(usable(stored.conversation) for stored in each.conversations)
         for each in run.scenarios
         if each.conversations
     }
@@ -170,21 +170,23 @@ class _Contents:
                 self.run = line
             case EndLine(run=dict(end)):
                 self.end = end
-            case ScenarioLine(scenario=dict(scenario), amended=True) if _is_place(_place(scenario)):
-                self._amend(scenario)
-            case ScenarioLine(scenario=dict(scenario)) if _is_place(_place(scenario)):
-                self._places[_place(scenario)] = len(self.scenarios)
-                self.scenarios.append(scenario)
-            case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _is_place(
-                place := (line.scenario, line.agent)
+            case ScenarioLine(scenario=dict(scenario), amended=True) if _are_names(
+                _names_of_result(scenario)
             ):
-                self.conversations.setdefault(place, {})[number] = conversation
+                self._amend(scenario)
+            case ScenarioLine(scenario=dict(scenario)) if _are_names(_names_of_result(scenario)):
+                self._places[_names_of_result(scenario)] = len(self.scenarios)
+                self.scenarios.append(scenario)
+            case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _are_names(
+                key := (line.scenario, line.agent)
+            ):
+                self.conversations.setdefault(key, {})[number] = conversation
             case _:
                 raise JournalError("is no line of a journal")
 
     def _amend(self, scenario: Json) -> None:
         """Raises JournalError if the scenario has not finished."""
-        at = self._places.get(_place(scenario))
+        at = self._places.get(_names_of_result(scenario))
         if at is None:
             raise JournalError("amends a scenario that has not finished")
         self.scenarios[at] = scenario
@@ -208,11 +210,11 @@ def read_line(data: Any) -> object:
         raise error("is no line of a journal") from None
 
 
-def _place(scenario: Json) -> tuple[Any, Any]:
+def _names_of_result(scenario: Json) -> tuple[Any, Any]:
     return scenario.get("name"), scenario.get("agent")
 
 
-def _is_place(names: tuple[Any, Any]) -> bool:
+def _are_names(names: tuple[Any, Any]) -> bool:
     return all(isinstance(name, str) for name in names)
 
 
@@ -222,7 +224,7 @@ def journal_document(content: bytes) -> Json:
     Without an end line the summary is empty.
     """
     contents = _Contents()
-    for number, line in enumerate(_whole_lines(content), start=1):
+    for number, line in enumerate(_complete_lines(content), start=1):
         try:
             contents.add(json.loads(line))
         except OtherVersionError as error:
@@ -237,7 +239,7 @@ def journal_document(content: bytes) -> Json:
     return {**head, "scenarios": _compared(entries) if comparison else entries}
 
 
-def _whole_lines(content: bytes) -> list[bytes]:
+def _complete_lines(content: bytes) -> list[bytes]:
     """Return all complete lines; the last one is incomplete if it has no newline."""
     return content.split(b"\n")[:-1]
 
@@ -268,11 +270,11 @@ def _entries(contents: _Contents) -> Iterator[Json]:
     """Yield the scenarios in the order of their ends, followed by the unfinished ones."""
     left: dict[_Place, dict[int, Json]] = dict(contents.conversations)
     if contents.end is None:
-        left = {place: {} for place in contents.planned} | left
+        left = {key: {} for key in contents.planned} | left
     for scenario in contents.scenarios:
-        yield {**scenario, "conversations": _in_order(left.pop(_place(scenario), {}))}
-    for place, conversations in left.items():
-        result = unfinished(place, len(conversations), contents.planned.get(place, 0))
+        yield {**scenario, "conversations": _in_order(left.pop(_names_of_result(scenario), {}))}
+    for key, conversations in left.items():
+        result = unfinished(key, len(conversations), contents.planned.get(key, 0))
         yield {**CODECS.write(result), "conversations": _in_order(conversations)}
 
 
@@ -280,11 +282,11 @@ def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
     return [conversations[number] for number in sorted(conversations)]
 
 
-def unfinished(place: _Place, finished: int, planned: int) -> ScenarioResult:
+def unfinished(key: _Place, finished: int, planned: int) -> ScenarioResult:
     """Return the result of a scenario that a killed run did not finish, without its conversations."""
-    name, agent = place
-    of = f" of {planned}" if planned else ""
-    conversations = f"{finished}{of} finished conversation{'' if (planned or finished) == 1 else 's'}"
+    name, agent = key
+    of_planned = f" of {planned}" if planned else ""
+    conversations = f"{finished}{of_planned} finished conversation{'' if (planned or finished) == 1 else 's'}"
     message = f"the run was {KILLED}: of this scenario the journal holds {conversations}"
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
     return ScenarioResult(

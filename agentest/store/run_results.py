@@ -158,11 +158,11 @@ def with_severity(conversation: Json, severe: Collection[str], *, unknown: bool)
         unknown: True if the severity of the scenario's failures is unknown.
     """
     failures = [failure["id"] for failure in conversation["labelledFailures"]]
-    found = [id for id in failures if id in severe]
+    severe_failures = [id for id in failures if id in severe]
     unknown = unknown and bool(failures)
-    if not found and not unknown:
+    if not severe_failures and not unknown:
         return conversation
-    marks = {"severeFailures": found} if found else {}
+    marks = {"severeFailures": severe_failures} if severe_failures else {}
     return {**conversation, "passed": False, **marks, **({"severityUnknown": True} if unknown else {})}
 
 

@@ -35,8 +35,8 @@ def spans_of(
 
     Raises OSError if the file exists but is unreadable.
     """
-    place, id = (scenario, agent, conversation_id), encoded(conversation_id)
-    return _within_limits(place, (line for _, line in _lines(folder / SPANS) if id in line), most)
+    key, id = (scenario, agent, conversation_id), encoded(conversation_id)
+    return _within_limits(key, (line for _, line in _lines(folder / SPANS) if id in line), most)
 
 
 class SpanIndex:
@@ -50,15 +50,15 @@ class SpanIndex:
         """Return the same as `spans_of`, from the file at the time of the first request. Raises OSError."""
         if self._starts is None:
             self._starts = self._read()
-        place = scenario, agent, conversation_id
-        starts = self._starts.get(place)
-        return _within_limits(place, self._at(starts), MOST_SPANS) if starts else []
+        key = scenario, agent, conversation_id
+        starts = self._starts.get(key)
+        return _within_limits(key, self._at(starts), MOST_SPANS) if starts else []
 
     def _read(self) -> dict[_Place, array[int]]:
         starts: dict[_Place, array[int]] = {}
         for start, line in _lines(self._path):
-            if place := _place_of(_json(line)):
-                starts.setdefault(place, array("q")).append(start)
+            if key := _conversation_key(_json(line)):
+                starts.setdefault(key, array("q")).append(start)
         return starts
 
     def _at(self, starts: Iterable[int]) -> Iterator[bytes]:
@@ -68,14 +68,14 @@ class SpanIndex:
                 yield file.readline(_MOST_LINE)
 
 
-def _within_limits(place: _Place, lines: Iterable[bytes], most: int) -> list[Json]:
+def _within_limits(key: _Place, lines: Iterable[bytes], most: int) -> list[Json]:
     """Return the spans of a conversation among lines, within the limits."""
     spans: list[Json] = []
     ends: Json = {}
     left_out, room = 0, MOST_BYTES
     for line in lines:
         span = _json(line)
-        if _place_of(span) != place:
+        if _conversation_key(span) != key:
             continue
         if span.get("cut"):
             ends["cut"] = True
@@ -86,7 +86,7 @@ def _within_limits(place: _Place, lines: Iterable[bytes], most: int) -> list[Jso
             room -= len(line)
     if left_out:
         ends["leftOut"] = left_out
-    scenario, agent, id = place
+    scenario, agent, id = key
     who = {"conversationId": id, "scenario": scenario, "agent": agent}
     return [*spans, {**who, **ends}] if ends else spans
 
@@ -115,7 +115,7 @@ def _json(line: bytes) -> Any:
         return None
 
 
-def _place_of(span: Any) -> _Place | None:
+def _conversation_key(span: Any) -> _Place | None:
     """Return the conversation of a span; None if the line is not a span."""
     if not isinstance(span, dict):
         return None

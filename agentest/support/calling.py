@@ -166,7 +166,7 @@ async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) 
     if is_async(function):
         with limit:
             return await function(*args)
-    leave = await _place()
+    leave = await _thread_slot()
     try:
         with limit:
             result = await in_thread(function, *args)
@@ -176,7 +176,7 @@ async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) 
         leave()
 
 
-async def _place() -> Callable[[], None]:
+async def _thread_slot() -> Callable[[], None]:
     """Wait for permission to call a function. Returns a callable, safe to repeat, that gives it back.
 
     A call that takes long gives it back early, so that functions that hang do not block others.
@@ -184,12 +184,12 @@ async def _place() -> Callable[[], None]:
     places = _places.get(None) or asyncio.Semaphore(_AT_ONCE)
     _places.set(places)
     await places.acquire()
-    taken = [places]
+    slots = [places]
 
     def leave() -> None:
         early.cancel()
-        if taken:
-            taken.pop().release()
+        if slots:
+            slots.pop().release()
 
     early = asyncio.get_running_loop().call_later(_LONG_CALL_S, leave)
     return leave
@@ -217,8 +217,8 @@ class LoopIndependentFunction:
         if self._home is not None and _running_loop() is not self._home:
             return asyncio.run_coroutine_threadsafe(self._function(*args), self._home).result()
         # The event loop is blocked until this returns, so the function runs in another thread.
-        found = self._function(*args)
-        return _run_in_new_loop(found) if inspect.iscoroutine(found) else found
+        result = self._function(*args)
+        return _run_in_new_loop(result) if inspect.iscoroutine(result) else result
 
 
 async def _awaited_at(home: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Any:
@@ -238,13 +238,13 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _run_in_new_loop(call: Coroutine[Any, Any, Any]) -> Any:
-    found: list[Any] = []
+    results: list[Any] = []
     failed: list[BaseException] = []
     context = copy_context()
 
     def work() -> None:
         try:
-            found.append(context.run(asyncio.run, call))
+            results.append(context.run(asyncio.run, call))
         except BaseException as error:  # noqa: BLE001 - raised again when the result is awaited
             failed.append(error)
 
@@ -253,7 +253,7 @@ def _run_in_new_loop(call: Coroutine[Any, Any, Any]) -> Any:
     thread.join()
     if failed:
         raise failed[0]
-    return found[0]
+    return results[0]
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -275,7 +275,7 @@ class AcceptedValues:
     def names(self) -> frozenset[str]:
         return frozenset((*self.by_position, *self.by_name))
 
-    def given(self, function: Callable[..., Any], values: Callable[[str], Any]) -> partial[Any]:
+    def bound_to(self, function: Callable[..., Any], values: Callable[[str], Any]) -> partial[Any]:
         """Bind those values to the function, so that it can be called without arguments."""
         named = {name: values(name) for name in self.by_name}
         return partial(function, *map(values, self.by_position), **named)

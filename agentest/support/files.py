@@ -235,10 +235,10 @@ def shown_path(path: Path | str, root: Path) -> str:
     return readable(path.as_posix())
 
 
-def path_from(here: Path, path: Path) -> str:
-    """Return a path as a user in the folder `here` would write it."""
+def path_from(folder: Path, path: Path) -> str:
+    """Return a path as a user in `folder` would write it."""
     try:
-        return readable(Path(os.path.relpath(path, here)).as_posix())
+        return readable(Path(os.path.relpath(path, folder)).as_posix())
     except ValueError:  # on another drive
         return readable(path.as_posix())
 
@@ -267,5 +267,5 @@ def commit_of(folder: Path, environ: Mapping[str, str] = os.environ) -> str | No
         )
     except (OSError, subprocess.SubprocessError):
         done = None
-    told = done.stdout.decode("ascii", "replace").strip() if done and done.returncode == 0 else ""
-    return told or next((environ[name] for name in _CI_VARIABLES if environ.get(name)), None)
+    commit = done.stdout.decode("ascii", "replace").strip() if done and done.returncode == 0 else ""
+    return commit or next((environ[name] for name in _CI_VARIABLES if environ.get(name)), None)

@@ -48,7 +48,7 @@ class Imports:
         """The folder that was first on the import path the last time."""
         self._names: dict[Path, frozenset[str]] = {}
         importlib.invalidate_caches()
-        self._look()
+        self._record_imports()
 
     def import_file(self, path: Path) -> ModuleType:
         """Import a file under a unique module name, with its folder importable.
@@ -88,9 +88,9 @@ class Imports:
         finally:
             sys.path.remove(entry)
             sys.path.append(entry)
-            self._look()
+            self._record_imports()
 
-    def _look(self) -> None:
+    def _record_imports(self) -> None:
         """Record the modules imported since the last look. They are at the end of `sys.modules`."""
         names = list(sys.modules)
         for name in takewhile(lambda name: name != self._seen, reversed(names)):
@@ -103,7 +103,7 @@ class Imports:
         if folder == self._last:
             return  # modules imported since then were found in this folder first
         self._last = folder
-        self._look()
+        self._record_imports()
         for top in self._names_in_folder(folder) & self._loaded.keys():
             for name in list(self._loaded[top]) if _is_importable(folder, top) else ():
                 if _is_from_other_folder(name, folder):
@@ -181,8 +181,12 @@ def import_object(reference: str, root: Path) -> Any:
 def _describe_search(error: BaseException, module_path: str) -> str:
     """Describe where a missing module was searched, so that a wrong working directory is noticed."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    looked = missing is not None and f"{module_path}.".startswith(f"{missing}.")
-    return "; it is looked for in the working directory and where packages are installed" if looked else ""
+    is_missing_package = missing is not None and f"{module_path}.".startswith(f"{missing}.")
+    return (
+        "; it is looked for in the working directory and where packages are installed"
+        if is_missing_package
+        else ""
+    )
 
 
 def has_module(name: str, root: Path) -> bool:
@@ -230,14 +234,14 @@ def is_users_file(file: str) -> bool:
 def user_traceback(error: BaseException, path: Path) -> tuple[str, int]:
     """Return the traceback within the user's files, starting at `path`, and the line in that file."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
-        shown = "".join(traceback.format_exception_only(error))
-        return shown.strip(), error.lineno or 1
+        text = "".join(traceback.format_exception_only(error))
+        return text.strip(), error.lineno or 1
     frames = traceback.extract_tb(error.__traceback__)
     start = next((i for i, frame in enumerate(frames) if frame.filename == str(path)), len(frames))
-    kept = [frame for frame in frames[start:] if is_users_file(frame.filename)]
-    line = (kept[0].lineno if kept else None) or 1
-    shown = "".join(traceback.format_list(kept)) + "".join(traceback.format_exception_only(error))
-    lines = shown.strip().splitlines()
+    user_frames = [frame for frame in frames[start:] if is_users_file(frame.filename)]
+    line = (user_frames[0].lineno if user_frames else None) or 1
+    text = "".join(traceback.format_list(user_frames)) + "".join(traceback.format_exception_only(error))
+    lines = text.strip().splitlines()
     if len(lines) > _MAX_TRACEBACK_LINES:
         lines = ["…", *lines[-_MAX_TRACEBACK_LINES:]]
     return "\n".join(lines), line

@@ -20,7 +20,7 @@ _Args = TypeVarTuple("_Args")
 STOPPING = "stopping; once more ends at once"
 """Printed at the first Ctrl-C if stopping may take a moment."""
 _SHOW_CURSOR = b"\x1b[?25h"
-_heard: list[int] = []
+_interrupts: list[int] = []
 _holding: list[bool] = []
 
 
@@ -30,9 +30,9 @@ def hear() -> None:
         signal.signal(signal.SIGINT, _interrupted)
 
 
-def heard() -> bool:
+def was_interrupted() -> bool:
     """Return True if Ctrl-C was pressed outside of a run, which handles it itself."""
-    return bool(_heard)
+    return bool(_interrupts)
 
 
 def run_event_loop(work: Callable[[Unpack[_Args]], Awaitable[_T]], *args: *_Args) -> _T:
@@ -45,7 +45,7 @@ def run_event_loop(work: Callable[[Unpack[_Args]], Awaitable[_T]], *args: *_Args
 
     async def begin() -> _T:
         _holding.clear()
-        if _heard:
+        if _interrupts:
             raise KeyboardInterrupt
         return await work(*args)
 
@@ -57,9 +57,9 @@ def run_event_loop(work: Callable[[Unpack[_Args]], Awaitable[_T]], *args: *_Args
 
 
 def _interrupted(number: int, _: FrameType | None) -> None:
-    if _heard:
-        end_at_once()
-    _heard.append(number)
+    if _interrupts:
+        exit_immediately()
+    _interrupts.append(number)
     if not _holding:
         raise KeyboardInterrupt
 
@@ -75,8 +75,8 @@ def handle_sigterm() -> Iterator[None]:
     terminated: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
-        if terminated or _heard:
-            end_at_once()
+        if terminated or _interrupts:
+            exit_immediately()
         terminated.append(number)
         raise KeyboardInterrupt
 
@@ -111,10 +111,10 @@ def handled_signals(
 
     def handle(number: int, _: object) -> None:
         if received:
-            end_at_once(last_words())
+            exit_immediately(last_words())
         received.append(number)
-        shown = show(STOPPING)
-        if not shown or not os.isatty(2):  # on a terminal, a second copy would garble the display
+        displayed = show(STOPPING)
+        if not displayed or not os.isatty(2):  # on a terminal, a second copy would garble the display
             # Write to the descriptor: the interrupted code may hold the lock of sys.stderr.
             os.write(2, f"\nagentest: {STOPPING}\n".encode())
         loop.call_soon_threadsafe(on_first)
@@ -134,7 +134,7 @@ def _signals_to_handle() -> list[int]:
     return [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
 
 
-def end_at_once(last_words: str = "") -> None:
+def exit_immediately(last_words: str = "") -> None:
     """End the process immediately and restore the terminal.
 
     Write directly to the file descriptors, because blocked code may hold the locks of the streams.
@@ -178,15 +178,14 @@ def _guard(module: ModuleType, name: str, process: int) -> None:
         setattr(module, name, _guarded(f"{module.__name__}.{name}", name, real, process))
 
 
-def _guarded(shown: str, name: str, real: Callable[..., Any], process: int) -> Callable[..., Any]:
+def _guarded(function: str, name: str, real: Callable[..., Any], process: int) -> Callable[..., Any]:
     def guarded(*args: Any, **options: Any) -> Any:
         if os.getpid() != process or not (name in _EXIT_FUNCTIONS or _would_end_process(name, args)):
             return real(*args, **options)
         caller = sys._getframe(1)
-        given = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
-        problem = (
-            f"{shown}({given}) at {caller.f_code.co_filename}:{caller.f_lineno} would have ended the run"
-        )
+        arguments = ", ".join([*map(repr, args[:1]), *("…" for _ in args[1:2])])
+        location = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        problem = f"{function}({arguments}) at {location} would have ended the run"
         _prevented.append(problem)
         raise ProcessExitError(f"{problem}; remove it")
 

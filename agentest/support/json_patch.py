@@ -63,22 +63,22 @@ class _Patching:
                 self._add(path, _value(operation))
             case "move":
                 source = _path(operation, "from")
-                moved = _found(self.value, source)
+                moved = _value_at_path(self.value, source)
                 self._remove(source)
                 self._add(path, moved)
             case "copy":
-                self._add(path, self._copy(_found(self.value, _path(operation, "from"))))
+                self._add(path, self._copy(_value_at_path(self.value, _path(operation, "from"))))
             case "test":
-                if _found(self.value, path) != _value(operation):
+                if _value_at_path(self.value, path) != _value(operation):
                     raise BadPatch(f"the value at {operation['path']!r} is another one")
             case other:
                 raise BadPatch(f"{other!r} is no operation of a patch")
 
-    def _copy(self, found: Any) -> Any:
-        self._copies.left -= _size(found, self._copies.left)
+    def _copy(self, value: Any) -> Any:
+        self._copies.left -= _size(value, self._copies.left)
         if self._copies.left < 0:
             raise BadPatch(f"the operations `copy` make more than {MOST_COPIED // 2**20} MB")
-        return deepcopy(found)
+        return deepcopy(value)
 
     def _add(self, path: list[str], new: Any) -> None:
         if not path:
@@ -96,13 +96,13 @@ class _Patching:
         if not path:
             self.value = None
             return
-        _found(self.value, path)
+        _value_at_path(self.value, path)
         parent = self._parent(path)
         del parent[_index(path[-1], len(parent) - 1) if isinstance(parent, list) else path[-1]]
 
     def _parent(self, path: list[str]) -> Any:
         """Return the mutable container at the end of a path."""
-        _found(self.value, path[:-1])
+        _value_at_path(self.value, path[:-1])
         at = self.value = self._owned(self.value)
         for step in path[:-1]:
             key = _index(step, len(at) - 1) if isinstance(at, list) else step
@@ -122,10 +122,10 @@ def _size(value: Any, enough: int) -> int:
     """Return the size of a value in characters, counted to slightly above `enough`."""
     size, inner = 0, [value]
     while inner and size <= enough:
-        found = inner.pop()
-        size += _VALUE_OVERHEAD + (len(found) if isinstance(found, str) else 0)
-        if isinstance(found, dict | list):
-            inner += found.values() if isinstance(found, dict) else found
+        part = inner.pop()
+        size += _VALUE_OVERHEAD + (len(part) if isinstance(part, str) else 0)
+        if isinstance(part, dict | list):
+            inner += part.values() if isinstance(part, dict) else part
     return size
 
 
@@ -143,7 +143,7 @@ def _value(operation: Mapping[str, Any]) -> Any:
     return operation["value"]
 
 
-def _found(value: Any, path: list[str]) -> Any:
+def _value_at_path(value: Any, path: list[str]) -> Any:
     for step in path:
         if isinstance(value, list):
             value = value[_index(step, len(value) - 1)]

@@ -105,13 +105,13 @@ def _check_functions(parsed: Any) -> None:
     for node in _nodes(parsed):
         if node["type"] != "function_expression":
             continue
-        name, given = node["value"], len(node["children"])
+        name, count = node["value"], len(node["children"])
         if name not in known:
             raise ValueError(f"has the function {name}(), which JMESPath lacks; {did_you_mean(name, known)}")
         signature = known[name]["signature"]
-        many = bool(signature and signature[-1].get("variadic"))
-        if given < len(signature) or (given > len(signature) and not many):
-            raise ValueError(f"gives {name}() {given} arguments, and it takes {len(signature)}")
+        is_variadic = bool(signature and signature[-1].get("variadic"))
+        if count < len(signature) or (count > len(signature) and not is_variadic):
+            raise ValueError(f"gives {name}() {count} arguments, and it takes {len(signature)}")
 
 
 def _check_quotes(text: str) -> None:

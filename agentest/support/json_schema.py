@@ -44,22 +44,22 @@ def check_references(schema: Mapping[str, Any]) -> None:
     draft = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
     root = draft.create_resource(schema)
     waiting: list[tuple[SchemaResource, Any]] = [(root, _published().resolver_with_root(root))]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while waiting:
         resource, resolver = waiting.pop()
         contents: Schema = resource.contents
-        if id(contents) in seen:
+        if id(contents) in visited:
             continue
-        seen.add(id(contents))
+        visited.add(id(contents))
         waiting += [(sub, resolver.in_subresource(sub)) for sub in resource.subresources()]
         if isinstance(contents, Mapping):
             for ref in (contents[word] for word in ("$ref", "$dynamicRef") if word in contents):
-                resolved = _looked_up(ref, resolver)
+                resolved = _resolved_reference(ref, resolver)
                 draft_of(schema).check_schema(resolved.contents)  # it may not be in the place of a schema
                 waiting.append((draft.create_resource(resolved.contents), resolved.resolver))
 
 
-def _looked_up(ref: Any, resolver: Any) -> Any:
+def _resolved_reference(ref: Any, resolver: Any) -> Any:
     from referencing.exceptions import Unresolvable
 
     try:

@@ -292,12 +292,12 @@ def builtin_bytes(value: Any) -> bytes | None:
     None if it contains a type that is not built in, whose own code defines what a copy is, or is nested too
     deeply.
     """
-    found = io.BytesIO()
+    buffer = io.BytesIO()
     try:
-        _OnlyBuiltins(found, pickle.HIGHEST_PROTOCOL).dump(value)
+        _OnlyBuiltins(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
     except (_Foreign, RecursionError):
         return None
-    return found.getvalue()
+    return buffer.getvalue()
 
 
 def fast_copy(value: Any) -> Any:
@@ -361,6 +361,6 @@ def _of_object(value: Any, depth: int) -> str:
     if isinstance(value, BaseModel):
         return f"{name}{_text(dict(value), depth + 1)}"
     if is_dataclass(value) and not isinstance(value, type):
-        held = {field.name: getattr(value, field.name) for field in fields(value)}
-        return f"{name}{_text(held, depth + 1)}"
+        contents = {field.name: getattr(value, field.name) for field in fields(value)}
+        return f"{name}{_text(contents, depth + 1)}"
     return f"{CODE}{name}"

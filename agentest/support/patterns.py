@@ -102,7 +102,7 @@ def has_match(pattern: re.Pattern[str], text: str) -> bool:
     return _match(pattern, "search", text) is not None
 
 
-def found_in(pattern: re.Pattern[str], text: str) -> str | None:
+def first_match(pattern: re.Pattern[str], text: str) -> str | None:
     """Return the first match in the text; None if there is none. Blocks. Raises PatternTimeout."""
     span = _match(pattern, "search", text)
     return None if span is None else text[slice(*span)]
@@ -123,7 +123,7 @@ def _match(
         return match.span() if match else None
     question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _CPU_LIMIT_S)
     with _places:
-        answer = _ask_helper(question)
+        answer = _call_helper(question)
     if not answer:
         raise PatternTimeout(
             f"re.compile({pattern.pattern!r}) gave no answer within {_CPU_LIMIT_S:g} s on a text of "
@@ -133,7 +133,7 @@ def _match(
     return (begin, end) if answer[:1] == b"+" else None
 
 
-def _ask_helper(question: tuple[object, ...]) -> bytes:
+def _call_helper(question: tuple[object, ...]) -> bytes:
     try:
         helper = _idle.pop()
     except IndexError:

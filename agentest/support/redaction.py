@@ -231,8 +231,8 @@ class _SecretIndex:
         parts = self._by_part
         if parts:
             steps = range(0, len(text), self._CHARS)
-            found = {part for at in steps if (part := text[at : at + self._CHARS]) in parts}
-            yield from {secret: None for part in found for secret in parts[part]}
+            matching = {part for at in steps if (part := text[at : at + self._CHARS]) in parts}
+            yield from {secret: None for part in matching for secret in parts[part]}
 
 
 class Redactor:
@@ -307,13 +307,13 @@ class Redactor:
         """Return an object that redacts these texts like `transcript`, or a false one without secrets."""
         if not self.hides_transcripts:
             return NO_HIDING
-        whole = "\0".join(texts)
-        found = [
+        joined = "\0".join(texts)
+        secrets = [
             each
-            for each in (*self._transcript_secrets, *self._learned_transcript_secrets.in_text(whole))
-            if each.may_be_in(whole)
+            for each in (*self._transcript_secrets, *self._learned_transcript_secrets.in_text(joined))
+            if each.may_be_in(joined)
         ]
-        return TextRedaction(tuple(_longest_first(found))) if found else NO_HIDING
+        return TextRedaction(tuple(_longest_first(secrets))) if secrets else NO_HIDING
 
     def error(self, text: str) -> str:
         """Prepare an error text for display: redacted, at most 500 characters.
@@ -355,9 +355,9 @@ def _redact_truncated(secret: str, text: str, hidden: str = HIDDEN) -> str:
     return "".join([*parts, text[done:]]) if parts else text
 
 
-def _common_prefix_length(one: str, other: str) -> int:
-    differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differ, min(len(one), len(other)))
+def _common_prefix_length(first: str, other: str) -> int:
+    differ = (n for n, (a, b) in enumerate(zip(first, other, strict=False)) if a != b)
+    return next(differ, min(len(first), len(other)))
 
 
 def _hidden(match: re.Match[str]) -> str:
@@ -416,7 +416,7 @@ def without_secrets(value: _T, redact: Redactor) -> _T:
 
 def _texts(value: Any) -> Iterator[str]:
     """Yield every text in a value, including dict keys. Each container is visited once."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -428,8 +428,8 @@ def _texts(value: Any) -> Iterator[str]:
         elif kind is int:
             if abs(item) >= _MIN_NUMBER:
                 yield _digits(item)
-        elif id(item) not in seen:
-            seen.add(id(item))
+        elif id(item) not in visited:
+            visited.add(id(item))
             if names := _fields(kind):
                 waiting += [getattr(item, name) for name in names]
             elif isinstance(item, Mapping):

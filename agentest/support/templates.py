@@ -94,9 +94,9 @@ def check_names(template: Any, known: Iterable[str], families: Iterable[str] = (
     known = tuple(known)
     for name in _names(template):
         if name not in known and name.partition(".")[0] not in families:
-            shown = [*known, *(f"{family}.…" for family in families)]
+            options = [*known, *(f"{family}.…" for family in families)]
             raise ValueError(
-                f"has the placeholder {{{{{name}}}}}, which stands for nothing; {did_you_mean(name, shown)}"
+                f"has the placeholder {{{{{name}}}}}, which stands for nothing; {did_you_mean(name, options)}"
             )
 
 
@@ -113,8 +113,12 @@ def _names(template: Any) -> Iterator[str]:
 
 def _filled(template: Any, values: Values) -> Any:
     if isinstance(template, str):
-        whole = _PATH.fullmatch(template)
-        return values[whole[1]] if whole else _PATH.sub(lambda match: as_text(values[match[1]]), template)
+        full_match = _PATH.fullmatch(template)
+        return (
+            values[full_match[1]]
+            if full_match
+            else _PATH.sub(lambda match: as_text(values[match[1]]), template)
+        )
     if isinstance(template, Mapping):
         return {key: _filled(value, values) for key, value in template.items()}
     if isinstance(template, list | tuple):

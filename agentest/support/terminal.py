@@ -85,16 +85,18 @@ def source(text: str) -> str:
     """Return equivalent JSON or Python without commands and control characters, which occur only in its
     texts.
     """
-    seen = _CONTROL_CHARACTERS.sub(lambda match: match[0] if match[0] == "\n" else _in_json(match[0]), text)
-    return _ANYWHERE.sub(r"\1\\u0023\2[", seen)
+    visible = _CONTROL_CHARACTERS.sub(
+        lambda match: match[0] if match[0] == "\n" else _in_json(match[0]), text
+    )
+    return _ANYWHERE.sub(r"\1\\u0023\2[", visible)
 
 
 def clean_for_command(text: str) -> str:
     """Clean a part of our workflow command. Line breaks stay, because commands have their own escapes for
     them.
     """
-    seen = _CONTROL_CHARACTERS.sub(lambda match: match[0] if match[0] in "\r\n" else clean(match[0]), text)
-    return _ANYWHERE.sub(_DISARMED, seen)
+    visible = _CONTROL_CHARACTERS.sub(lambda match: match[0] if match[0] in "\r\n" else clean(match[0]), text)
+    return _ANYWHERE.sub(_DISARMED, visible)
 
 
 def clean_for_log(text: str, environ: Mapping[str, str] = os.environ) -> str:

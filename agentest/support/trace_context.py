@@ -53,15 +53,15 @@ class TraceContext:
     def baggage(self) -> str:
         return f"{_CONVERSATION}={self.conversation}"
 
-    def headers(self, own: Mapping[str, str]) -> dict[str, str]:
+    def headers(self, agent_headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a request, by lower-case name.
 
         The user's headers have precedence: a `traceparent` stays as it is, and a `baggage` gets ours
         appended.
         """
-        told = own.get("baggage")
-        baggage = f"{told},{self.baggage}" if told else self.baggage
-        return {"traceparent": own.get("traceparent", self.traceparent), "baggage": baggage}
+        agent_baggage = agent_headers.get("baggage")
+        baggage = f"{agent_baggage},{self.baggage}" if agent_baggage else self.baggage
+        return {"traceparent": agent_headers.get("traceparent", self.traceparent), "baggage": baggage}
 
 
 @dataclass(slots=True)

@@ -304,17 +304,19 @@ class Collector:
     def close(self) -> None:
         """Report findings at the end of the run."""
         strays = sum(_of_agents(spans) for spans in self._strays.values()) + self._foreign
-        seen = len(self._strays) > 0
-        for note in self._notes(strays, seen=seen):
+        has_strays = len(self._strays) > 0
+        for note in self._notes(strays, has_strays=has_strays):
             self._on_note(note)
 
-    def _notes(self, strays: int, *, seen: bool) -> Iterable[str]:
+    def _notes(self, strays: int, *, has_strays: bool) -> Iterable[str]:
         agent = f"agent {self._agent!r}"
         if not self._has_spans and self._ended:
             problem = (
-                "spans were received, but none belongs to a conversation" if seen else "no span was received"
+                "spans were received, but none belongs to a conversation"
+                if has_strays
+                else "no span was received"
             )
-            yield f"traces of {agent}: {problem}; {_PROPAGATE if seen else CHECK}"
+            yield f"traces of {agent}: {problem}; {_PROPAGATE if has_strays else CHECK}"
         elif self._incomplete:
             yield (
                 f"traces of {agent} were incomplete in {count(self._incomplete, 'turn')}: spans came too "

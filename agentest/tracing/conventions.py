@@ -226,13 +226,13 @@ def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
     match value:
         case {"type": "tool", "data": {"content": content, **more}}:  # a LangChain message
             result = _parse_if_json(content)
-            failed = _shown(result) if more.get("status") == "error" else None
+            failed = _as_string(result) if more.get("status") == "error" else None
             call_id = more.get("tool_call_id")
             return result, failed, call_id if isinstance(call_id, str) else None
         case {"content": [*parts], **more} if more.keys() <= _MCP_RESULT_KEYS:
             structured = more.get("structuredContent")
             result = structured if structured is not None else _parse_if_json(_texts(parts))
-            return result, _shown(result) if more.get("isError") is True else None, None
+            return result, _as_string(result) if more.get("isError") is True else None, None
     return value, None, None
 
 
@@ -240,7 +240,7 @@ def _texts(parts: Iterable[Any]) -> str:
     return "".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
 
 
-def _shown(value: Any) -> str:
+def _as_string(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

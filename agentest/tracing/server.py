@@ -27,25 +27,25 @@ _JSON = "application/json"
 
 async def open_traces_server(settings: Traces, opening: ServerInputs) -> str:
     """Receive traces until the run ends. Returns the address for exporters. Raises ConfigError."""
-    place = opening.place("traces")
-    check_installed(place)
+    key = opening.key_location("traces")
+    check_installed(key)
     collector = Collector(
         opening.group.agents[0],
         one_at_a_time=lambda: opening.group.admission.exclusive,
         writer=SpanWriter(opening.keep_span, opening.redact),
         on_note=opening.on_note,
     )
-    origin = await listen(trace_application(collector), settings, place, opening.stack, opening.on_note)
+    origin = await listen(trace_application(collector), settings, key, opening.stack, opening.on_note)
     opening.stack.callback(collector.close)
     opening.group.traces = collector
     return origin
 
 
-def check_installed(place: str) -> None:
+def check_installed(key: str) -> None:
     """Raise ConfigError if the protobuf package is missing, because most exporters can send only protobuf."""
     if importlib.util.find_spec("opentelemetry") is None or not _has_proto():
         raise ConfigError(
-            f"{place} needs the package opentelemetry-proto, which is not installed: "
+            f"{key} needs the package opentelemetry-proto, which is not installed: "
             "pip install 'agentest-sim[traces]'"
         )
 

@@ -146,25 +146,25 @@ def _time(spans: Sequence[ParsedSpan]) -> tuple[int, int]:
     return min(span.start_ns for span in spans), max(max(span.start_ns, span.end_ns) for span in spans)
 
 
-def _overlap(one: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> int:
+def _overlap(first: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> int:
     """Return how long both overlap in nanoseconds; a negative value is the gap between them."""
-    (begin, end), (other_begin, other_end) = _time(one), _time(other)
+    (begin, end), (other_begin, other_end) = _time(first), _time(other)
     return min(end, other_end) - max(begin, other_begin)
 
 
-def _have_same_arguments(one: _CallSpans, other: _CallSpans) -> bool:
+def _have_same_arguments(first: _CallSpans, other: _CallSpans) -> bool:
     """Return True if two instrumentations report the same arguments, or one of them reports none."""
-    values = one.arguments, other.arguments
+    values = first.arguments, other.arguments
     if None not in values:
         return _equal(*values)
     known = values[0] if values[1] is None else values[1]
-    bare = one.bare_value if other.bare_value is None else other.bare_value
+    bare = first.bare_value if other.bare_value is None else other.bare_value
     return bare is None or not isinstance(known, Mapping) or _is_bare_value(bare, known)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(first: Any, other: Any) -> bool:
     try:
-        return bool(one == other)
+        return bool(first == other)
     except RecursionError:
         return False
 
@@ -197,16 +197,16 @@ def _outermost(tools: Sequence[ParsedSpan], by_id: Mapping[str, ParsedSpan]) -> 
     """Map each span's id to the outermost enclosing span for the same call. In a cycle, it is any one of
     them.
     """
-    found: dict[str, ParsedSpan] = {}
+    outermost: dict[str, ParsedSpan] = {}
     for span in tools:
         path: dict[str, None] = {}
         at, above = span, _nearest_enclosing(span, by_id)
-        while at.span_id not in found and at.span_id not in path and above:
+        while at.span_id not in outermost and at.span_id not in path and above:
             path[at.span_id] = None
             at, above = above, _nearest_enclosing(above, by_id)
-        first = found.get(at.span_id, at)
-        found |= dict.fromkeys([*path, at.span_id], first)
-    return found
+        first = outermost.get(at.span_id, at)
+        outermost |= dict.fromkeys([*path, at.span_id], first)
+    return outermost
 
 
 def _nearest_enclosing(span: ParsedSpan, by_id: Mapping[str, ParsedSpan]) -> ParsedSpan | None:
@@ -225,19 +225,19 @@ def _enclosing_spans(span: ParsedSpan, by_id: Mapping[str, ParsedSpan]) -> Itera
 
 
 def _is_same(outer: ParsedSpan, inner: ParsedSpan) -> bool:
-    one, other = outer.tool, inner.tool
-    if not one or not other or not same_tool(one.name, other.name):
+    first, other = outer.tool, inner.tool
+    if not first or not other or not same_tool(first.name, other.name):
         return False
     of_one_source = outer.scope == inner.scope
-    if one.name != other.name and (of_one_source or _have_different_keys(one.arguments, other.arguments)):
+    if first.name != other.name and (of_one_source or _have_different_keys(first.arguments, other.arguments)):
         return False  # a tool that calls another tool whose name ends like its own
-    return not (of_one_source and one.call_id and other.call_id and one.call_id != other.call_id)
+    return not (of_one_source and first.call_id and other.call_id and first.call_id != other.call_id)
 
 
-def _have_different_keys(one: Any, other: Any) -> bool:
+def _have_different_keys(first: Any, other: Any) -> bool:
     """Return True if the arguments belong to different tools: each has keys that the other lacks."""
-    known = isinstance(one, Mapping) and isinstance(other, Mapping)
-    return known and not (one.keys() <= other.keys() or other.keys() <= one.keys())
+    known = isinstance(first, Mapping) and isinstance(other, Mapping)
+    return known and not (first.keys() <= other.keys() or other.keys() <= first.keys())
 
 
 def _is_same_by_id(call: _CallSpans, span: ParsedSpan) -> bool:
@@ -250,9 +250,9 @@ def _is_same_by_id(call: _CallSpans, span: ParsedSpan) -> bool:
     )
 
 
-def same_tool(one: str, other: str) -> bool:
+def same_tool(first: str, other: str) -> bool:
     """Return True if two names refer to one tool. MCP clients often prefix the server's name."""
-    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    longer, shorter = (first, other) if len(first) >= len(other) else (other, first)
     return longer == shorter or any(longer.endswith(f"{between}{shorter}") for between in _SEPARATORS)
 
 
@@ -291,10 +291,12 @@ def _without_duplicates(chains: Sequence[list[ParsedSpan]]) -> list[list[ParsedS
     return unique
 
 
-def _is_same_model_call(one: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> bool:
-    if {span.scope for span in one} & {span.scope for span in other}:
+def _is_same_model_call(first_spans: Sequence[ParsedSpan], other: Sequence[ParsedSpan]) -> bool:
+    if {span.scope for span in first_spans} & {span.scope for span in other}:
         return False
-    first, second = (_innermost([span.model for span in each if span.model]).usage for each in (one, other))
+    first, second = (
+        _innermost([span.model for span in each if span.model]).usage for each in (first_spans, other)
+    )
     return not first.total_tokens or not second.total_tokens or first == second
 
 
@@ -314,12 +316,12 @@ class _RequestedCalls:
 
     def arguments_of(self, call: _CallSpans) -> Mapping[str, Any] | None:
         """Return the arguments that a model requested; None if the match is ambiguous."""
-        found = self._by_id(call) if call.call_id else None
-        found = found or self._by_value(call)
-        if found is None:
+        requested = self._by_id(call) if call.call_id else None
+        requested = requested or self._by_value(call)
+        if requested is None:
             return None
-        self._calls.remove(found)
-        return found.arguments
+        self._calls.remove(requested)
+        return requested.arguments
 
     def _by_id(self, call: _CallSpans) -> RequestedCall | None:
         named = (each for each in self._calls if each.call_id == call.call_id and each.name == call.name)
@@ -383,7 +385,7 @@ class SpanWriter:
             return
         lines, waiting.lines = waiting.lines, {}
         for span_id, form in lines.items():
-            self._add(waiting, {**_place(waiting.identity, turn_of(spans[span_id])), **form})
+            self._add(waiting, {**_span_location(waiting.identity, turn_of(spans[span_id])), **form})
 
     def _add(self, waiting: _WaitingSpans, line: dict[str, Any]) -> None:
         if self._write is None or waiting.is_full:
@@ -392,7 +394,7 @@ class SpanWriter:
         waiting.room -= len(text)
         waiting.is_full = waiting.room < 0
         if waiting.is_full:
-            text = encoded({**_place(waiting.identity, line["turnIndex"]), "cut": True}) + b"\n"
+            text = encoded({**_span_location(waiting.identity, line["turnIndex"]), "cut": True}) + b"\n"
         self._write(text)
 
     def _form(self, span: Span) -> dict[str, Any]:
@@ -423,8 +425,12 @@ class SpanWriter:
 
     def _text(self, text: str) -> str:
         if len(text) <= _MAX_READ:
-            whole = self._redact(text)  # redact before cutting, because part of a secret is still a secret
-            return whole if len(whole) <= MOST_CHARS else f"{whole[:MOST_CHARS]}… ({len(whole):,} characters)"
+            redacted = self._redact(text)  # redact before cutting, because part of a secret is still a secret
+            return (
+                redacted
+                if len(redacted) <= MOST_CHARS
+                else f"{redacted[:MOST_CHARS]}… ({len(redacted):,} characters)"
+            )
         # Only the beginning of a very long text is read, and a secret may be cut where it ends.
         start = self._redact(text[:_MAX_READ])
         return f"{start[: max(0, min(MOST_CHARS, len(start) - MOST_CHARS))]}… ({len(text):,} characters)"
@@ -442,7 +448,7 @@ class SpanWriter:
         return value
 
 
-def _place(identity: Identity, turn_index: int) -> dict[str, Any]:
+def _span_location(identity: Identity, turn_index: int) -> dict[str, Any]:
     return {
         "conversationId": identity.conversation_id,
         "scenario": identity.scenario,

@@ -101,10 +101,10 @@ def _parts(message: memoryview, wanted: int, left: Iterator[int]) -> Iterator[me
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
     """Return a number and the position after it. Raises ValueError."""
     value = 0
-    for place, byte in enumerate(message[at : at + _VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * place)
+    for position, byte in enumerate(message[at : at + _VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * position)
         if byte < 0x80:
-            return value, at + place + 1
+            return value, at + position + 1
     raise ValueError("a number does not end")
 
 
@@ -169,10 +169,10 @@ class _Keys:
 
     def time(self, key: str) -> int:
         """Return nanoseconds since 1970, limited to protobuf's 64 bits. Raises ValueError."""
-        found = self.number(key)
-        if not 0 <= found < _TIMES_END:
-            raise ValueError(f"{key} is {str(found)[:40]}, which is no time of 64 bits")
-        return found
+        nanoseconds = self.number(key)
+        if not 0 <= nanoseconds < _TIMES_END:
+            raise ValueError(f"{key} is {str(nanoseconds)[:40]}, which is no time of 64 bits")
+        return nanoseconds
 
     def part(self, key: str) -> _Keys:
         return _Keys(self.get(key) or {})

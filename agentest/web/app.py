@@ -116,9 +116,9 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 def _page_of(variant: PageVariant, guard: RequestGuard) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         del request
-        shown = page(variant, "agentest")
-        response = web.Response(text=page_text(shown), content_type="text/html")
-        response.headers["Content-Security-Policy"] = f"{shown.policy}; frame-ancestors 'none'"
+        html_page = page(variant, "agentest")
+        response = web.Response(text=page_text(html_page), content_type="text/html")
+        response.headers["Content-Security-Policy"] = f"{html_page.policy}; frame-ancestors 'none'"
         name, value = guard.cookie
         response.set_cookie(name, value, httponly=True, samesite="Strict")
         return response

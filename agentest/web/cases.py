@@ -60,8 +60,8 @@ def _route(method: str, path: str, answer: Callable[[EvalSetEditor, Values], Jso
 
 def _list(editor: EvalSetEditor, values: Values) -> Json:
     del values
-    found = listing(editor.project)
-    return {"notes": found.notes, "sets": [_set_json(each) for each in found.sets]}
+    listed = listing(editor.project)
+    return {"notes": listed.notes, "sets": [_set_json(each) for each in listed.sets]}
 
 
 def _case(editor: EvalSetEditor, values: Values) -> Json:
@@ -70,32 +70,32 @@ def _case(editor: EvalSetEditor, values: Values) -> Json:
         file = editor.open(name)
     except UsageError as error:
         return {"case": editor.converted(name, eval_id), "readOnly": str(error)}
-    place = file.index_of(eval_id)
+    position = file.index_of(eval_id)
     try:
-        notes, readable = editor.check(name, eval_id, CaseDraft(text=file.case_text(place))).notes, True
+        notes, readable = editor.check(name, eval_id, CaseDraft(text=file.case_text(position))).notes, True
     except EditRejected as error:
         notes, readable = error.problems, False
-    return {**_case_json(file, place, notes), "readable": readable}
+    return {**_case_json(file, position, notes), "readable": readable}
 
 
 def _save(editor: EvalSetEditor, values: Values) -> Json:
-    return _edited_json(editor.save(*_place(values), required_text(values, "id"), _draft(values)))
+    return _edited_json(editor.save(*_file_and_version(values), required_text(values, "id"), _draft(values)))
 
 
 def _add(editor: EvalSetEditor, values: Values) -> Json:
     number = values.get("place")
     if number is not None and type(number) is not int:
         raise UsageError("`place` must be a whole number")
-    return _edited_json(editor.add(*_place(values), _draft(values), number))
+    return _edited_json(editor.add(*_file_and_version(values), _draft(values), number))
 
 
 def _copy(editor: EvalSetEditor, values: Values) -> Json:
-    (name, version), eval_id = _place(values), required_text(values, "id")
+    (name, version), eval_id = _file_and_version(values), required_text(values, "id")
     return _edited_json(editor.copy(name, version, eval_id, free_id(editor.open(name), eval_id)))
 
 
 def _remove(editor: EvalSetEditor, values: Values) -> Json:
-    removed = editor.remove(*_place(values), required_text(values, "id"))
+    removed = editor.remove(*_file_and_version(values), required_text(values, "id"))
     return {"version": removed.file.content.version, "text": removed.text, "place": removed.place}
 
 
@@ -122,7 +122,7 @@ def _save_text(editor: EvalSetEditor, values: Values) -> Json:
     return _text_json(editor.save_text(name, version, required_text(values, "text")))
 
 
-def _place(values: Values) -> tuple[str, str]:
+def _file_and_version(values: Values) -> tuple[str, str]:
     """Return the file to edit, and the version of it that the user saw."""
     return required_text(values, "file"), required_text(values, "version")
 
@@ -138,31 +138,31 @@ def _edited_json(edited: EditedSet) -> Json:
     return _case_json(edited.file, edited.place, edited.notes)
 
 
-def _set_json(found: ListedEvalSet) -> Json:
+def _set_json(listed: ListedEvalSet) -> Json:
     return {
-        "file": found.name,
-        "setId": found.set_id,
-        "error": found.error,
-        "whyNot": found.why_not,
-        "version": found.version,
-        "camel": found.camel,
-        "criteria": found.criteria,
+        "file": listed.name,
+        "setId": listed.set_id,
+        "error": listed.error,
+        "whyNot": listed.why_not,
+        "version": listed.version,
+        "camel": listed.camel,
+        "criteria": listed.criteria,
         "cases": [
-            {"id": each.eval_id, "line": each.line, "simulated": each.simulated} for each in found.cases
+            {"id": each.eval_id, "line": each.line, "simulated": each.simulated} for each in listed.cases
         ],
     }
 
 
-def _case_json(file: SetFile, place: int, notes: Sequence[EditProblem]) -> Json:
+def _case_json(file: SetFile, position: int, notes: Sequence[EditProblem]) -> Json:
     """Return a case for editing, as a value and as text."""
     return {
         "file": file.content.name,
         "version": file.content.version,
-        "id": file.cases[place].eval_id,
+        "id": file.cases[position].eval_id,
         "camel": file.camel,
         "alone": file.cases_at is None,
-        "case": file.value(place),
-        "text": file.case_text(place),
+        "case": file.value(position),
+        "text": file.case_text(position),
         "notes": _problems(notes),
     }
 

@@ -39,14 +39,14 @@ class JobCommand:
         return [self.command, *more, *self.options, "--", *self.about]
 
 
-def requested_command(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
+def requested_command(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     """Return the requested command. Raises UsageError that names the invalid key."""
-    kind = given.get("kind")
+    kind = values.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
         raise UsageError(f"`kind` must be one of {', '.join(_KEYS)}, found {kind!r:.80}")
-    if unknown := sorted(set(given) - _KEYS[kind] - _OPTIONS):
+    if unknown := sorted(set(values) - _KEYS[kind] - _OPTIONS):
         raise UsageError(f"{unknown[0][:80]!r} is no key of a {kind}")
-    made = {"run": _run, "eval": _evaluation, "rerun": _rerun}[kind](given, project, runs)
+    made = {"run": _run, "eval": _evaluation, "rerun": _rerun}[kind](values, project, runs)
     if len(made.about) > _MOST_PLACES or sum(map(len, made.words())) > _MOST_CHARS:
         raise UsageError(
             f"that is too much for one command line: choose whole files, or {_MOST_PLACES} at most"
@@ -54,22 +54,22 @@ def requested_command(given: Mapping[str, Any], project: WebProject, runs: WebRu
     return made
 
 
-def _run(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
+def _run(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     del runs
-    paths = [_place(text, project.root) for text in _texts(given, "paths")]
-    names = [f"--scenario=={name}" for name in _texts(given, "names")]
+    paths = [_scenario_argument(text, project.root) for text in _texts(values, "paths")]
+    names = [f"--scenario=={name}" for name in _texts(values, "names")]
     return JobCommand(
         command="run",
-        options=(*_options(given, "--conversations"), *names),
+        options=(*_options(values, "--conversations"), *names),
         about=tuple(paths),
-        title=_title([*paths, *_texts(given, "names")], "all scenarios"),
+        title=_title([*paths, *_texts(values, "names")], "all scenarios"),
     )
 
 
-def _evaluation(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
+def _evaluation(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     del runs
-    cases = _texts(given, "cases")
-    files = [*_texts(given, "files"), *([given["file"]] if "file" in given else [])]
+    cases = _texts(values, "cases")
+    files = [*_texts(values, "files"), *([values["file"]] if "file" in values else [])]
     if not files or (cases and len(files) > 1):
         raise UsageError("`file` must name an evaluation set; cases are those of one file")
     targets = [_file(file, project.root, (".json",)) for file in files]
@@ -77,7 +77,7 @@ def _evaluation(given: Mapping[str, Any], project: WebProject, runs: WebRuns) ->
         targets = [_with_cases(targets[0], cases)]
     return JobCommand(
         command="eval",
-        options=_options(given, "--num-runs"),
+        options=_options(values, "--num-runs"),
         about=tuple(targets),
         title=_title(cases or targets, "all cases"),
     )
@@ -92,9 +92,9 @@ def _with_cases(file: str, cases: Sequence[str]) -> str:
     return f"{file}:{','.join(cases)}"
 
 
-def _rerun(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
+def _rerun(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     """Select the scenarios that did not pass in a run, by exact name."""
-    name = given.get("run")
+    name = values.get("run")
     if not isinstance(name, str):
         raise UsageError("`run` must be the id of a run")
     record, failed = runs.failed(name)
@@ -103,7 +103,7 @@ def _rerun(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobC
     agents = {each["agent"] for each in failed}
     several = record is not None and len(record.agents) > 1
     only = {"agent": agents.pop()} if several and len(agents) == 1 else {}
-    options = {**only, **{key: value for key, value in given.items() if key in _OPTIONS}}
+    options = {**only, **{key: value for key, value in values.items() if key in _OPTIONS}}
     title = f"what failed in {name}"
     if (record and record.kind is RunKind.EVAL) or any("evalId" in each for each in failed):
         targets = tuple(_cases_of(failed, project.root))
@@ -112,7 +112,9 @@ def _rerun(given: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobC
         names = tuple(f"--scenario=={each['name']}" for each in failed)
         given_options = (*_options(options, "--conversations"), *dict.fromkeys(names))
         return JobCommand(command="run", options=given_options, about=(), title=title)
-    places = dict.fromkeys(_place(f"{each['file']}::{each['name']}", project.root) for each in failed)
+    places = dict.fromkeys(
+        _scenario_argument(f"{each['file']}::{each['name']}", project.root) for each in failed
+    )
     return JobCommand(
         command="run", options=_options(options, "--conversations"), about=tuple(places), title=title
     )
@@ -126,55 +128,55 @@ def _cases_of(failed: Sequence[Json], root: Path) -> Iterator[str]:
         yield _with_cases(file, list(dict.fromkeys(cases)))
 
 
-def _options(given: Mapping[str, Any], times: str) -> tuple[str, ...]:
+def _options(values: Mapping[str, Any], times: str) -> tuple[str, ...]:
     """Return the command-line options; `times` is the option for the number of conversations."""
-    return tuple(_option_words(given, times))
+    return tuple(_option_words(values, times))
 
 
-def _option_words(given: Mapping[str, Any], times: str) -> Iterator[str]:
-    if agent := given.get("agent"):
+def _option_words(values: Mapping[str, Any], times: str) -> Iterator[str]:
+    if agent := values.get("agent"):
         if not isinstance(agent, str) or "://" in agent or "\0" in agent:
             raise UsageError(
                 f"`agent` must be the name of an agent of the configuration, found {agent!r:.80}"
             )
         yield f"--agent={agent}"
-    if (number := given.get("conversations")) is not None:
+    if (number := values.get("conversations")) is not None:
         if type(number) is not int or not 1 <= number <= _MOST_CONVERSATIONS:
             raise UsageError(
                 f"`conversations` must be a number from 1 to {_MOST_CONVERSATIONS}, found {number!r:.80}"
             )
         yield f"{times}={number}"
     for key, option in (("offline", "--offline"), ("failFast", "--fail-fast")):
-        if not isinstance(given.get(key, False), bool):
-            raise UsageError(f"`{key}` must be true or false, found {given[key]!r:.80}")
-        if given.get(key):
+        if not isinstance(values.get(key, False), bool):
+            raise UsageError(f"`{key}` must be true or false, found {values[key]!r:.80}")
+        if values.get(key):
             yield option
 
 
-def _texts(given: Mapping[str, Any], key: str) -> list[str]:
-    found = given.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(each, str) and "\0" not in each for each in found):
+def _texts(values: Mapping[str, Any], key: str) -> list[str]:
+    texts = values.get(key, [])
+    if not isinstance(texts, list) or not all(isinstance(each, str) and "\0" not in each for each in texts):
         raise UsageError(f"`{key}` must be a list of texts")
-    return found
+    return texts
 
 
-def _place(text: str, root: Path) -> str:
+def _scenario_argument(text: str, root: Path) -> str:
     """Return a scenario file, or one scenario in it (FILE::NAME), as a command-line argument."""
     path, separator, name = text.partition("::")
     return f"{_file(path, root, ('.py', ''))}{separator}{name}"
 
 
-def _file(given: object, root: Path, endings: Sequence[str]) -> str:
+def _file(value: object, root: Path, endings: Sequence[str]) -> str:
     """Return a file or folder of the project as a command-line argument. Raises UsageError."""
-    if not isinstance(given, str) or not given or name_problem(given):
-        raise UsageError(f"a file of the project is expected, found {given!r:.80}")
-    path = Path(given)
-    whole = (root / path).resolve()
-    if path.is_absolute() or not whole.is_relative_to(root.resolve()):
-        raise UsageError(f"{given[:200]!r} is not in the project's folder")
-    if path.suffix not in endings or not whole.exists():
-        raise UsageError(f"{given[:200]!r} is no file of the project that can be run")
-    return given
+    if not isinstance(value, str) or not value or name_problem(value):
+        raise UsageError(f"a file of the project is expected, found {value!r:.80}")
+    path = Path(value)
+    resolved = (root / path).resolve()
+    if path.is_absolute() or not resolved.is_relative_to(root.resolve()):
+        raise UsageError(f"{value[:200]!r} is not in the project's folder")
+    if path.suffix not in endings or not resolved.exists():
+        raise UsageError(f"{value[:200]!r} is no file of the project that can be run")
+    return value
 
 
 def _title(parts: Sequence[str], everything: str) -> str:

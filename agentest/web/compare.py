@@ -46,10 +46,10 @@ class _ComparableRun:
     def stamp(self) -> tuple[Path, str, tuple[int, int]]:
         """The file, the name, and values that change when the file does. Raises UsageError if it is gone."""
         try:
-            found = self.file.stat()
+            status = self.file.stat()
         except OSError:
             raise UsageError(f"the run {self.id} is no longer stored: choose another") from None
-        return self.file, self.id, (found.st_mtime_ns, found.st_size)
+        return self.file, self.id, (status.st_mtime_ns, status.st_size)
 
     @property
     def measured(self) -> MeasuredRun:
@@ -82,7 +82,7 @@ def comparison_response(project: WebProject, *, of: str, base: str, new: str) ->
     If the comparison fails, `problem` contains the reason.
     """
     runs = _runs(project)
-    shown: Json = {
+    content: Json = {
         "choices": _choices(runs, ()),
         "of": "",
         "agents": [],
@@ -93,19 +93,19 @@ def comparison_response(project: WebProject, *, of: str, base: str, new: str) ->
         "problem": "",
     }
     try:
-        return {**shown, **_compared(runs, of, base, new)}
+        return {**content, **_compared(runs, of, base, new)}
     except UsageError as error:
-        return {**shown, "problem": str(error)}
+        return {**content, "problem": str(error)}
 
 
-def _compared(runs: Sequence[_ComparableRun], of: str, base: str, new: str) -> Json:
-    selected = _find_run(runs, of or (new if any(run.id == new for run in runs) else LATEST))
+def _compared(runs: Sequence[_ComparableRun], run_id: str, base: str, new: str) -> Json:
+    selected = _find_run(runs, run_id or (new if any(run.id == new for run in runs) else LATEST))
     agents = selected.measured.agents
     if not (base or new) and len(agents) > 1:
         base, new = agents[:2]
     base, new = _sides_or_defaults(runs, selected, agents, base, new)
-    shown: Json = {"of": selected.id, "agents": list(agents), "base": base, "new": new}
-    shown["choices"] = _choices(runs, agents if len(agents) > 1 else ())
+    content: Json = {"of": selected.id, "agents": list(agents), "base": base, "new": new}
+    content["choices"] = _choices(runs, agents if len(agents) > 1 else ())
     between = ComparedSubjects.AGENTS if base in agents and new in agents else ComparedSubjects.RUNS
     try:
         if base == new:
@@ -116,8 +116,8 @@ def _compared(runs: Sequence[_ComparableRun], of: str, base: str, new: str) -> J
             sides = [_Side(*_find_run(runs, name).stamp) for name in (base, new)]
         comparison = _comparison(sides[0], sides[1], between)
     except UsageError as error:
-        return {**shown, "between": str(between), "problem": str(error)}
-    return {**shown, "between": str(between), "comparison": comparison}
+        return {**content, "between": str(between), "problem": str(error)}
+    return {**content, "between": str(between), "comparison": comparison}
 
 
 def _sides_or_defaults(
@@ -136,8 +136,8 @@ def _is_similar(run: _ComparableRun, other: _ComparableRun) -> bool:
     """Return True if both runs have the same kind and size, so that they are compared by default."""
     if run.record is None or other.record is None:
         return False
-    one, two = run.record, other.record
-    return (one.kind, one.scenarios, one.partial) == (two.kind, two.scenarios, two.partial)
+    first, two = run.record, other.record
+    return (first.kind, first.scenarios, first.partial) == (two.kind, two.scenarios, two.partial)
 
 
 def _first_other(names: Sequence[str], name: str) -> str:

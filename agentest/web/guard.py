@@ -95,8 +95,8 @@ class RequestGuard:
     def _opened_by_link(self, request: web.Request) -> bool:
         """Return True if the user followed the printed link, for example from a terminal in a web page."""
         navigates = request.headers.get("Sec-Fetch-Mode") == "navigate"
-        whole = request.headers.get("Sec-Fetch-Dest") == "document"
-        return request.method == "GET" and navigates and whole and self._has_token(request)
+        is_document = request.headers.get("Sec-Fetch-Dest") == "document"
+        return request.method == "GET" and navigates and is_document and self._has_token(request)
 
     def _has_token(self, request: web.Request) -> bool:
         return request.path == "/" and _equal(request.query.get("token", ""), self.token)
@@ -129,5 +129,5 @@ def with_headers(response: web.StreamResponse) -> web.StreamResponse:
     return response
 
 
-def _equal(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
+def _equal(actual: str, wanted: str) -> bool:
+    return hmac.compare_digest(actual.encode(errors="replace"), wanted.encode())

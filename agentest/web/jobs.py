@@ -107,7 +107,7 @@ class Job:
     stopping: asyncio.Task[None] | None = None
     """A reference to the task, because an event loop references its tasks only weakly."""
 
-    def shown(self) -> Json:
+    def summary(self) -> Json:
         """Return the job as the page lists it."""
         ended = None if self.status is None else _END_STATES.get(self.status, "errored")
         return {
@@ -121,9 +121,9 @@ class Job:
             "exitStatus": self.status,
         }
 
-    def whole(self) -> Json:
+    def details(self) -> Json:
         """Return the job with its output."""
-        return {**self.shown(), "output": self.output.text, "cut": self.output.cut}
+        return {**self.summary(), "output": self.output.text, "cut": self.output.cut}
 
 
 class Jobs:
@@ -149,7 +149,7 @@ class Jobs:
 
     def listed(self) -> list[Json]:
         """Return all jobs, latest first."""
-        return [job.shown() for job in reversed(self._jobs.values())]
+        return [job.summary() for job in reversed(self._jobs.values())]
 
     def get(self, id: str) -> Job | None:
         return self._jobs.get(id)
@@ -326,7 +326,7 @@ def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
         (
             json_route("GET", "/api/jobs", _list),
             json_route("POST", "/api/jobs", _start, status=201),
-            json_route("GET", "/api/jobs/{job}", _one),
+            json_route("GET", "/api/jobs/{job}", _requested_job),
             json_route("POST", "/api/jobs/{job}/stop", _stop),
             json_route("POST", "/api/estimate", _estimate),
             json_route("GET", "/api/scenarios", _scenarios),
@@ -353,16 +353,16 @@ def _job(request: web.Request) -> Job:
     return job
 
 
-async def _one(request: web.Request, values: Values) -> Json:
+async def _requested_job(request: web.Request, values: Values) -> Json:
     del values
-    return _job(request).whole()
+    return _job(request).details()
 
 
 async def _stop(request: web.Request, values: Values) -> Json:
     del values
     job = _job(request)
     request.app[JOBS].stop(job)
-    return job.shown()
+    return job.summary()
 
 
 async def _requested_command(request: web.Request, values: Values) -> JobCommand:
@@ -370,7 +370,7 @@ async def _requested_command(request: web.Request, values: Values) -> JobCommand
 
 
 async def _start(request: web.Request, values: Values) -> Json:
-    return request.app[JOBS].start(await _requested_command(request, values)).shown()
+    return request.app[JOBS].start(await _requested_command(request, values)).summary()
 
 
 async def _estimate(request: web.Request, values: Values) -> Json:
@@ -394,12 +394,12 @@ async def list_runnable(app: web.Application) -> Json:
         config = [str(project.config)] if project.config else []
         status, output = await app[JOBS].output_of([str(out), str(project.root), *config], LISTING)
         try:
-            found: Json = json.loads(await asyncio.to_thread(out.read_bytes))
+            content: Json = json.loads(await asyncio.to_thread(out.read_bytes))
         except (OSError, ValueError):
             why = f"importing the scenario files ended the process (exit status {status})\n{output[-4000:]}"
-            found = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
-            found["error"] = why.strip()
-    return found
+            content = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
+            content["error"] = why.strip()
+    return content
 
 
 _POLL_S = 0.25
@@ -480,28 +480,28 @@ async def _run(request: web.Request) -> web.StreamResponse:
     return await _stream_changes(request, look)
 
 
-async def _stream_changes(request: web.Request, look: Callable[[], Snapshot]) -> web.StreamResponse:
+async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snapshot]) -> web.StreamResponse:
     """Send each changed snapshot, until it is final, the page disconnects or the server shuts down."""
     streams = request.app[STREAMS]
-    seen = await asyncio.to_thread(look)  # raises errors before anything is sent
+    snapshot = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
     response = await open_event_stream(request)
     with suppress(ConnectionError, UsageError):  # the status of a started response cannot change
-        await _send(response, seen)
+        await _send(response, snapshot)
         silent_s = 0.0
         while (
-            not seen.over
+            not snapshot.over
             and not _is_disconnected(request)
-            and await streams.pause(max(streams.look_s, seen.wait_s))
+            and await streams.pause(max(streams.look_s, snapshot.wait_s))
         ):
-            now = await asyncio.to_thread(look)
-            silent_s += max(streams.look_s, seen.wait_s)
-            if now.mark != seen.mark:
+            now = await asyncio.to_thread(take_snapshot)
+            silent_s += max(streams.look_s, snapshot.wait_s)
+            if now.mark != snapshot.mark:
                 await _send(response, now)
                 silent_s = 0.0
             elif silent_s >= streams.heartbeat_s:
                 await send_event(response, None)
                 silent_s = 0.0
-            seen = now
+            snapshot = now
     return response
 
 
@@ -509,6 +509,6 @@ def _is_disconnected(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-async def _send(response: web.StreamResponse, seen: Snapshot) -> None:
-    for event in seen.events:
+async def _send(response: web.StreamResponse, snapshot: Snapshot) -> None:
+    for event in snapshot.events:
         await send_event(response, event)

@@ -22,21 +22,21 @@ from agentest.calibration.labelling_session import (
     LabellingSession,
     QuestionView,
     answer_choices,
+    displayed_turns,
+    full_question,
     has_several_values,
     known_facts,
     open_questions,
     short_question,
     shortcuts,
-    shown_turns,
-    whole_question,
 )
 from agentest.calibration.labels import (
     Label,
     LabelQuestion,
+    format_label_value,
     known_metric,
     metrics_named,
     parse_value,
-    shown_value,
 )
 from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
@@ -90,8 +90,8 @@ class _LabelRequests:
 
         return answered
 
-    async def _gathered(self, app: web.Application, given: Values, *, anew: bool) -> GatheredConversations:
-        path = await asyncio.to_thread(_run, app[UI], _text(given, "run") or LATEST)
+    async def _gathered(self, app: web.Application, values: Values, *, anew: bool) -> GatheredConversations:
+        path = await asyncio.to_thread(_run, app[UI], _text(values, "run") or LATEST)
         if anew or self.last is None or self.last[0] != path:
             self.last = path, await call_with_imports(app, _gathered, app[UI], path)
         return self.last[1]
@@ -100,16 +100,16 @@ class _LabelRequests:
         self,
         project: WebProject,
         answer: Answering,
-        given: Values,
+        values: Values,
         gathered: GatheredConversations,
     ) -> Json:
-        file = _labels_file(project.root, _text(given, "file") or _FILE)
+        file = _labels_file(project.root, _text(values, "file") or _FILE)
         labels = self.files.setdefault(file, LabelsFile(file))
-        session = LabellingSession(gathered=gathered, file=labels, by=_text(given, "by").strip())
+        session = LabellingSession(gathered=gathered, file=labels, by=_text(values, "by").strip())
         try:
-            return answer(session, given)
+            return answer(session, values)
         except AnswerConflict as error:
-            now = session.opened(_question_of(given))
+            now = session.opened(_question_of(values))
             message = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
             raise Refusal(409, {"error": message, "times": now.times}) from error
         except LookupError:
@@ -121,8 +121,8 @@ def _gathered(project: WebProject, path: Path) -> GatheredConversations:
     return gather_conversations(path, scenarios_of(request))
 
 
-def _text(given: Values, key: str) -> str:
-    return optional_text(given, key) or ""
+def _text(values: Values, key: str) -> str:
+    return optional_text(values, key) or ""
 
 
 def _run(project: WebProject, name: str) -> Path:
@@ -142,21 +142,21 @@ def _labels_file(root: Path, name: str) -> Path:
     return path
 
 
-def _list_questions(session: LabellingSession, given: Values) -> Json:
+def _list_questions(session: LabellingSession, values: Values) -> Json:
     """Return the open questions and the progress."""
     labels = session.labels()
-    text = _text(given, "text")
-    questions = open_questions(session.conversations((text,) if text else ()), _metrics(given), ())
+    text = _text(values, "text")
+    questions = open_questions(session.conversations((text,) if text else ()), _metrics(values), ())
     mine = session.answered(labels)
-    chosen = questions[: _limit(given)]
-    same, of = session.agreement(chosen, labels)
+    chosen = questions[: _limit(values)]
+    same, compared = session.agreement(chosen, labels)
     return {
         "file": session.file.path.name,
         "people": sorted({label.by for label in labels.labels if label.by}),
         "metrics": list(metrics_named(())),
         "notes": session.gathered.notes,
         "total": len(questions),
-        "agreement": {"same": same, "of": of},
+        "agreement": {"same": same, "of": compared},
         "questions": [
             {
                 "key": _key(each),
@@ -179,40 +179,40 @@ def _name(question: LabelQuestion) -> str:
 
 
 def _value_text(label: Label | None) -> str | None:
-    return None if label is None else shown_value(label.value)
+    return None if label is None else format_label_value(label.value)
 
 
-def _metrics(given: Values) -> tuple[str, ...]:
+def _metrics(values: Values) -> tuple[str, ...]:
     try:
-        return metrics_named(name for name in _text(given, "metric").split(",") if name)
+        return metrics_named(name for name in _text(values, "metric").split(",") if name)
     except ValueError as error:
         raise UsageError(f"metric: {error}") from None
 
 
-def _limit(given: Values) -> int:
-    text = _text(given, "most") or "20"
+def _limit(values: Values) -> int:
+    text = _text(values, "most") or "20"
     if not text.isdecimal() or not 1 <= int(text[:9]) <= _ASKED_AT_ONCE:
         raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {text!r:.20}")
     return int(text)
 
 
-def _question(session: LabellingSession, given: Values) -> Json:
-    return _opened_json(session.opened(_question_of(given)))
+def _question(session: LabellingSession, values: Values) -> Json:
+    return _opened_json(session.opened(_question_of(values)))
 
 
-def _question_of(given: Values) -> LabelQuestion:
-    turn = given.get("turn")
+def _question_of(values: Values) -> LabelQuestion:
+    turn = values.get("turn")
     try:
-        metric = known_metric(_text(given, "metric"))
+        metric = known_metric(_text(values, "metric"))
     except ValueError as error:
         raise UsageError(f"metric: {error}") from None
     if not (turn in (None, "") or (isinstance(turn, int) and not isinstance(turn, bool)) or _is_number(turn)):
         raise UsageError(f"`turn` must be a number, found {turn!r:.20}")
     return LabelQuestion(
-        conversation=_text(given, "conversation"),
+        conversation=_text(values, "conversation"),
         turn=None if turn in (None, "") else int(turn),
         metric=metric,
-        criterion=_text(given, "criterion"),
+        criterion=_text(values, "criterion"),
     )
 
 
@@ -220,16 +220,16 @@ def _is_number(text: Any) -> bool:
     return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10
 
 
-def _save(session: LabellingSession, given: Values) -> Json:
-    question = _question_of(given)
+def _save(session: LabellingSession, values: Values) -> Json:
+    question = _question_of(values)
     try:
-        value = parse_value(question.metric, given.get("value"))
+        value = parse_value(question.metric, values.get("value"))
     except ValueError as error:
         raise UsageError(f"answer: {error}") from None
-    times = given.get("times")
+    times = values.get("times")
     if isinstance(times, bool) or not isinstance(times, int):
         raise UsageError("`times` must be a number: how often this was answered when it was shown")
-    label = session.label(question, value, _text(given, "note").strip()[:_NOTE_CHARS])
+    label = session.label(question, value, _text(values, "note").strip()[:_NOTE_CHARS])
     return _opened_json(session.save(label, times))
 
 
@@ -240,12 +240,12 @@ def _opened_json(opened: QuestionView) -> Json:
         "key": _key(question),
         "scenario": conversation.scenario,
         "asked": short_question(question),
-        "whole": whole_question(question),
+        "whole": full_question(question),
         "choices": [asdict(each) for each in choices],
         **asdict(shortcuts(choices)),
         "several": has_several_values(question.metric),
         "known": [list(row) for row in known_facts(conversation.background)],
-        "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
+        "turns": [asdict(each) for each in displayed_turns(conversation, question.turn)],
         "times": opened.times,
         "mine": _label_json(opened.mine),
         "judge": _judge_json(opened.judge),
@@ -255,7 +255,7 @@ def _opened_json(opened: QuestionView) -> Json:
 def _label_json(label: Label | None) -> Json | None:
     if label is None:
         return None
-    return {"value": label.value, "said": shown_value(label.value), "note": label.note, "at": label.at}
+    return {"value": label.value, "said": format_label_value(label.value), "note": label.note, "at": label.at}
 
 
 def _judge_json(judge: JudgeComparison | None) -> Json | None:
@@ -264,4 +264,4 @@ def _judge_json(judge: JudgeComparison | None) -> Json | None:
     answer, side = judge.answer, {"sameSide": judge.same_side, "said": judge.text}
     if isinstance(answer, Unscored):
         return side | {"value": None, "reason": answer.error}
-    return side | {"value": shown_value(answer.value), "reason": answer.reason}
+    return side | {"value": format_label_value(answer.value), "reason": answer.reason}

@@ -20,16 +20,21 @@ from agentest.support.json_text import Json, encoded
 
 def listing(root: Path, config: Path | None) -> Json:
     """Return scenarios, evaluation sets with their cases, agents, and files that could not be loaded."""
-    found: Json = {"scenarios": [], "agents": [], "problems": [], "notes": [], "error": ""}
-    found["sets"] = list(_sets(root))
+    content: Json = {"scenarios": [], "agents": [], "problems": [], "notes": [], "error": ""}
+    content["sets"] = list(_sets(root))
     try:
         prepared = prepare(RunRequest(root, config, Options(offline=True)), may_be_empty=True)
     except UsageError as error:
-        return {**found, "error": str(error)}
-    return {**found, **_of(prepared), "problems": list(_problems(prepared)), "notes": prepared.notes}
+        return {**content, "error": str(error)}
+    return {
+        **content,
+        **_plan_listing(prepared),
+        "problems": list(_problems(prepared)),
+        "notes": prepared.notes,
+    }
 
 
-def _of(prepared: Prepared) -> Json:
+def _plan_listing(prepared: Prepared) -> Json:
     scenarios: dict[tuple[str, str], Json] = {}
     for unit in prepared.plan.entries:
         if isinstance(unit, Unit):
@@ -66,9 +71,9 @@ def _problems(prepared: Prepared) -> Iterator[Json]:
 
 def _sets(root: Path) -> Iterator[Json]:
     """Yield the evaluation sets below a folder, each with its cases or the error of the reader."""
-    found = EvalSetProject(root).find()
-    yield from ({"file": "", "cases": [], "error": note} for note in found.notes)
-    for path in found.files:
+    eval_sets = EvalSetProject(root).find()
+    yield from ({"file": "", "cases": [], "error": note} for note in eval_sets.notes)
+    for path in eval_sets.files:
         name = path.relative_to(root).as_posix()
         try:
             cases = [case.eval_id for case in read_eval_set(path).eval_set.eval_cases]

@@ -54,10 +54,10 @@ async def call_with_imports(
     async with app[IMPORTS]:
         try:
             with anyio.fail_after(limit_s):
-                found: _T = await in_thread(function, *args)
+                result: _T = await in_thread(function, *args)
         except TimeoutError:
             raise UsageError(
                 f"reading the configuration and the scenarios took longer than {limit_s:g} s: some file "
                 "that is imported hangs"
             ) from None
-    return found
+    return result

@@ -68,17 +68,17 @@ async def read_values(request: web.Request) -> Values:
     return body
 
 
-def optional_text(given: Mapping[str, Any], key: str) -> str | None:
+def optional_text(values: Mapping[str, Any], key: str) -> str | None:
     """Return the text under a key; None if it is missing or null. Raises UsageError for other types."""
-    value = given.get(key)
+    value = values.get(key)
     if value is not None and not isinstance(value, str):
         raise UsageError(f"`{key}` must be a text, found {value!r:.80}")
     return value
 
 
-def required_text(given: Mapping[str, Any], key: str) -> str:
+def required_text(values: Mapping[str, Any], key: str) -> str:
     """Return the text under a key. Raises UsageError if it is missing or not a text."""
-    value = optional_text(given, key)
+    value = optional_text(values, key)
     if value is None:
         raise UsageError(f"`{key}` is missing: a text is expected")
     return value

@@ -124,13 +124,13 @@ class WebRuns:
                 self._ended_records[run.id] = known
         return known
 
-    def index(self, found: RequestedRun) -> RunIndex | None:
+    def index(self, requested: RequestedRun) -> RunIndex | None:
         """Return an up-to-date index of the run's file; None if there is no file yet. Raises UsageError."""
-        if found.file is None:
+        if requested.file is None:
             return None
         with self._lock:
-            index = self._indexes.pop(found.file, None) or RunIndex(found.file, brief)
-            self._indexes[found.file] = index  # insertion order is the order of last use
+            index = self._indexes.pop(requested.file, None) or RunIndex(requested.file, brief)
+            self._indexes[requested.file] = index  # insertion order is the order of last use
             while len(self._indexes) > _MOST_INDEXES:
                 self._indexes.pop(next(iter(self._indexes))).close()
         try:
@@ -140,14 +140,14 @@ class WebRuns:
         except UsageError:
             index.close()
             with self._lock:
-                self._indexes.pop(found.file, None)
+                self._indexes.pop(requested.file, None)
             raise
         return index
 
-    def state(self, found: RequestedRun) -> str:
+    def state(self, requested: RequestedRun) -> str:
         """Return how the run ended, or that it is in progress."""
-        if found.stored:
-            return found.stored.state_of(self._record(found.stored))
+        if requested.stored:
+            return requested.stored.state_of(self._record(requested.stored))
         return ""
 
     def mark(self, name: str) -> tuple[str, bool]:
@@ -155,10 +155,10 @@ class WebRuns:
 
         Only file sizes and times are read. Raises Missing.
         """
-        found = self.find(name)
-        state = self.state(found)
-        files = [each for each in (found.file, found.folder and found.folder / RECORD) if each]
-        return f"{found.id} {state} {' '.join(map(_stamp, files))}", state == UNDER_WAY
+        requested = self.find(name)
+        state = self.state(requested)
+        files = [each for each in (requested.file, requested.folder and requested.folder / RECORD) if each]
+        return f"{requested.id} {state} {' '.join(map(_stamp, files))}", state == UNDER_WAY
 
     def marks(self) -> str:
         """Return a text that changes whenever the list of runs does."""
@@ -192,10 +192,10 @@ class WebRuns:
         state = run.state_of(record)
         if record and not record.ended and state not in (UNDER_WAY, "killed"):
             record = self._record(run)  # it may have ended in the meantime
-        shown = _run_json(run.id, state, record)
+        content = _run_json(run.id, state, record)
         if state == UNDER_WAY:
-            shown |= self._progress(run)
-        return shown
+            content |= self._progress(run)
+        return content
 
     def _progress(self, run: StoredRunFolder) -> Json:
         try:
@@ -208,15 +208,15 @@ class WebRuns:
 
     def overview(self, name: str) -> Json:
         """Return the run's figures and a row for each scenario. Raises UsageError."""
-        found = self.find(name)
+        requested = self.find(name)
         mark, _ = self.mark(name)  # computed before reading, so that later changes count as new
-        index = self.index(found)
-        state = self.state(found)
-        record = self._record(found.stored) if found.stored else None
-        run = _run_json(found.id, state, record) | {"mark": mark}
+        index = self.index(requested)
+        state = self.state(requested)
+        record = self._record(requested.stored) if requested.stored else None
+        run = _run_json(requested.id, state, record) | {"mark": mark}
         earlier = trend(self._project.output_dir, record, record_of=self._record) if record else []
         if index is None:
-            none = run | {"problems": [] if state == UNDER_WAY else [_nothing_message(found)]}
+            none = run | {"problems": [] if state == UNDER_WAY else [_nothing_message(requested)]}
             return overview(run=none, head=None, scenarios=[], root_causes=[], trend=earlier)
         with index.lock:
             run |= {"problems": list(index.problems), **_progress(index)}
@@ -224,10 +224,12 @@ class WebRuns:
             run.setdefault("startedAt", index.run.started_at if index.run else None)
             if run["state"] == "killed":
                 run["stopped"] = KILLED
-            whole = [_scenario_json(indexed, live=state == UNDER_WAY) for indexed in index.scenarios.values()]
+            scenarios = [
+                _scenario_json(indexed, live=state == UNDER_WAY) for indexed in index.scenarios.values()
+            ]
             rows = [
                 scenario_row(each, list(indexed.rows.values()))
-                for each, indexed in zip(whole, index.scenarios.values(), strict=True)
+                for each, indexed in zip(scenarios, index.scenarios.values(), strict=True)
             ]
             return overview(
                 run=run, head=index.head, scenarios=rows, root_causes=_root_causes(index), trend=earlier
@@ -237,24 +239,24 @@ class WebRuns:
         self, name: str, scenario: str, agent: str
     ) -> tuple[RequestedRun, RunIndex, IndexedScenario, Json]:
         """Return one scenario with an agent, including its form in results.json. Raises UsageError."""
-        found = self.find(name)
-        index = self.index(found)
+        requested = self.find(name)
+        index = self.index(requested)
         indexed = index.scenarios.get((scenario, agent)) if index else None
         if index is None or indexed is None:
             raise ItemNotFound(
-                f"the run {found.id} has no scenario {scenario[:200]!r} with the agent {agent[:80]!r}"
+                f"the run {requested.id} has no scenario {scenario[:200]!r} with the agent {agent[:80]!r}"
             )
-        return found, index, indexed, _scenario_json(indexed, live=self.state(found) == UNDER_WAY)
+        return requested, index, indexed, _scenario_json(indexed, live=self.state(requested) == UNDER_WAY)
 
     def conversation(self, name: str, scenario: str, agent: str, id: str) -> tuple[RequestedRun, Json]:
         """Return one conversation in the form of results.json. Raises UsageError."""
-        found, index, _, _ = self.scenario(name, scenario, agent)
+        requested, index, _, _ = self.scenario(name, scenario, agent)
         number = index.number_of(scenario, agent, id)
         if number is None:
             raise ItemNotFound(
                 f"the scenario {scenario[:200]!r} of this run has no conversation {id[:200]!r} yet"
             )
-        return found, index.conversation(scenario, agent, number)
+        return requested, index.conversation(scenario, agent, number)
 
     def search(self, name: str, text: str, stop: Callable[[], bool]) -> Json:
         """Search transcripts; return the `hits`, and whether there are `more`. Raises UsageError."""
@@ -268,11 +270,11 @@ class WebRuns:
 
     def failed(self, name: str) -> tuple[RunRecord | None, list[Json]]:
         """Return the failed and errored scenarios of a run in the form of results.json. Raises UsageError."""
-        found = self.find(name)
-        index = self.index(found)
-        whole = [_scenario_json(indexed, live=False) for indexed in index.scenarios.values()] if index else []
-        record = self._record(found.stored) if found.stored else None
-        return record, [each for each in whole if each["status"] in ("failed", "errored")]
+        requested = self.find(name)
+        index = self.index(requested)
+        rows = [_scenario_json(indexed, live=False) for indexed in index.scenarios.values()] if index else []
+        record = self._record(requested.stored) if requested.stored else None
+        return record, [each for each in rows if each["status"] in ("failed", "errored")]
 
 
 def _journal_or(path: Path) -> Path:
@@ -345,5 +347,7 @@ def _root_causes(index: RunIndex) -> list[Json]:
     return [CODECS.write(cause) for cause in causes]
 
 
-def _nothing_message(found: RequestedRun) -> str:
-    return f"{found.folder} holds neither a journal nor results: the run ended before its first conversation"
+def _nothing_message(requested: RequestedRun) -> str:
+    return (
+        f"{requested.folder} holds neither a journal nor results: the run ended before its first conversation"
+    )

@@ -63,18 +63,18 @@ def _scenario_key(request: web.Request) -> tuple[str, str, str]:
 
 def _scenario(request: web.Request, values: Values) -> Json:
     del values
-    _, index, indexed, whole = request.app[RUNS].scenario(*_scenario_key(request))
+    _, index, indexed, content = request.app[RUNS].scenario(*_scenario_key(request))
     with index.lock:
         rows = [indexed.rows[number] for number in sorted(indexed.rows)]
         several = len({agent for _, agent in index.scenarios}) > 1
-    return {"scenario": whole, "conversations": rows, "command": rerun(whole, several)}
+    return {"scenario": content, "conversations": rows, "command": rerun(content, several)}
 
 
 def _conversation(request: web.Request, values: Values) -> Json:
     run, scenario, agent = _scenario_key(request)
-    found, stored = request.app[RUNS].conversation(run, scenario, agent, values.get("id", ""))
+    requested, stored = request.app[RUNS].conversation(run, scenario, agent, values.get("id", ""))
     # What is shown next to a conversation: a scripted scenario that repeats it, and its spans.
-    spans = spans_of(found.folder, scenario, agent, stored["conversationId"]) if found.folder else []
+    spans = spans_of(requested.folder, scenario, agent, stored["conversationId"]) if requested.folder else []
     scripts = copyable_scripts(scenario, stored, len(encoded(stored)))
     return {"conversation": stored, **scripts, "spans": spans}
 
@@ -104,7 +104,7 @@ async def save_conversation(request: web.Request, body: Values, talk: Conversati
         await in_thread(write, planned, optional_text(body, "version"))
     return {
         "path": shown_path(planned.path, project.root.resolve()),
-        "text": planned.shown,
+        "text": planned.preview,
         "notes": list(planned.notes),
         "version": planned.version,
         "written": written,
@@ -127,8 +127,10 @@ def _saved_scenario(
     talk: ConversationToSave, request_to_save: SaveRequest, project_request: RunRequest
 ) -> PreparedFile:
     known = choices(project_request).scenarios
-    taken = {each.name: f"{shown_path(each.file, project_request.root)}:{each.line}" for each in known}
-    return prepare_file(talk, request_to_save, project_request.root, configure(project_request).config, taken)
+    locations = {each.name: f"{shown_path(each.file, project_request.root)}:{each.line}" for each in known}
+    return prepare_file(
+        talk, request_to_save, project_request.root, configure(project_request).config, locations
+    )
 
 
 def _save_request(body: Values) -> SaveRequest:

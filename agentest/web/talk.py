@@ -230,16 +230,16 @@ class PageTalk:
             "reached": self.chosen.reached,
         }
 
-    def _call(self, seen: CallState) -> None:
-        proposed = seen.proposed
+    def _call(self, state: CallState) -> None:
+        proposed = state.proposed
         self._add(
             {
                 "type": "call",
-                "number": seen.number,
-                "call": CODECS.write(self._redacted(seen.call)),
-                "waiting": seen.waiting,
-                "answered": seen.answered,
-                "byHand": seen.by_hand,
+                "number": state.number,
+                "call": CODECS.write(self._redacted(state.call)),
+                "waiting": state.waiting,
+                "answered": state.answered,
+                "byHand": state.by_hand,
                 **({"proposed": _proposed(proposed)} if proposed else {}),
             }
         )
@@ -312,10 +312,10 @@ class Talks:
             )
 
 
-def _conflicts(one: PreparedTalk, other: PreparedTalk) -> bool:
+def _conflicts(first: PreparedTalk, other: PreparedTalk) -> bool:
     """Return True if both start servers, or share an agent that takes one conversation at a time."""
-    in_line = one.unit.traits.queue
-    return (one.starts_servers and other.starts_servers) or (
+    in_line = first.unit.traits.queue
+    return (first.starts_servers and other.starts_servers) or (
         in_line is not None and in_line == other.unit.traits.queue
     )
 
@@ -334,9 +334,9 @@ def add_talks(app: web.Application, talks: Talks | None = None) -> None:
             json_route("GET", "/api/talks", _choices),
             json_route("POST", "/api/talks", _begin, status=201),
             web.get(f"{at}/events", _events),
-            json_route("POST", f"{at}/say", _say),
+            json_route("POST", f"{at}/say", _send_message),
             json_route("POST", f"{at}/answer", _answer),
-            json_route("POST", f"{at}/hold", _hold),
+            json_route("POST", f"{at}/hold", _pause_talk),
             json_route("POST", f"{at}/end", _end),
             json_route("POST", f"{at}/save", _save),
         )
@@ -355,11 +355,11 @@ def _project_request(request: web.Request) -> RunRequest:
 
 async def _choices(request: web.Request, values: Values) -> Json:
     del values
-    found = await call_with_imports(request.app, choices, _project_request(request))
-    return {**_choices_json(found, request), "talks": _talks_json(request.app[TALKS])}
+    available = await call_with_imports(request.app, choices, _project_request(request))
+    return {**_choices_json(available, request), "talks": _talks_json(request.app[TALKS])}
 
 
-def _choices_json(found: TalkChoices, request: web.Request) -> dict[str, Any]:
+def _choices_json(available: TalkChoices, request: web.Request) -> dict[str, Any]:
     root = request.app[UI].root
     scenarios = [
         {
@@ -371,9 +371,9 @@ def _choices_json(found: TalkChoices, request: web.Request) -> dict[str, Any]:
             "tools": list(each.tools),
             "skip": each.skip,
         }
-        for each in found.scenarios
+        for each in available.scenarios
     ]
-    return {"scenarios": scenarios, "agents": list(found.agents), "broken": list(found.broken)}
+    return {"scenarios": scenarios, "agents": list(available.agents), "broken": list(available.broken)}
 
 
 def _talks_json(talks: Talks) -> list[dict[str, Any]]:
@@ -409,7 +409,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _say(request: web.Request, body: Values) -> Json:
+async def _send_message(request: web.Request, body: Values) -> Json:
     talk = _talk(request)
     text = (optional_text(body, "text") or "").strip()
     if not text:
@@ -423,11 +423,11 @@ async def _answer(request: web.Request, body: Values) -> Json:
     number = body.get("call")
     if not isinstance(number, int):
         raise UsageError("`call`: expected the number of a call")
-    talk.desk.give(number, _given_result(body))
+    talk.desk.give(number, _requested_result(body))
     return {}
 
 
-async def _hold(request: web.Request, body: Values) -> Json:
+async def _pause_talk(request: web.Request, body: Values) -> Json:
     talk = _talk(request)
     talk.hold(calls=body.get("tools") is True)
     return {}
@@ -457,7 +457,7 @@ def _talk(request: web.Request) -> PageTalk:
         ) from None
 
 
-def _given_result(body: Values) -> ManualAnswer | None:
+def _requested_result(body: Values) -> ManualAnswer | None:
     """Return the person's result for a tool call; None for the mock's. Raises UsageError for invalid JSON."""
     error, text = optional_text(body, "error"), optional_text(body, "resultText")
     if error is not None:

@@ -345,7 +345,7 @@ class MockServerReached(WorkerAgentMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class SecretsFound:
+class SecretsLearned:
     """Worker to run: texts that must be redacted from now on."""
 
     texts: tuple[str, ...]
@@ -410,7 +410,7 @@ class BeginConversation:
 class SpansRequest:
     """Worker to run: request for the tool calls and model usage found in the spans of a turn."""
 
-    asked: SpanRequest
+    request: SpanRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +418,7 @@ class SpansResponse:
     """Run to worker: the response to `SpansRequest` for the conversation with this key."""
 
     key: str
-    told: TurnTraces
+    traces: TurnTraces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

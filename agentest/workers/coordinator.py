@@ -49,7 +49,7 @@ from agentest.workers.channel import (
     LeaveConversation,
     QuestionAnswered,
     RunConversation,
-    SecretsFound,
+    SecretsLearned,
     SpansRequest,
     StopRun,
     WorkerAgentMessage,
@@ -192,8 +192,8 @@ class WorkerPool:
             last = attempt == MOST_ATTEMPTS - 1
             try:
                 async with self._roster.worker_alone() if last else self._worker_for(unit) as member:
-                    finished, place = await self._run_on(member, unit, number, ongoing, attempt)
-                await place.had.wait()
+                    finished, slot = await self._run_on(member, unit, number, ongoing, attempt)
+                await slot.had.wait()
                 ongoing.on_ended()
                 return finished
             except WorkerDied as lost:
@@ -275,14 +275,14 @@ class WorkerPool:
             ongoing, due, is_last=attempt == MOST_ATTEMPTS - 1
         )
         member.units.add(unit.scope)
-        held = self._origin.earlier
+        earlier_result = self._origin.earlier
         order = RunConversation(
             hold=hold,
             scope=unit.scope,
             number=number,
             ids_end=f"-retry{attempt}" if attempt else "",
             page=self._collectors.page(unit.scope, number),
-            earlier=packed(held(unit, number)) if held else None,
+            earlier=packed(earlier_result(unit, number)) if earlier_result else None,
         )
         member.connection.send(order)
         try:
@@ -338,7 +338,7 @@ class WorkerPool:
                 self._roster.move_away(member)
             case WorkerAgentMessage():
                 self._store_agent_report(message)
-            case SecretsFound():
+            case SecretsLearned():
                 session.prepared.loaded.redact.learn(message.texts)
             case Noted():
                 session.emit(message)

@@ -27,8 +27,8 @@ from agentest.models.tape import (
     Entries,
     RecordedRequest,
     RequestCounter,
-    by_slot,
-    found,
+    entries_by_slot,
+    find_entry,
     missing_answer_error,
     redact_entry,
 )
@@ -145,8 +145,8 @@ class _OpenPage:
 
     def __init__(self, page: CassettePage) -> None:
         self.page = page
-        self.recorded: Entries = by_slot(page.recorded)
-        self.salvaged: Entries = by_slot(page.salvaged)
+        self.recorded: Entries = entries_by_slot(page.recorded)
+        self.salvaged: Entries = entries_by_slot(page.salvaged)
 
 
 class PageTape:
@@ -182,14 +182,16 @@ class PageTape:
         self._times.forget(scope, number)
         self._pages.pop((scope, number), None)
 
-    def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> RecordedRequest:
-        return self._times.asked(question, model, parameters)
+    def recorded_request(
+        self, question: Question, model: str, parameters: Mapping[str, Any]
+    ) -> RecordedRequest:
+        return self._times.recorded_request(question, model, parameters)
 
     def find(self, request: RecordedRequest) -> CassetteEntry | None:
         page = self._page_of(request)
-        return found((page.salvaged, page.recorded), request, self.mode)
+        return find_entry((page.salvaged, page.recorded), request, self.mode)
 
-    def keep(self, entry: CassetteEntry) -> CassetteEntry:
+    def record(self, entry: CassetteEntry) -> CassetteEntry:
         entry, line = redact_entry(entry, self._redact)
         self._send(AnswerRecorded(entry, line))
         return entry

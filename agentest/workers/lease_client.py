@@ -334,11 +334,11 @@ class LeasedAttempt:
 
     def failed(self, error: ModelError, *, alone: bool) -> None:
         """Record that the attempt failed or was refused."""
-        failure = self._told(error, alone)
+        failure = self._failure_message(error, alone)
         self._gate.answers += failure.kind == "other"
         self._shared.send(failure)
 
-    def _told(self, error: ModelError, alone: bool) -> AttemptFailed:
+    def _failure_message(self, error: ModelError, alone: bool) -> AttemptFailed:
         problem = self._shared.redact(str(error))
         if isinstance(error, TransientError):
             return AttemptFailed(

@@ -76,7 +76,7 @@ class MockProxy:
             case QuestionAnswered():
                 self._questions.answer(message.number, message.answer)
             case SpansRequest():
-                self._tasks.start_soon(self._send_spans, message.asked)
+                self._tasks.start_soon(self._send_spans, message.request)
 
     def close(self) -> None:
         """End all conversations of a worker that has ended. Open questions are answered with a refusal."""
@@ -190,7 +190,7 @@ _CONVERSATION_ENDED = ServedAnswer(how=CallOutcome.REFUSED, message="the convers
 @dataclass(slots=True)
 class _ProxiedConversation:
     serving: ActiveConversation
-    heard: anyio.Event = field(default_factory=anyio.Event)
+    answered: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     addresses: Addresses = Addresses()
@@ -224,7 +224,7 @@ class ProxiedConversations:
         stay = ActivePeriod(conversation.addresses)
         self._send(EnterRequest(who))
         try:
-            await conversation.heard.wait()
+            await conversation.answered.wait()
             if not conversation.begun.is_set():
                 async with outside():
                     await conversation.begun.wait()
@@ -250,16 +250,18 @@ class ProxiedConversations:
     ) -> None:
         """Handle a message from the run's process."""
         match message:
-            case WaitForTurn() if one := self._hosted.get(message.key):
-                one.heard.set()
-            case BeginConversation() if one := self._hosted.get(message.key):
-                one.addresses, one.traces = message.addresses, message.traces
-                one.begun.set()
-                one.heard.set()
+            case WaitForTurn() if conversation := self._hosted.get(message.key):
+                conversation.answered.set()
+            case BeginConversation() if conversation := self._hosted.get(message.key):
+                conversation.addresses, conversation.traces = message.addresses, message.traces
+                conversation.begun.set()
+                conversation.answered.set()
             case SpansResponse() if (
-                (one := self._hosted.get(message.key)) and one.spans and not one.spans.done()
+                (conversation := self._hosted.get(message.key))
+                and conversation.spans
+                and not conversation.spans.done()
             ):
-                one.spans.set_result(message.told)
+                conversation.spans.set_result(message.traces)
             case ToolQuestion():
                 scope = self._answering[message.number] = anyio.CancelScope()
                 self._tasks.start_soon(self._answer, message, scope)
@@ -270,8 +272,8 @@ class ProxiedConversations:
         answer: ServedAnswer | None = _CONVERSATION_ENDED
         try:
             with scope:
-                if one := self._hosted.get(question.key):
-                    answer = await _answer_question(one.serving, question)
+                if conversation := self._hosted.get(question.key):
+                    answer = await _answer_question(conversation.serving, question)
         except Exception as error:  # noqa: BLE001 - one failing call must not end the others or wait forever
             answer = ServedAnswer(
                 how=CallOutcome.FAILED, message=f"internal error: {type(error).__name__}: {error}"

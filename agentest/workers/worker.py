@@ -46,7 +46,7 @@ from agentest.workers.channel import (
     EndUnit,
     QuestionCanceled,
     RunConversation,
-    SecretsFound,
+    SecretsLearned,
     SlotFreed,
     SlotGranted,
     SlotRequested,
@@ -135,8 +135,8 @@ class Worker:
         match message:
             case RunConversation():
                 self._send_orders.send_nowait(message)
-            case SlotGranted() if one := self._ongoing.get(message.hold):
-                one.may_go_on.set()
+            case SlotGranted() if ongoing := self._ongoing.get(message.hold):
+                ongoing.may_go_on.set()
             case EndUnit():
                 self._holder.end(self._units[message.scope])
             case StopRun():
@@ -240,9 +240,11 @@ class Worker:
             del self._ongoing[order.hold]
             if self._tape:
                 self._tape.end(unit.scope, order.number)
-        self._line.send(self._told(order, unit, finished))
+        self._line.send(self._encoded_or_failed(order, unit, finished))
 
-    def _told(self, order: RunConversation, unit: Unit, finished: JudgedConversation) -> ConversationDone:
+    def _encoded_or_failed(
+        self, order: RunConversation, unit: Unit, finished: JudgedConversation
+    ) -> ConversationDone:
         """Encode the result. A conversation whose values cannot be shown as text counts as failed to run."""
         try:
             return self._encode_result(order, unit, finished)
@@ -267,7 +269,7 @@ class Worker:
         )
 
     def _send_secrets(self, texts: Iterable[str]) -> None:
-        self._line.send(SecretsFound(tuple(texts)))
+        self._line.send(SecretsLearned(tuple(texts)))
 
 
 class _Ongoing:

@@ -82,7 +82,7 @@ async def open_worker_agents(
         raise type(error)(prepared.loaded.redact(f"worker {worker}: {error}")) from None
     if started.registry is None:
         return WorkerResources(prepared, started.client, hosted)
-    started.registry.on_refused = lambda one: send(CallRefused(one.agent, one.tool, one.why))
+    started.registry.on_refused = lambda refusal: send(CallRefused(refusal.agent, refusal.tool, refusal.why))
     started.registry.on_reached = lambda group: send(MockServerReached(group.reached))
     return WorkerResources(
         prepared, started.client, ConversationsByAgent(part.plan.agents, started.registry, hosted)

@@ -46,8 +46,8 @@ class ProgressReceiver:
 
     def receive(self, member: PooledWorker, message: ConversationMessage) -> None:
         """Handle a message from this worker, unless the run has given up the conversation."""
-        if one := member.holdings.get(message.hold):
-            self._handle(member, message, one)
+        if assigned := member.holdings.get(message.hold):
+            self._handle(member, message, assigned)
 
     def _handle(
         self, member: PooledWorker, message: ConversationMessage, assigned: AssignedConversation
@@ -68,16 +68,16 @@ class ProgressReceiver:
                 )  # synchronously: the request for a new slot may arrive immediately
                 self._tasks.start_soon(self._wait_outside, member, message.hold, assigned, assigned.place)
             case SlotRequested():
-                self._roster.want_place(member, message.hold, assigned.place)
+                self._roster.request_slot(member, message.hold, assigned.place)
             case ConversationDone() if not assigned.done.done():
                 assigned.done.set_result(message)
 
     async def _wait_outside(
-        self, member: PooledWorker, hold: int, assigned: AssignedConversation, place: ConversationSlot
+        self, member: PooledWorker, hold: int, assigned: AssignedConversation, slot: ConversationSlot
     ) -> None:
         async with assigned.ongoing.slot_released():
-            await place.wanted.wait()
-        self._roster.has_place(member, hold, place)
+            await slot.wanted.wait()
+        self._roster.has_place(member, hold, slot)
 
 
 async def _free_own_slot_later(assigned: AssignedConversation) -> None:
@@ -259,29 +259,29 @@ class WorkerScheduler:
         """Forget a group of conversations that has finished."""
         self._workers_by_group.pop(home, None)
 
-    def want_place(self, member: PooledWorker, hold: int, place: ConversationSlot) -> None:
+    def request_slot(self, member: PooledWorker, hold: int, slot: ConversationSlot) -> None:
         """Request a slot for a conversation that wants to continue."""
-        place.wanted.set()
-        self._slot_requests.append((member, hold, place))
+        slot.wanted.set()
+        self._slot_requests.append((member, hold, slot))
         self._lend()
 
-    def has_place(self, member: PooledWorker, hold: int, place: ConversationSlot) -> None:
+    def has_place(self, member: PooledWorker, hold: int, slot: ConversationSlot) -> None:
         """Record that the conversation has its own slot again."""
-        place.had.set()
-        self._give_back(place)
-        self._let_continue(member, hold, place)
+        slot.had.set()
+        self._give_back(slot)
+        self._let_continue(member, hold, slot)
 
-    def lose(self, place: ConversationSlot) -> None:
+    def lose(self, slot: ConversationSlot) -> None:
         """Record that the conversation is lost. It still waits for its own slot if it had freed it, for the
         next attempt.
         """
-        place.wanted.set()
-        place.given = True
-        self._give_back(place)
+        slot.wanted.set()
+        slot.given = True
+        self._give_back(slot)
 
-    def _give_back(self, place: ConversationSlot) -> None:
-        if place in self._lent:
-            self._lent.discard(place)
+    def _give_back(self, slot: ConversationSlot) -> None:
+        if slot in self._lent:
+            self._lent.discard(slot)
             self.change()
 
     async def worker_for(self, home: str | None) -> PooledWorker:
@@ -348,14 +348,14 @@ class WorkerScheduler:
 
     def _lend(self) -> None:
         while self._slot_requests and self._may_begin():
-            member, hold, place = self._slot_requests.popleft()
-            if not place.given:
-                self._lent.add(place)
-                self._let_continue(member, hold, place)
+            member, hold, slot = self._slot_requests.popleft()
+            if not slot.given:
+                self._lent.add(slot)
+                self._let_continue(member, hold, slot)
 
-    def _let_continue(self, member: PooledWorker, hold: int, place: ConversationSlot) -> None:
-        if not place.given:
-            place.given = True
+    def _let_continue(self, member: PooledWorker, hold: int, slot: ConversationSlot) -> None:
+        if not slot.given:
+            slot.given = True
             member.connection.send(SlotGranted(hold))
 
     def _least_busy(self) -> PooledWorker | None:

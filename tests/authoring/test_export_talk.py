@@ -66,15 +66,15 @@ def test_a_beginning_says_what_is_to_do(tmp_path: Path) -> None:
         builders.tool_call("own", {}, 1, mocked=False, seen_by=SeenBy.AGENT),
     )
     made = planned(tmp_path, "scenario", "new.sim.py", *calls)
-    assert 'tools={"find": sequence({"n": 1}, RuntimeError("shut"))}' in made.shown
-    assert f'goal="{GOAL}"' in made.shown
-    assert made.shown.count("# TODO") == 5
+    assert 'tools={"find": sequence({"n": 1}, RuntimeError("shut"))}' in made.preview
+    assert f'goal="{GOAL}"' in made.preview
+    assert made.preview.count("# TODO") == 5
     assert made.notes == ("1 call that the agent answered itself got no mock: none would reach it",)
-    compile(made.shown, "new.sim.py", "exec")
+    compile(made.preview, "new.sim.py", "exec")
     write(made, None)
     with pytest.raises(UsageError, match="not overwritten"):
         planned(tmp_path, "script", "new.sim.py")
     with pytest.raises(ChangedOnDisk):
         write(made, None)
     known = {"turns": None, "goal": "Go.", "profile": "P", "knowledge": ["k"]}
-    assert planned(tmp_path, "scenario", "b.sim.py", **known).shown.count("# TODO") == 0
+    assert planned(tmp_path, "scenario", "b.sim.py", **known).preview.count("# TODO") == 0

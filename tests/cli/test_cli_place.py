@@ -68,7 +68,7 @@ def test_paths_of_the_command_line(tmp_path: Path) -> None:
     assert place.from_root("x.test.json:one,two") == "sets/more/x.test.json:one,two"
     assert place.from_root("/x.test.json") == "/x.test.json"
     assert FoundProject(here, here).from_root("x.test.json") == "x.test.json"
-    assert place.shown(tmp_path / "results.json") == "../../results.json"
+    assert place.display_path(tmp_path / "results.json") == "../../results.json"
 
 
 AGENT = """

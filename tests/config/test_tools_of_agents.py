@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from agentest import scenario
-from agentest.config.agents.tools import tools_shown
+from agentest.config.agents.tools import format_tools
 from agentest.config.config import Config
 from agentest.models.port import ChatRequest
 from agentest.testing import ScriptedModel, run_scenarios
@@ -44,7 +44,7 @@ def test_tool_declarations_of_common_protocols(form: str) -> None:
         {"name": "look", "description": None, "parameters": None},
         BOOK,
     ]
-    assert tools_shown(tools) == (
+    assert format_tools(tools) == (
         'look\n{"name": "book", "description": "Books it.", "parameters": '
         '{"type": "object", "properties": {"at": {"type": "string"}}}}'
     )
@@ -76,7 +76,7 @@ def test_an_override_keeps_the_tools() -> None:
         "compare": [{"name": "b"}, {"name": "c", "tools": []}],
     }
     agents = Config.model_validate(given).compare
-    assert [tools_shown(each.tools) for each in agents] == ["a", ""]
+    assert [format_tools(each.tools) for each in agents] == ["a", ""]
 
 
 def test_judges_see_the_tools() -> None:

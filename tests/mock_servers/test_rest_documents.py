@@ -327,7 +327,9 @@ def test_methods_and_neighbours(tmp_path: Path) -> None:
     """Where the path is known and the method is not, the methods are told; else what is near."""
     routes = Routes(api_of(tmp_path, SHOP))
     assert routes.find("PUT", "/orders/7").methods == ("GET", "DELETE")
-    assert routes.shown("/order").startswith("the nearest path is /orders; there are POST /orders, ")
+    assert routes.describe_operations("/order").startswith(
+        "the nearest path is /orders; there are POST /orders, "
+    )
 
 
 def test_a_document_of_many_operations(tmp_path: Path) -> None:

@@ -22,7 +22,14 @@ from agentest.conversation.user import ScriptedUser
 from agentest.domain.messages import Message, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Usage
-from agentest.mock_servers.port import Addresses, Identity, SpanCall, SpanRequest, TurnTraces, with_own
+from agentest.mock_servers.port import (
+    Addresses,
+    Identity,
+    SpanCall,
+    SpanRequest,
+    TurnTraces,
+    with_user_variables,
+)
 from agentest.mocks.resolver import MockResolver
 from agentest.runner.tools import agent_traits
 from agentest.store.spans import spans_of
@@ -181,7 +188,9 @@ def test_what_the_user_writes_wins() -> None:
     """An address of the user's own for everything is not overridden by ours for traces alone."""
     told = Addresses(otlp="http://127.0.0.1:1").by_variable
     assert told["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] == "http://127.0.0.1:1/v1/traces"
-    own = with_own(told, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://mine", "OTEL_BSP_SCHEDULE_DELAY": "9"})
+    own = with_user_variables(
+        told, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://mine", "OTEL_BSP_SCHEDULE_DELAY": "9"}
+    )
     assert own["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://mine"
     assert own["OTEL_BSP_SCHEDULE_DELAY"] == "9"
     assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" not in own

@@ -124,7 +124,7 @@ def test_nobody_is_refused_while_others_go_on() -> None:
             await anyio.wait_all_tasks_blocked()
             assert told == []
             going_on = False
-            budget.look_again()
+            budget.wake_waiting_calls()
 
     anyio.run(run)
     assert len(told) == 1

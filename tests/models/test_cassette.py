@@ -807,7 +807,7 @@ def test_a_recording_of_another_day(tmp_path: Path) -> None:
     days = ("2026-11-16T12:00:00+00:00", "2027-01-02T23:59:00+05:30")
     cassettes = Cassettes(tmp_path, CassetteMode.RECORD, Redactor())
     hashes = {
-        cassettes.asked(question(f"{text} It is {format_moment(day)}."), "m", {}).hash
+        cassettes.recorded_request(question(f"{text} It is {format_moment(day)}."), "m", {}).hash
         for day in days
         for text in ("How was it?", "And then?")
     }

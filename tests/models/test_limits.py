@@ -39,7 +39,7 @@ class Requests:
         lasts: float = 0.0,
         then: Callable[[RequestSlot], None] | None = None,
     ) -> None:
-        async with self.limiter.place(tokens) as place:
+        async with self.limiter.slot(tokens) as place:
             self.order.append(name)
             self.starts.append((anyio.current_time(), tokens))
             self.under_way += 1
@@ -65,7 +65,7 @@ def too_many(place: RequestSlot) -> None:
 
 async def all_places_work(limiter: Limiter) -> None:
     """As many requests as there are places can be under way at the same time, and no more."""
-    assert limiter.taken == 0
+    assert limiter.in_progress == 0
     requests = Requests(limiter)
     async with anyio.create_task_group() as tasks:
         for _ in range(limiter.places + 3):
@@ -181,7 +181,7 @@ def test_an_error_gives_the_place_back() -> None:
     async def use() -> None:
         limiter = Limiter(1)
         with pytest.raises(RuntimeError, match="broken"):
-            async with limiter.place():
+            async with limiter.slot():
                 raise RuntimeError("broken")
         await all_places_work(limiter)
 
@@ -221,7 +221,7 @@ def test_without_rates_the_clock_is_not_asked() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(other)
-            async with Limiter(1, clock=clock).place(100) as place:
+            async with Limiter(1, clock=clock).slot(100) as place:
                 place.succeeded(100)
                 assert others == 0
 
@@ -406,7 +406,7 @@ def test_a_place_that_is_given_back_is_used_at_once() -> None:
         limiter = Limiter(2)
         await throttle(limiter)
         later = Requests(limiter)
-        async with anyio.create_task_group() as tasks, limiter.place() as place:
+        async with anyio.create_task_group() as tasks, limiter.slot() as place:
             tasks.start_soon(later.make)
             await anyio.sleep(1)
             assert later.starts == []
@@ -423,7 +423,7 @@ def test_a_place_that_is_not_used_costs_no_rate() -> None:
     async def use() -> None:
         limiter = Limiter(8, requests_per_minute=1, tokens_per_minute=60)
         for _ in range(100):
-            async with limiter.place(6) as place:
+            async with limiter.slot(6) as place:
                 place.unused()
         assert anyio.current_time() == 0
         requests = Requests(limiter)
@@ -449,7 +449,7 @@ class Provider:
     async def serve(self, limiter: Limiter, most: int) -> None:
         """Whoever waits for answers: asks again until so many have been given."""
         while self.answered < most:
-            async with limiter.place() as place:
+            async with limiter.slot() as place:
                 if self.answered >= most:
                     return
                 refused = not await self._takes()
@@ -577,7 +577,7 @@ def test_the_clock_and_the_sleep_can_be_given() -> None:
     async def use() -> None:
         limiter = Limiter(1, requests_per_minute=1, clock=lambda: now, sleep=sleep)
         for _ in range(3):
-            async with limiter.place():
+            async with limiter.slot():
                 pass
         assert now == pytest.approx(1120)
 
@@ -597,7 +597,7 @@ def test_rounding_errors_of_the_clock_stop_nobody(start: float, rpm: int) -> Non
     async def use() -> None:
         limiter = Limiter(1, requests_per_minute=rpm, clock=lambda: now, sleep=sleep)
         for _ in range(30):
-            async with limiter.place():
+            async with limiter.slot():
                 pass
 
     run(use)

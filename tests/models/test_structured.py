@@ -67,7 +67,7 @@ class Asking:
 
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
-            self.taken_while_pausing.append(limiter.taken)
+            self.taken_while_pausing.append(limiter.in_progress)
             await pass_time(seconds)
 
         spec = ModelSpec("openai/m", "m", self.server.base_url, **self.parameters)

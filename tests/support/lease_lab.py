@@ -151,7 +151,7 @@ def in_lab(use: Callable[[Lab], Awaitable[None]], model: Model | None = None, **
             made.append(lab)
             await use(lab)
             await anyio.sleep(5)  # longer than anything is kept unused
-            assert lab.gate.limiter.taken == 0
+            assert lab.gate.limiter.in_progress == 0
             assert lab.budget.lent == 0
             tasks.cancel_scope.cancel()
 

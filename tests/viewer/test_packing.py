@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentest.report.viewer.overview import rerun, shown
+from agentest.report.viewer.overview import rerun, show_command
 from agentest.report.viewer.page import CHUNK_BYTES, Chunks
 
 
@@ -59,4 +59,4 @@ def test_a_command_is_safe_in_a_shell(scenario: Any, several: bool, command: str
 
 def test_a_run_that_is_not_kept_is_the_latest() -> None:
     """What prints transcripts names the run, or the latest one."""
-    assert shown("", "a\nb") == "agentest show latest --scenario '=a\nb' --verbose"
+    assert show_command("", "a\nb") == "agentest show latest --scenario '=a\nb' --verbose"

@@ -182,7 +182,7 @@ def test_a_job_is_stopped_while_its_process_is_being_made(tmp_path: Path) -> Non
         return job
 
     job = asyncio.run(go())
-    assert (job.state, job.shown()["status"]) == (JobState.ENDED, "interrupted")
+    assert (job.state, job.summary()["status"]) == (JobState.ENDED, "interrupted")
 
 
 def test_the_end_of_what_is_printed_is_kept() -> None:

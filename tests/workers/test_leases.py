@@ -154,7 +154,7 @@ def test_what_is_lent_to_idle_workers_is_not_lacking() -> None:
         hoarder, other = lab.workers
         for _ in range(30):
             await hoarder.ask()
-        assert lab.gate.limiter.taken > 0
+        assert lab.gate.limiter.in_progress > 0
         asked = anyio.current_time()
         async with anyio.create_task_group() as tasks:
             for _ in range(8):
@@ -173,7 +173,7 @@ def test_a_worker_that_is_blocked_starves_nobody() -> None:
         for _ in range(30):
             await blocked.ask()
         await anyio.sleep(3 * DELAY_S)  # the last one is over for the desk, too
-        lent = lab.gate.limiter.taken
+        lent = lab.gate.limiter.in_progress
         assert lent > 0
         blocked.heard.held_up = blocked.sent.held_up = True
         asked = anyio.current_time()
@@ -204,7 +204,7 @@ def test_a_worker_that_dies_gives_back_all() -> None:
             await anyio.sleep(1.5)
             dying.dies()
             tasks.cancel_scope.cancel()
-        assert lab.gate.limiter.taken == 0
+        assert lab.gate.limiter.in_progress == 0
         async with anyio.create_task_group() as tasks:
             for number in range(10):
                 tasks.start_soon(other.ask, number)

@@ -109,7 +109,7 @@ def test_nodes_without_agentest_or_with_another_version() -> None:
     good = {"version": __version__, "network": "elsewhere"}
     none, other = {**good, "version": None}, {**good, "version": "0.0.1"}
     found = checked(alive, {"1": good, "2": {**good, "network": "here"}, "3": good}, OURS)
-    assert [each.here for each in found] == [False, True, False]
+    assert [each.is_local for each in found] == [False, True, False]
     install = rf"pip install 'agentest-sim\[ray\]=={__version__}'"
     with pytest.raises(UsageError, match=rf"node host-2 \(10\.0\.0\.2\) has no agentest\. .*{install}"):
         checked(alive, {"1": good, "2": none, "3": other}, OURS)

@@ -311,7 +311,7 @@ def test_a_conversation_needs_its_own_answers_only(tmp_path: Path) -> None:
     in_one_process(tmp_path, CassetteMode.RECORD)
     run = Run(tmp_path, CassetteMode.REPLAY)
     page = run.desk.page(SCOPE, 2)
-    assert {entry.asked.key.conversation for entry in page.recorded} == {2}
+    assert {entry.request.key.conversation for entry in page.recorded} == {2}
     assert len(page.recorded) == 3
     run.desk.done(SCOPE, 2)
     assert run.desk.page(SCOPE, 2).recorded == ()

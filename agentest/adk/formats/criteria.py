@@ -174,7 +174,7 @@ class MetricCriterion:
     @property
     def judge(self) -> RequestedModel | None:
         """Return the judge that the file requests; None for the configured one without changes."""
-        if self.judge_model is None and not self.judge_sampling.given() and not self.not_sent:
+        if self.judge_model is None and not self.judge_sampling.set_parameters() and not self.not_sent:
             return None
         return RequestedModel(
             role="judge",
@@ -398,7 +398,7 @@ class _UserSimulator(_CriteriaObject):
 
     def _requested_model(self, source: str) -> RequestedModel | None:
         config = self.model_configuration or ModelConfig()
-        if self.model is None and not config.sampling.given() and not config.not_sent:
+        if self.model is None and not config.sampling.set_parameters() and not config.not_sent:
             return None
         key = "user_simulator_config"
         return RequestedModel("user", self.model, config.sampling, source, key, not_sent=config.not_sent)

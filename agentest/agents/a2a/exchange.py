@@ -11,7 +11,7 @@ from uuid import uuid4
 from agentest.agents.a2a.discovery import RequestWay, WayRefused
 from agentest.agents.a2a.task import AgentWork, Json, text_at
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, OutgoingRequest, read_body
-from agentest.agents.json_reader import read_json, read_text, shown, truncated_stream_error
+from agentest.agents.json_reader import excerpt, read_json, read_text, truncated_stream_error
 from agentest.domain.messages import Attachment, UserText
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
@@ -168,7 +168,7 @@ def _take(body: bytes, work: AgentWork, method: str) -> None:
     answer = read_json(body, A2A_PLACE)
     work.take(_result(answer, method))
     if "jsonrpc" not in answer and not (work.ended or work.state or work.task_id):
-        raise AgentError(f"the agent answered with neither a task nor a message of A2A: {shown(answer)}")
+        raise AgentError(f"the agent answered with neither a task nor a message of A2A: {excerpt(answer)}")
 
 
 class _Events:
@@ -222,23 +222,23 @@ def _json_of(body: bytes) -> Any:
 def _result(answer: Any, method: str) -> Any:
     """Return the result in an answer. Over HTTP+JSON, the answer is the result."""
     if not isinstance(answer, Mapping):
-        raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {shown(answer)}")
+        raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {excerpt(answer)}")
     if answer.get("error"):
         raise _reported_error(answer["error"], method)
     if "result" in answer:
         return answer["result"]
     if "jsonrpc" in answer:
-        raise AgentError(f"the agent's answer has neither a result nor an error: {shown(answer)}")
+        raise AgentError(f"the agent's answer has neither a result nor an error: {excerpt(answer)}")
     return answer
 
 
 def _reported_error(error: Any, method: str) -> AgentError:
     code = error.get("code") if isinstance(error, Mapping) else None
     if not isinstance(code, int) or isinstance(code, bool):
-        return AgentError(f"the agent answered with an error: {shown(error)}")
+        return AgentError(f"the agent answered with an error: {excerpt(error)}")
     name = f", {_ERROR_NAMES[code]}" if code in _ERROR_NAMES else ""
     problem = (
-        f"the agent answered {method} with error {code}{name}: {text_at(error, 'message') or shown(error)}"
+        f"the agent answered {method} with error {code}{name}: {text_at(error, 'message') or excerpt(error)}"
     )
     if code in (_UNKNOWN_METHOD, _OTHER_VERSION):
         return WayRefused(problem)
@@ -249,7 +249,7 @@ def _details(data: Any) -> str:
     """Return an error's details in parentheses; "" if they only repeat its name."""
     items = data if isinstance(data, list) else [data] if data else []
     details = [item for item in items if not (isinstance(item, Mapping) and "reason" in item)]
-    return f" ({shown(details[0] if len(details) == 1 else details)})" if details else ""
+    return f" ({excerpt(details[0] if len(details) == 1 else details)})" if details else ""
 
 
 def send_method(way: RequestWay, streaming: bool) -> str:

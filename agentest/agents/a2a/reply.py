@@ -21,7 +21,7 @@ from agentest.agents.a2a.task import (
     mapping_at,
     text_at,
 )
-from agentest.agents.json_reader import read_result, shown
+from agentest.agents.json_reader import excerpt, read_result
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
 from agentest.support.dataclasses import dataclass
@@ -311,7 +311,7 @@ def function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
     if adk_type(part) not in kinds:
         return None
     if not isinstance(part.data.get("name"), str) or not part.data["name"]:
-        raise AgentError(f"a `{kinds[0]}` of the agent has no name: {shown(part.data)}")
+        raise AgentError(f"a `{kinds[0]}` of the agent has no name: {excerpt(part.data)}")
     return dict(part.data)
 
 
@@ -392,7 +392,7 @@ def _from_result(result: Json, turn_index: int) -> A2aCall:
     """Make a call from LangGraph's result, which does not include the arguments."""
     name, content = result.get("name"), result.get("content")
     if not isinstance(name, str) or not name:
-        raise AgentError(f"a tool result of the agent has no name: {shown(result)}")
+        raise AgentError(f"a tool result of the agent has no name: {excerpt(result)}")
     call = replace(
         _observed(name, None, turn_index),
         result=read_result(content),

@@ -11,7 +11,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from agentest.agents.json_reader import shown
+from agentest.agents.json_reader import excerpt
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 
@@ -88,7 +88,7 @@ class TaskStatus:
 def kind_of(result: Any) -> tuple[ResultKind | None, Json]:
     """Return a result's kind, None if unknown, and its content. Raises AgentError."""
     if not isinstance(result, Mapping):
-        raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {shown(result)}")
+        raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {excerpt(result)}")
     for kind in ResultKind:
         if isinstance(result.get(kind.value), Mapping) and not {"parts", "id", "taskId"} & result.keys():
             return kind, result[kind.value]
@@ -115,7 +115,7 @@ def read_status(value: Any) -> TaskStatus:
     """Read a status. Raises AgentError."""
     state = value.get("state") if isinstance(value, Mapping) else None
     if not isinstance(state, str) or not state:
-        raise AgentError(f"a task of the agent has no state: {shown(value)}")
+        raise AgentError(f"a task of the agent has no state: {excerpt(value)}")
     plain = state.removeprefix(_PREFIX).lower().replace("_", "-")
     message = value.get("message")
     return TaskStatus(
@@ -127,7 +127,7 @@ def read_status(value: Any) -> TaskStatus:
 def read_message(value: Any) -> A2aMessage:
     """Read a message. Raises AgentError."""
     if not isinstance(value, Mapping):
-        raise AgentError(f"a message of the agent is not an object: {shown(value)}")
+        raise AgentError(f"a message of the agent is not an object: {excerpt(value)}")
     return A2aMessage(
         parts=_parts(value, "message"),
         of_user=str(value.get("role", "")).lower().endswith("user"),
@@ -141,7 +141,7 @@ def read_message(value: Any) -> A2aMessage:
 def read_artifact(value: Any) -> Artifact:
     """Read an artifact. Raises AgentError."""
     if not isinstance(value, Mapping):
-        raise AgentError(f"an artifact of the agent is not an object: {shown(value)}")
+        raise AgentError(f"an artifact of the agent is not an object: {excerpt(value)}")
     return Artifact(
         id=text_at(value, "artifactId"),
         parts=_parts(value, "artifact"),
@@ -155,7 +155,7 @@ def list_at(value: Json, key: str) -> list[Any]:
     if value_at_key is None:
         return []
     if not isinstance(value_at_key, list):
-        raise AgentError(f"`{key}` of the agent's answer is not a list: {shown(value_at_key)}")
+        raise AgentError(f"`{key}` of the agent's answer is not a list: {excerpt(value_at_key)}")
     return value_at_key
 
 
@@ -175,7 +175,7 @@ def _parts(value: Json, owner: str) -> tuple[A2aPart, ...]:
     found = value.get("parts")
     parts = [] if found is None else found
     if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
-        raise AgentError(f"the `parts` of the agent's {owner} are not a list of objects: {shown(parts)}")
+        raise AgentError(f"the `parts` of the agent's {owner} are not a list of objects: {excerpt(parts)}")
     return tuple(map(_part, parts))
 
 
@@ -185,7 +185,7 @@ def _part(part: Json) -> A2aPart:
     if isinstance(text, str):
         return A2aPart(text=text, metadata=metadata)
     if text is not None:
-        raise AgentError(f"the `text` of a part of the agent's answer is not a text: {shown(part)}")
+        raise AgentError(f"the `text` of a part of the agent's answer is not a text: {excerpt(part)}")
     if part.get("data") is not None:
         return A2aPart(data=part["data"], metadata=metadata)
     if file := _file(part):

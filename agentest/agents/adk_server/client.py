@@ -10,7 +10,7 @@ from urllib.parse import quote
 from agentest.agents.adk_server.events import read_event_list, read_event_stream, read_reply, user_content
 from agentest.agents.error_hints import ADK_PLACE
 from agentest.agents.http_sender import HttpSender, read_body
-from agentest.agents.json_reader import read_json, shown
+from agentest.agents.json_reader import excerpt, read_json
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
@@ -85,12 +85,14 @@ class Sessions:
         if created.status == _CONFLICT_STATUS:
             return await self._existing(key, state, retries, values)
         if not isinstance(created.session, dict) or created.session.get("id") != key.session_id:
-            raise NoReply(f"{url}: no session {key.session_id!r} was created, but: {shown(created.session)}")
+            raise NoReply(
+                f"{url}: no session {key.session_id!r} was created, but: {excerpt(created.session)}"
+            )
         created_state = created.session.get("state") or {}
         if not contains_state(created_state, state):
             raise SessionMismatch(
-                f"{url}: the session's state is not what was asked for: found {shown(created_state)}, "
-                f"expected {shown(_without_temporary(state))}. Is this the address of `adk api_server`?"
+                f"{url}: the session's state is not what was asked for: found {excerpt(created_state)}, "
+                f"expected {excerpt(_without_temporary(state))}. Is this the address of `adk api_server`?"
             )
         return SessionState(state=created_state, retries=retries)
 
@@ -100,7 +102,7 @@ class Sessions:
         """Read the state of an existing session, which ignores the scenario's state."""
         read = await self.read(key, values)
         if _without_temporary(state) and (read.state is None or not contains_state(read.state, state)):
-            actual = f"has the state {shown(read.state)}" if read.error is None else read.error
+            actual = f"has the state {excerpt(read.state)}" if read.error is None else read.error
             raise SessionMismatch(
                 f"{self._session_url(key)}: {state_mismatch_text(key.session_id, state, actual)}"
             )
@@ -118,7 +120,7 @@ class Sessions:
             return _unread(str(error), key)
         state = session.get("state", {}) if isinstance(session, dict) else None
         if not isinstance(state, dict) or session.get("id") != key.session_id:
-            return _unread(f"{url} answered no session of ADK's, but: {shown(session)}", key)
+            return _unread(f"{url} answered no session of ADK's, but: {excerpt(session)}", key)
         return SessionState(state=state)
 
     def _sessions_url(self, key: SessionKey) -> str:
@@ -159,8 +161,8 @@ def state_mismatch_text(session_id: str, expected: Mapping[str, Any], actual: st
     """Return the error for an existing session that has another state. `found` describes that state."""
     return (
         f"the session {session_id!r} exists already and keeps its own state, so it does not begin with "
-        f"{shown(_without_temporary(expected))}: {actual}. Leave session_id out, so that every conversation "
-        "gets a session of its own, or name one that does not exist yet"
+        f"{excerpt(_without_temporary(expected))}: {actual}. Leave session_id out, so that every "
+        "conversation gets a session of its own, or name one that does not exist yet"
     )
 
 

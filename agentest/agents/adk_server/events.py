@@ -11,7 +11,7 @@ from typing import Any
 
 from agentest.agents.error_hints import ADK_PLACE
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import read_json, read_text, shown, truncated_stream_error
+from agentest.agents.json_reader import excerpt, read_json, read_text, truncated_stream_error
 from agentest.agents.port import AgentReply, NoReply
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
@@ -65,9 +65,9 @@ def read_event_list(body: bytes) -> list[Any]:
     """Read the events in a response of `/run`. Raises AgentError."""
     data = read_json(body, ADK_PLACE)
     if isinstance(data, Mapping) and data.get("error"):
-        raise AgentError(f"the agent answered with an error: {shown(data['error'])}")
+        raise AgentError(f"the agent answered with an error: {excerpt(data['error'])}")
     if not isinstance(data, list):
-        raise AgentError(f"the agent's answer is not a list of ADK's events: {shown(data)}")
+        raise AgentError(f"the agent's answer is not a list of ADK's events: {excerpt(data)}")
     return data
 
 
@@ -151,10 +151,10 @@ def _final_event(events: Sequence[_Event]) -> _Event | None:
 def _event(item: Any) -> _Event | None:
     """Read an event; None for a partial event and for events of the user."""
     if not isinstance(item, Mapping):
-        raise AgentError(f"an event of the agent is not a JSON object: {shown(item)}")
+        raise AgentError(f"an event of the agent is not a JSON object: {excerpt(item)}")
     author = item.get("author") or _DEFAULT_AUTHOR
     if not isinstance(author, str):
-        raise AgentError(f"the `author` of an event of the agent is not a text: {shown(author)}")
+        raise AgentError(f"the `author` of an event of the agent is not a text: {excerpt(author)}")
     error = _error(item)
     if author.lower() == _USER or (item.get("partial") is True and not error):
         return None
@@ -167,7 +167,7 @@ def _event(item: Any) -> _Event | None:
 
 def _error(event: Mapping[str, Any]) -> str | None:
     values = [event.get(key) for key in ("errorCode", "errorMessage", "error")]
-    problems = [shown(value) for value in values if value]
+    problems = [excerpt(value) for value in values if value]
     return f"the agent reports an error: {': '.join(problems)}" if problems else None
 
 
@@ -188,17 +188,17 @@ def _parts(event: Mapping[str, Any]) -> tuple[Part, ...]:
     if parts is None:
         return ()
     if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
-        raise AgentError(f"the `content` of an event of the agent has no list of parts: {shown(content)}")
+        raise AgentError(f"the `content` of an event of the agent has no list of parts: {excerpt(content)}")
     for part in parts:
         if not isinstance(part.get("text") or "", str):
-            raise AgentError(f"the `text` of an event of the agent is not a text: {shown(part)}")
+            raise AgentError(f"the `text` of an event of the agent is not a text: {excerpt(part)}")
     return tuple(parts)
 
 
 def _fallback_text(parts: Iterable[Part]) -> str:
     """Return the text for a reply without texts: tools' responses as JSON, or the kinds of other parts."""
     return "\n".join(
-        shown(part["functionResponse"].get("response"))
+        excerpt(part["functionResponse"].get("response"))
         if part.get("functionResponse") is not None
         else f"[{next(iter(part), 'nothing')}]"
         for part in parts
@@ -248,9 +248,9 @@ def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
     for function in functions:
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(name, str) or not name:
-            raise AgentError(f"a `{kind}` of the agent has no name: {shown(function)}")
+            raise AgentError(f"a `{kind}` of the agent has no name: {excerpt(function)}")
         if not isinstance(function.get("id") or "", str):
-            raise AgentError(f"the `id` of a `{kind}` of the agent is not a text: {shown(function)}")
+            raise AgentError(f"the `id` of a `{kind}` of the agent is not a text: {excerpt(function)}")
     return functions
 
 

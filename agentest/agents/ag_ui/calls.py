@@ -13,7 +13,7 @@ from typing import Any
 from agentest.agents import approvals as graph_questions
 from agentest.agents.ag_ui.thread import Wire
 from agentest.agents.approvals import Decision
-from agentest.agents.json_reader import read_any, read_arguments, shown
+from agentest.agents.json_reader import excerpt, read_any, read_arguments
 from agentest.domain.messages import ToolRequest
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
@@ -170,7 +170,7 @@ def interrupts_of(outcome: Mapping[str, Any]) -> list[Interrupt]:
     if not isinstance(listed, list) or not listed or not all(map(_is_interrupt, listed)):
         raise AgentError(
             "the outcome `interrupt` of the agent's run has no list of `interrupts` with an `id` each: "
-            f"{shown(outcome)}"
+            f"{excerpt(outcome)}"
         )
     return [_interrupt(item) for item in listed]
 

@@ -30,7 +30,7 @@ from agentest.agents.approvals import (
 )
 from agentest.agents.bypassed_tools import BypassDetector, quote_tool_names
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
-from agentest.agents.json_reader import read_event, read_json, shown, truncated_stream_error
+from agentest.agents.json_reader import excerpt, read_event, read_json, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
 from agentest.config.agents.ag_ui import AgUiAgent
@@ -249,7 +249,7 @@ class AgUiConversation:
         if self._open and not requests:
             text = BETWEEN_MESSAGES.join(part for part in (text, _questions(self._open)) if part)
         elif not text and not requests and not total.observed and run.result is not None:
-            text = shown(run.result)
+            text = excerpt(run.result)
         return AgentReply(
             text=text or None,
             tool_requests=requests,
@@ -335,7 +335,7 @@ def _content(message: Wire) -> str:
         texts = [part.get("text") for part in content if isinstance(part, Mapping)]
         return "".join(text for text in texts if isinstance(text, str))
     if content is not None and not isinstance(content, str):
-        raise AgentError(f"the `content` of a message of the agent is not a text: {shown(content)}")
+        raise AgentError(f"the `content` of a message of the agent is not a text: {excerpt(content)}")
     return content or ""
 
 
@@ -402,10 +402,10 @@ def _refuse_json(body: bytes) -> None:
     data = read_json(body, AG_UI_PLACE)
     error = data.get("error") if isinstance(data, dict) else None
     if error:
-        raise AgentError(f"the agent answered with an error: {shown(error)}")
+        raise AgentError(f"the agent answered with an error: {excerpt(error)}")
     raise AgentError(
         "the agent's answer is JSON, and AG-UI answers with server-sent events "
-        f"({AG_UI_PLACE}): {shown(data)}"
+        f"({AG_UI_PLACE}): {excerpt(data)}"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentest.agents.ag_ui.calls import Interrupt, StreamedCall, interrupts_of, old_interrupt, ordered_calls
 from agentest.agents.ag_ui.thread import AgUiState, Thread, Wire, call, calls_of, late_call_ids, new_id
-from agentest.agents.json_reader import shown
+from agentest.agents.json_reader import excerpt
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 
@@ -140,7 +140,7 @@ class AgUiRun:
     def _start_text(self, event: Wire) -> None:
         role, identifier = event.get("role") or "assistant", _text(event, "messageId")
         if role not in _ROLES:
-            raise AgentError(f"a message of the agent has an unknown `role`: {shown(event)}")
+            raise AgentError(f"a message of the agent has an unknown `role`: {excerpt(event)}")
         self._roles[identifier] = role
         message = self.thread.message(identifier, role)
         message.update({key: event[key] for key in ("name", "subagentRunId") if event.get(key)})
@@ -292,12 +292,12 @@ class AgUiRun:
             case unknown if unknown is not None:
                 raise AgentError(
                     "the agent's run ended with an outcome that nobody knows (expected success, interrupt or "
-                    f"cancelled): {shown(outcome)}"
+                    f"cancelled): {excerpt(outcome)}"
                 )
 
     def _fail(self, event: Wire) -> None:
         code = f" ({event['code']})" if event.get("code") else ""
-        raise AgentError(f"{REPORTED_ERROR_PREFIX}: {shown(event.get('message') or event)}{code}")
+        raise AgentError(f"{REPORTED_ERROR_PREFIX}: {excerpt(event.get('message') or event)}{code}")
 
 
 def _ignore(_: Wire) -> None:
@@ -308,7 +308,7 @@ def _text(event: Wire, key: str) -> str:
     """Return a required text field of an event. Raises AgentError."""
     value = event.get(key)
     if not isinstance(value, str) or (not value and key != "delta"):
-        raise AgentError(f"a {event.get('type')} of the agent has no `{key}`: {shown(event)}")
+        raise AgentError(f"a {event.get('type')} of the agent has no `{key}`: {excerpt(event)}")
     return value
 
 

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.json_reader import shown
+from agentest.agents.json_reader import excerpt
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResult, ToolSpec, UserText
 from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, CannotSend
@@ -74,7 +74,7 @@ class Thread:
         if not isinstance(snapshot, list) or not all(map(_is_message, snapshot)):
             raise AgentError(
                 "`messages` of a MESSAGES_SNAPSHOT is not a list of messages with `id` and `role`: "
-                f"{shown(snapshot)}"
+                f"{excerpt(snapshot)}"
             )
         user_messages = sum(message["role"] == "user" for message in self.messages[: self._begin])
         self.messages = [dict(message) for message in snapshot]
@@ -128,7 +128,7 @@ def calls_of(message: Mapping[str, Any]) -> list[Wire]:
     """Return the tool calls in a message. Raises AgentError if they are not a list of calls."""
     calls = message.get("toolCalls") or []
     if not isinstance(calls, list) or not all(map(_is_call, calls)):
-        raise AgentError(f"`toolCalls` of a message is not a list of tool calls: {shown(calls)}")
+        raise AgentError(f"`toolCalls` of a message is not a list of tool calls: {excerpt(calls)}")
     return calls
 
 

@@ -34,7 +34,7 @@ from agentest.agents.approvals import (
     decision_of_user,
 )
 from agentest.agents.http_sender import HttpAnswer
-from agentest.agents.json_reader import read_any, shown
+from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.ai_sdk import AiSdkAgent
@@ -282,7 +282,7 @@ def question(parts: Sequence[Part]) -> str:
 def _approval_question(part: Part) -> str:
     reason = part["approval"].get("requestReason")
     why = f" ({reason})" if reason else ""
-    return f"The agent asks for approval to call {tool_name(part)} with {shown(part.get('input'))}{why}."
+    return f"The agent asks for approval to call {tool_name(part)} with {excerpt(part.get('input'))}{why}."
 
 
 def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.json_reader import shown
+from agentest.agents.json_reader import excerpt
 from agentest.support.errors import AgentError
 
 Chunk = Mapping[str, Any]
@@ -90,7 +90,7 @@ class AssistantMessage:
         """Add a chunk and return whether it had text. Raises AgentError for an invalid chunk."""
         kind = chunk.get("type")
         if not isinstance(kind, str):
-            raise AgentError(f"an event of the agent's stream has no `type`: {shown(chunk)}")
+            raise AgentError(f"an event of the agent's stream has no `type`: {excerpt(chunk)}")
         family, _, step = kind.rpartition("-")
         if family in ("text", "reasoning") and step in ("start", "delta", "end"):
             return self._add_text(family, step, chunk)
@@ -131,7 +131,7 @@ class AssistantMessage:
         if step != "delta":
             return False
         if not isinstance(delta, str):
-            raise AgentError(f"the `delta` of a text of the agent is not a text: {shown(chunk)}")
+            raise AgentError(f"the `delta` of a text of the agent is not a text: {excerpt(chunk)}")
         part["text"] += delta
         return family == "text" and bool(delta)
 
@@ -163,7 +163,7 @@ class AssistantMessage:
     def _add_tool(self, kind: str, chunk: Chunk) -> None:
         call_id = chunk.get("toolCallId")
         if not isinstance(call_id, str) or not call_id:
-            raise AgentError(f"a `{kind}` of the agent has no `toolCallId`: {shown(chunk)}")
+            raise AgentError(f"a `{kind}` of the agent has no `toolCallId`: {excerpt(chunk)}")
         if kind == "tool-input-start":
             self._add_input(chunk, STREAMING, None)
             self._inputs[call_id] = ""
@@ -200,7 +200,7 @@ class AssistantMessage:
     def _new_tool(self, chunk: Chunk) -> Part:
         name = chunk.get("toolName")
         if not isinstance(name, str) or not name:
-            raise AgentError(f"a tool call of the agent has no `toolName`: {shown(chunk)}")
+            raise AgentError(f"a tool call of the agent has no `toolName`: {excerpt(chunk)}")
         kind = (
             {"type": "dynamic-tool", "toolName": name} if chunk.get("dynamic") else {"type": f"tool-{name}"}
         )

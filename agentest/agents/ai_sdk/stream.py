@@ -15,7 +15,13 @@ from agentest.agents.ai_sdk.parts import AssistantMessage, Chunk
 from agentest.agents.bypassed_tools import BypassDetector
 from agentest.agents.error_hints import is_page
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender
-from agentest.agents.json_reader import read_event, read_json, read_text, shown, truncated_stream_error
+from agentest.agents.json_reader import (
+    excerpt,
+    read_event,
+    read_json,
+    read_text,
+    truncated_stream_error,
+)
 from agentest.agents.port import IgnoredCounter, Resources
 from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.domain.transcript import Usage
@@ -71,7 +77,7 @@ class StreamResult:
         if kind == "error":
             raise AgentError(_reported_error(chunk.get("errorText")))
         if kind == "abort":
-            reason = f": {shown(chunk['reason'])}" if chunk.get("reason") else ""
+            reason = f": {excerpt(chunk['reason'])}" if chunk.get("reason") else ""
             raise AgentError(f"the agent aborted its reply{reason}")
         if kind == "finish":
             self.finish = chunk
@@ -81,7 +87,7 @@ class StreamResult:
 
 
 def _reported_error(error: Any) -> str:
-    text = f"the agent's stream reports an error: {shown(error)}"
+    text = f"the agent's stream reports an error: {excerpt(error)}"
     hint = " (the AI SDK's servers tell the cause where `onError` does)" if error == _MASKED_ERROR else ""
     return f"{text}{hint}"
 
@@ -141,7 +147,7 @@ async def read_data_stream(
     async for line in _lines(pieces):
         code, colon, text = line.partition(":")
         if not colon or len(code) != 1:
-            raise AgentError(f"{_LINE} has no code: {shown(line)!r}")
+            raise AgentError(f"{_LINE} has no code: {excerpt(line)!r}")
         for chunk in _chunks(code, read_text(text, _LINE), on_unknown):
             if result.take(chunk):
                 on_text()
@@ -247,10 +253,10 @@ def _no_stream_error(body: bytes) -> str:
     data = read_json(body, PLACE)
     error = data.get("error") if isinstance(data, dict) else None
     if error:
-        return f"the agent answered with an error: {shown(error)}"
+        return f"the agent answered with an error: {excerpt(error)}"
     return (
         "the agent's answer is no stream of the AI SDK (expected server-sent events, a data stream or plain "
-        f"text), but JSON: {shown(data)}"
+        f"text), but JSON: {excerpt(data)}"
     )
 
 

@@ -27,10 +27,10 @@ from agentest.agents.file_parts import kind_of, unsupported_file, web_address
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
 from agentest.agents.json_reader import (
     TOO_DEEP,
+    excerpt,
     read_any,
     read_arguments,
     read_event,
-    shown,
     truncated_stream_error,
 )
 from agentest.agents.placeholders import TurnValues
@@ -410,14 +410,14 @@ class MessageAssembly:
 def _index(event: Mapping[str, Any]) -> int:
     index = event.get("index")
     if not isinstance(index, int):
-        raise AgentError(f"an event of the agent's stream has no `index`: {shown(event)}")
+        raise AgentError(f"an event of the agent's stream has no `index`: {excerpt(event)}")
     return index
 
 
 def _object(event: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = event.get(key)
     if not isinstance(value, Mapping):
-        raise AgentError(f"an event of the agent's stream has no `{key}`: {shown(event)}")
+        raise AgentError(f"an event of the agent's stream has no `{key}`: {excerpt(event)}")
     return dict(value)
 
 

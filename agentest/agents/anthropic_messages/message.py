@@ -7,11 +7,11 @@ from typing import Any
 
 from agentest.agents.json_reader import (
     arguments_text,
+    excerpt,
     read_arguments,
     read_count,
     read_object,
     read_result,
-    shown,
 )
 from agentest.agents.port import IgnoredCounter
 from agentest.domain.messages import ToolRequest
@@ -68,9 +68,11 @@ def _check_form(message: ReceivedMessage) -> None:
     if message.get("type") == "error" or message.get("error"):
         raise AgentError(f"the agent answered with an error: {error_text(message.get('error'))}")
     if "content" not in message:
-        raise AgentError(f"the agent's answer is no message: it has no `content`: {shown(message)}")
+        raise AgentError(f"the agent's answer is no message: it has no `content`: {excerpt(message)}")
     if message.get("role", "assistant") != "assistant":
-        raise AgentError(f"the agent's answer is a message of the role {message['role']!r}: {shown(message)}")
+        raise AgentError(
+            f"the agent's answer is a message of the role {message['role']!r}: {excerpt(message)}"
+        )
 
 
 def cut_reason(message: ReceivedMessage) -> str | None:
@@ -93,7 +95,7 @@ def usage_of(message: ReceivedMessage) -> Usage:
 def error_text(error: Any) -> str:
     """Return the message of an error, and its type."""
     if not isinstance(error, Mapping) or not isinstance(error.get("message"), str):
-        return shown(error) if error else "no reason is given"
+        return excerpt(error) if error else "no reason is given"
     kind = error.get("type")
     return f"{error['message']} ({kind})" if isinstance(kind, str) and kind else str(error["message"])
 
@@ -131,7 +133,7 @@ def check_blocks(content: Any) -> tuple[Block, ...]:
     if isinstance(content, str):
         return ({"type": "text", "text": content},) if content else ()
     if not isinstance(content, list) or not all(isinstance(block, Mapping) for block in content):
-        raise AgentError(f"the `content` of the agent's message is not a list of blocks: {shown(content)}")
+        raise AgentError(f"the `content` of the agent's message is not a list of blocks: {excerpt(content)}")
     return tuple(content)
 
 
@@ -174,7 +176,7 @@ def read_blocks(
 
 def ids_of_calls(blocks: Sequence[Block]) -> set[str]:
     """Return the ids of all calls, in the form that results are compared with."""
-    return {shown(block.get("id")) for block in blocks if is_use(block)}
+    return {excerpt(block.get("id")) for block in blocks if is_use(block)}
 
 
 def _check_calls(blocks: Sequence[Block], called: Collection[str]) -> None:
@@ -184,9 +186,9 @@ def _check_calls(blocks: Sequence[Block], called: Collection[str]) -> None:
             _name(block)
     known = {*called, *ids_of_calls(blocks)}
     for block in blocks:
-        if _is_result(block) and shown(block.get("tool_use_id")) not in known:
+        if _is_result(block) and excerpt(block.get("tool_use_id")) not in known:
             raise AgentError(
-                f"a {_kind(block)} of the agent belongs to no call: {shown(block)} (expected a block "
+                f"a {_kind(block)} of the agent belongs to no call: {excerpt(block)} (expected a block "
                 "with its `tool_use_id` as `id`, and the tool's name)"
             )
 
@@ -198,23 +200,23 @@ def is_use(block: Block) -> bool:
 
 def read_requests(blocks: Sequence[Block]) -> tuple[ToolRequest, ...]:
     """Return the calls that the caller answers. Raises AgentError for a call without a name."""
-    answered = {shown(block.get("tool_use_id")) for block in blocks if _is_result(block)}
+    answered = {excerpt(block.get("tool_use_id")) for block in blocks if _is_result(block)}
     return tuple(
         ToolRequest(block["id"], _name(block), arguments_text(block.get("input")))
         for block in blocks
-        if _kind(block) == _REQUEST_TYPE and shown(block.get("id")) not in answered
+        if _kind(block) == _REQUEST_TYPE and excerpt(block.get("id")) not in answered
     )
 
 
 def read_made(blocks: Sequence[Block], turn_index: int) -> tuple[ToolCall, ...]:
     """Return the calls that the agent or its server answered, without calls that lack a name."""
-    results = {shown(block.get("tool_use_id")): block for block in blocks if _is_result(block)}
+    results = {excerpt(block.get("tool_use_id")): block for block in blocks if _is_result(block)}
     return tuple(
-        _made(block, results.get(shown(block.get("id"))), turn_index)
+        _made(block, results.get(excerpt(block.get("id"))), turn_index)
         for block in blocks
         if is_use(block)
         and isinstance(block.get("name"), str)
-        and (_kind(block) != _REQUEST_TYPE or shown(block.get("id")) in results)
+        and (_kind(block) != _REQUEST_TYPE or excerpt(block.get("id")) in results)
     )
 
 
@@ -235,7 +237,7 @@ def _lacks_id(block: Block) -> bool:
 def _text(block: Block, ignored: IgnoredCounter) -> str:
     if _kind(block) == "text":
         if not isinstance(block.get("text"), str):
-            raise AgentError(f"a text block of the agent has no text: {shown(block)}")
+            raise AgentError(f"a text block of the agent has no text: {excerpt(block)}")
         return str(block["text"])
     if _kind(block) not in _SILENT_BLOCKS:
         ignored.note("content block", block.get("type"))
@@ -245,14 +247,14 @@ def _text(block: Block, ignored: IgnoredCounter) -> str:
 def _name(block: Block) -> str:
     name = block.get("name")
     if not isinstance(name, str) or not name:
-        raise AgentError(f"a {_kind(block)} of the agent has no name: {shown(block)}")
+        raise AgentError(f"a {_kind(block)} of the agent has no name: {excerpt(block)}")
     return name
 
 
 def _made(block: Block, result: Block | None, turn_index: int) -> ToolCall:
     args, problem = read_arguments(block.get("input"))
     content = result.get("content") if result else None
-    error = shown(content) if result and _failed(result) else None
+    error = excerpt(content) if result and _failed(result) else None
     identifier = block.get("id")
     return ToolCall(
         name=block["name"],

@@ -14,7 +14,7 @@ from typing import Any
 from multidict import CIMultiDictProxy
 
 from agentest.agents.http.exchange import CookieJar
-from agentest.agents.json_reader import read_any, read_text, shown
+from agentest.agents.json_reader import excerpt, read_any, read_text
 from agentest.agents.message_mapping import ReportedCalls
 from agentest.agents.reply_paths import (
     empty_path_message,
@@ -67,7 +67,7 @@ def guess_stream_reply(values: Sequence[Any], texts: Sequence[str]) -> str:
     raise AgentError(
         "the agent answers with a stream of events: say by `delta`, a JMESPath, where a piece of the reply "
         f"stands in each, or by `reply` where the whole is; {where_text_is(united(values))}: "
-        f"{shown(_NEWLINE.join(texts))}"
+        f"{excerpt(_NEWLINE.join(texts))}"
     )
 
 
@@ -208,7 +208,7 @@ class ResponseExtraction:
     @property
     def shown(self) -> str:
         """The response, formatted for messages."""
-        return shown("\n".join(self._texts) if self._streamed else self.answer)
+        return excerpt("\n".join(self._texts) if self._streamed else self.answer)
 
     def nothing_for(self, key: str, path: JsonPath) -> str:
         """Return the error message for a path that found nothing."""
@@ -268,9 +268,9 @@ class ResponseExtraction:
         if (usage := read_usage(piece.find(paths.usage))) is not None:
             self.usage = usage
         if paths.error and (told := piece.find(paths.error)):
-            raise AgentError(f"the agent reports an error (`error: {paths.error.text}`): {shown(told)}")
+            raise AgentError(f"the agent reports an error (`error: {paths.error.text}`): {excerpt(told)}")
         if paths.error is None and piece.name == _ERROR_EVENT:
-            raise AgentError(f"the agent reports an error (event `{_ERROR_EVENT}`): {shown(piece.whole)}")
+            raise AgentError(f"the agent reports an error (event `{_ERROR_EVENT}`): {excerpt(piece.whole)}")
 
     def text(self) -> str | None:
         """Return the reply, or None if there are only tool calls. Raises AgentError if there is neither."""

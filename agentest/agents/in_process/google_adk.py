@@ -26,11 +26,11 @@ from dotenv import load_dotenv
 from agentest.agents.adk_server.client import contains_state, state_mismatch_text
 from agentest.agents.adk_server.events import read_reply, read_run, user_content
 from agentest.agents.in_process.tool_gate import FindGate, ToolGate, current_gate, gate_in_front
-from agentest.agents.json_reader import shown
+from agentest.agents.json_reader import excerpt
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.python_calls import call_with_timeout
 from agentest.config.agents.adk import AdkModuleAgent
-from agentest.config.fields import GivenObject
+from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.support.calling import BlockingTimer, message_of_error
@@ -158,7 +158,7 @@ class AdkModuleClient:
         app = {"app_name": runner.app_name}
         session = await runner.session_service.get_session(**app, **session_key)
         if session is not None and not contains_state(session.state, expected_state):
-            actual = f"has the state {shown(_json_state(session.state))}"
+            actual = f"has the state {excerpt(_json_state(session.state))}"
             raise SessionMismatch(state_mismatch_text(session_key["session_id"], expected_state, actual))
         if session is None:
             session = await runner.session_service.create_session(
@@ -228,14 +228,14 @@ class AdkAgentSource:
     """The exit stack that the agent's module returned together with the agent."""
 
 
-async def find_agent(source: str | GivenObject, agent_name: str | None, root: Path) -> AdkAgentSource:
+async def find_agent(source: str | AgentObject, agent_name: str | None, root: Path) -> AdkAgentSource:
     """Return the agent of a module (`pkg.my_agent`) or folder (`agents/my_agent`), or the given object.
 
     Raises ValueError if there is no such agent or if the module cannot be imported.
     """
     candidates = (
         _found_in_object(source.value)
-        if isinstance(source, GivenObject)
+        if isinstance(source, AgentObject)
         else await _found_in_module(source, root)
     )
     if agent_name is None:
@@ -366,7 +366,7 @@ _WAIT_PREFIX = "adk_request_"
 async def open_object(name: str, agent: Any, resources: Resources) -> MockedAdkAgent:
     """Return the client of an agent or an App. Raises ConfigError if google-adk cannot run it."""
     load_google_adk(name)
-    config = AdkModuleAgent(type="adk_module", name=name, module=GivenObject(_with_mocks(agent)))
+    config = AdkModuleAgent(type="adk_module", name=name, module=AgentObject(_with_mocks(agent)))
     return MockedAdkAgent(await open_agent(name, config, resources))
 
 

@@ -22,7 +22,7 @@ from agentest.agents.http_sender import (
     probe_response_of,
     read_body,
 )
-from agentest.agents.json_reader import read_json, shown
+from agentest.agents.json_reader import excerpt, read_json
 from agentest.agents.langgraph.messages import PLACE, GraphRun, SentMessage, StreamReader, read_answer
 from agentest.agents.port import IgnoredCounter, NoReply, Resources
 from agentest.config.agents.langgraph import LangGraphAgent
@@ -219,7 +219,7 @@ class LangGraphServer:
             )
         if not isinstance(thread_state, Mapping) or "values" not in thread_state:
             return ThreadState(
-                error=f"{self._root} answered no state of a thread, but: {shown(thread_state)}"
+                error=f"{self._root} answered no state of a thread, but: {excerpt(thread_state)}"
             )
         following = thread_state.get("next")
         return ThreadState(

@@ -21,7 +21,7 @@ from agentest.agents.approvals import (
     question_text,
     resume,
 )
-from agentest.agents.json_reader import shown
+from agentest.agents.json_reader import excerpt
 from agentest.agents.langgraph.api import Graph, ThreadState, thread_of
 from agentest.agents.langgraph.messages import (
     AI,
@@ -275,7 +275,7 @@ class GraphConversation:
             raise AgentError(
                 turn.state.error
                 or "the graph's state has no `messages`: set `reply` to the path of the reply in it; "
-                f"{where_text_is(values)}: {shown(values)}"
+                f"{where_text_is(values)}: {excerpt(values)}"
             )
         text, _ = reply_of(messages if in_state is None else in_state, self._graph.ignored.note)
         return text

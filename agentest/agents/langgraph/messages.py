@@ -11,7 +11,13 @@ from dataclasses import field, replace
 from typing import Any
 
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import read_json, read_result, read_text, shown, truncated_stream_error
+from agentest.agents.json_reader import (
+    excerpt,
+    read_json,
+    read_result,
+    read_text,
+    truncated_stream_error,
+)
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.dataclasses import dataclass
@@ -83,7 +89,8 @@ def text_of(message: Wire, on_unknown: OnUnknown = lambda *_: None) -> str:
         return content or ""
     if not isinstance(content, list):
         raise AgentError(
-            f"the `content` of a message of the graph is neither text nor a list of blocks: {shown(content)}"
+            "the `content` of a message of the graph is neither text nor a list of blocks: "
+            f"{excerpt(content)}"
         )
     return "".join(_block_text(block, on_unknown) for block in content)
 
@@ -158,7 +165,7 @@ def _requests(message: Wire) -> Iterable[Wire]:
 def _list(message: Wire, key: str) -> list[Wire]:
     value = message.get(key) or []
     if not isinstance(value, list) or not all(isinstance(call, Mapping) for call in value):
-        raise AgentError(f"`{key}` of a message of the graph is not a list of objects: {shown(value)}")
+        raise AgentError(f"`{key}` of a message of the graph is not a list of objects: {excerpt(value)}")
     return value
 
 
@@ -180,7 +187,7 @@ def _name(call: Wire) -> str:
     function = call.get("function")
     name = call.get("name") or (function.get("name") if isinstance(function, Mapping) else None)
     if not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the graph has no name: {shown(call)}")
+        raise AgentError(f"a tool call of the graph has no name: {excerpt(call)}")
     return name
 
 
@@ -407,9 +414,9 @@ def read_answer(body: bytes) -> GraphRun:
 
 def _failure(error: Any) -> str:
     if not isinstance(error, Mapping):
-        return f"the graph failed: {shown(error)}"
+        return f"the graph failed: {excerpt(error)}"
     texts = [str(error[key]) for key in ("error", "message") if error.get(key)]
-    return f"the graph failed: {': '.join(texts) or shown(error)}"
+    return f"the graph failed: {': '.join(texts) or excerpt(error)}"
 
 
 class StreamReader:

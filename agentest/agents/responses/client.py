@@ -13,7 +13,7 @@ import anyio
 
 from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
 from agentest.agents.http_sender import HttpSender, read_body
-from agentest.agents.json_reader import TOO_DEEP, read_object, shown
+from agentest.agents.json_reader import TOO_DEEP, excerpt, read_object
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
 from agentest.agents.responses.items import Item, requested_by_id, written
@@ -180,8 +180,8 @@ def _id_of(response: Response, ctx: TurnContext) -> str:
     if isinstance(identifier, str) and identifier:
         return identifier
     raise NoReply(
-        f"the agent's response has no `id` ({shown(identifier)}), which history: previous_response_id needs; "
-        "write history: input",
+        f"the agent's response has no `id` ({excerpt(identifier)}), which history: previous_response_id "
+        "needs; write history: input",
         observed=made_so_far(response, ctx.turn_index),
     )
 
@@ -214,7 +214,7 @@ class ConversationStarter:
         assert self._url is not None  # checked by should_create
         made = (await self._sender.post(self._url, {}, _read, values=values)).value
         if not isinstance(made.get("id"), str) or not made["id"]:
-            raise NoReply(f"{self._url} answered no conversation with an `id`, but: {shown(made)}")
+            raise NoReply(f"{self._url} answered no conversation with an `id`, but: {excerpt(made)}")
         self._are_made_by_server = True
         return str(made["id"])
 

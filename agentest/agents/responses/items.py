@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentest.agents.file_parts import audio_format, data_address, kind_of, name_of, web_address
-from agentest.agents.json_reader import arguments_text, read_arguments, read_result, shown
+from agentest.agents.json_reader import arguments_text, excerpt, read_arguments, read_result
 from agentest.agents.port import IgnoredCounter
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import SeenBy
@@ -124,7 +124,7 @@ def check_outputs(items: Sequence[Item], before: Sequence[Item]) -> None:
     for item in items:
         if _kind(item).endswith(_CALL + _OUTPUT) and _call_id(item) not in known:
             raise AgentError(
-                f"a {_kind(item)} of the agent belongs to no call: {shown(item)} (expected a "
+                f"a {_kind(item)} of the agent belongs to no call: {excerpt(item)} (expected a "
                 f"{_kind(item).removesuffix(_OUTPUT)} with its `call_id`)"
             )
 
@@ -173,7 +173,7 @@ def _kind(item: Item) -> str:
 
 
 def _call_id(item: Item) -> str:
-    return shown(item.get("call_id") or item.get("id"))
+    return excerpt(item.get("call_id") or item.get("id"))
 
 
 def _lacks_id(item: Item) -> bool:
@@ -209,7 +209,7 @@ def _tool_name(item: Item) -> str | None:
 def _required_name(item: Item) -> str:
     name = _tool_name(item)
     if name is None:
-        raise AgentError(f"a {_kind(item)} of the agent has no name: {shown(item)}")
+        raise AgentError(f"a {_kind(item)} of the agent has no name: {excerpt(item)}")
     return name
 
 
@@ -262,7 +262,7 @@ def _result(item: Item) -> Any:
 
 def _error(item: Item) -> str | None:
     if item.get("error"):
-        return shown(item["error"])
+        return excerpt(item["error"])
     return "the call failed" if item.get("status") == "failed" else None
 
 
@@ -289,7 +289,7 @@ class _Message:
 def check_items(output: Any) -> list[Item]:
     """Return the items of an `output`. Raises AgentError if it is not a list of objects."""
     if not isinstance(output, list) or not all(isinstance(item, Mapping) for item in output):
-        raise AgentError(f"the `output` of the agent's response is not a list of items: {shown(output)}")
+        raise AgentError(f"the `output` of the agent's response is not a list of items: {excerpt(output)}")
     return output
 
 
@@ -336,14 +336,14 @@ def _content(content: Any, ignored: IgnoredCounter) -> str:
         return content or ""
     if isinstance(content, list):
         return "".join(_part(part, ignored) for part in content)
-    raise AgentError(f"the `content` of a message of the agent is no list of parts: {shown(content)}")
+    raise AgentError(f"the `content` of a message of the agent is no list of parts: {excerpt(content)}")
 
 
 def _part(part: Any, ignored: IgnoredCounter) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise AgentError(f"a part of the agent's message is not an object: {shown(part)}")
+        raise AgentError(f"a part of the agent's message is not an object: {excerpt(part)}")
     kind = part.get("type")
     if kind in _REASONING_PARTS:
         return ""
@@ -351,7 +351,7 @@ def _part(part: Any, ignored: IgnoredCounter) -> str:
     if isinstance(text, str):
         return text
     if kind in ("output_text", "refusal"):
-        raise AgentError(f"a part of the agent's message has no text: {shown(part)}")
+        raise AgentError(f"a part of the agent's message has no text: {excerpt(part)}")
     ignored.note("part", kind)
     return ""
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import read_count, read_event, read_object, shown, truncated_stream_error
+from agentest.agents.json_reader import (
+    excerpt,
+    read_count,
+    read_event,
+    read_object,
+    truncated_stream_error,
+)
 from agentest.agents.port import AgentReply, IgnoredCounter, NoReply
 from agentest.agents.responses.items import (
     Item,
@@ -149,26 +155,26 @@ def _problem(response: Response) -> str | None:
     if status in _RUNNING_STATUSES:
         return f"the agent's response is still {status!r}, and has no id by which it could be asked for"
     if status not in (None, "completed"):
-        return f"the agent's response has the unknown status {shown(status)!r}"
+        return f"the agent's response has the unknown status {excerpt(status)!r}"
     return _missing_output(response) if "output" not in response else None
 
 
 def _missing_output(answer: Response) -> str:
     if answer.get("error"):
         return f"the agent's response failed: {_error(answer['error'])}"
-    return f"the agent's answer is no response: it has no `output`: {shown(answer)}"
+    return f"the agent's answer is no response: it has no `output`: {excerpt(answer)}"
 
 
 def _incomplete(response: Response) -> str:
     details = response.get("incomplete_details")
-    reason = shown(details.get("reason")) if isinstance(details, Mapping) else "no reason is given"
+    reason = excerpt(details.get("reason")) if isinstance(details, Mapping) else "no reason is given"
     hint = "; raise body.max_output_tokens, if it is yours" if reason == "max_output_tokens" else ""
     return f"the agent's response is incomplete ({reason}): it was cut before its end{hint}"
 
 
 def _error(error: Any) -> str:
     if not isinstance(error, Mapping) or not isinstance(error.get("message"), str):
-        return shown(error) if error else "no reason is given"
+        return excerpt(error) if error else "no reason is given"
     code = error.get("code")
     return f"{error['message']} ({code})" if isinstance(code, str | int) and code else str(error["message"])
 
@@ -233,7 +239,7 @@ class ResponseAssembly:
     def _take_item(self, event: Mapping[str, Any], *, done: bool) -> None:
         item = event.get("item")
         if not isinstance(item, Mapping):
-            raise AgentError(f"an event of the agent's stream has no `item`: {shown(event)}")
+            raise AgentError(f"an event of the agent's stream has no `item`: {excerpt(event)}")
         index = self._index(event, item.get("id"))
         self._items[index] = {**self._items.get(index, {}), **item} if done else dict(item)
 
@@ -287,7 +293,7 @@ class ResponseAssembly:
 
 
 def _call_key(item: Item) -> tuple[Any, ...]:
-    return shown(item.get("type")), shown(item.get("call_id") or item.get("id"))
+    return excerpt(item.get("type")), excerpt(item.get("call_id") or item.get("id"))
 
 
 def _response_in(event: Mapping[str, Any]) -> Response:

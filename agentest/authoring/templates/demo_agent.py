@@ -31,21 +31,21 @@ def reply(messages: list[dict[str, Any]]) -> str | tuple[str, dict[str, Any]]:
     """What to say, or the tool to call with its arguments."""
     if messages and messages[-1].get("role") == "tool":
         return after_tool(called_last(messages), result_of(messages[-1]))
-    said = [str(m.get("content") or "").lower() for m in messages if m.get("role") == "user"]
-    last = said[-1] if said else ""
+    texts = [str(m.get("content") or "").lower() for m in messages if m.get("role") == "user"]
+    last = texts[-1] if texts else ""
     if re.search(r"\b(?:open|hours|close)\b", last):
         day = DAY.search(last)
         return ("opening_hours", {"day": day[0]}) if day else ASK["day"]
-    if any("book" in text or "table" in text for text in said) and "thank" not in last:
-        return book(" ".join(said))
+    if any("book" in text or "table" in text for text in texts) and "thank" not in last:
+        return book(" ".join(texts))
     return "You are welcome." if "thank" in last else GREETING
 
 
-def book(said: str) -> str | tuple[str, dict[str, Any]]:
+def book(text: str) -> str | tuple[str, dict[str, Any]]:
     """Book, or ask for what is missing."""
-    day, time, people = DAY.findall(said), TIME.findall(said), PEOPLE.findall(said)
-    found = {"day": day, "time": time, "people": people}
-    missing = next((name for name, values in found.items() if not values), None)
+    day, time, people = DAY.findall(text), TIME.findall(text), PEOPLE.findall(text)
+    details = {"day": day, "time": time, "people": people}
+    missing = next((name for name, values in details.items() if not values), None)
     if missing:
         return ASK[missing]
     number = "".join(people[-1])

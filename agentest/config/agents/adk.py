@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.fields import GivenObject
+from agentest.config.fields import AgentObject
 from agentest.domain.tool_visibility import ToolVisibility
 
 
@@ -63,7 +63,7 @@ class AdkModuleAgent(AnyAgent):
     """A Google ADK agent that google-adk's own runner executes in this process."""
 
     type: Literal["adk_module"]
-    module: str | GivenObject
+    module: str | AgentObject
     """The module with the agent (`my_agent`), its folder (`agents/my_agent`), or, in Python, the agent or
     App."""
     agent_name: str | None = Field(default=None, min_length=1)
@@ -90,8 +90,8 @@ class AdkModuleAgent(AnyAgent):
     def _module_or_agent(cls, value: Any) -> Any:
         if isinstance(value, str) and value.strip():
             return value
-        if isinstance(value, GivenObject) or is_adk_object(value):
-            return value if isinstance(value, GivenObject) else GivenObject(value)
+        if isinstance(value, AgentObject) or is_adk_object(value):
+            return value if isinstance(value, AgentObject) else AgentObject(value)
         raise ValueError(
             "names the module or the folder with the google-adk agent, like `my_agent` or `agents/my_agent`"
         )

@@ -37,7 +37,7 @@ class AgUiAgent(HttpAgent):
     approvals: Approvals = "ask"
 
     @property
-    def tells_own_calls(self) -> bool:
+    def reports_own_calls(self) -> bool:
         return True
 
     @property

@@ -26,7 +26,7 @@ class AiSdkAgent(HttpAgent):
     approvals: Approvals = "ask"
 
     @property
-    def tells_own_calls(self) -> bool:
+    def reports_own_calls(self) -> bool:
         return True
 
     @property

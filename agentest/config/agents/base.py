@@ -126,7 +126,7 @@ class AnyAgent(AgentWithServers):
         check_known_placeholders(value, self.placeholders, families)
 
     @model_validator(mode="after")
-    def _server_is_told_addresses(self) -> Self:
+    def _server_receives_addresses(self) -> Self:
         for key in ("command", "env") if self.server else ():
             try:
                 check_known_placeholders(
@@ -259,7 +259,7 @@ class AnyAgent(AgentWithServers):
             self.tool_visibility is ToolVisibility.RETURNED
             and self.natural_visibility is not ToolVisibility.RETURNED
         ):
-            ways = "".join(f"; or {way}" for way in (*self.ways_to_see, *self.ways_to_mock))
+            ways = "".join(f"; or {alternative}" for alternative in (*self.ways_to_see, *self.ways_to_mock))
             raise ValueError(
                 f"tool_visibility: returned: an agent of type {self.type} with these settings hands no call "
                 f"to the caller; write `{self.natural_visibility}` (the default){ways}"
@@ -267,7 +267,7 @@ class AnyAgent(AgentWithServers):
         return self
 
     @property
-    def tells_own_calls(self) -> bool:
+    def reports_own_calls(self) -> bool:
         """True if the protocol reports all calls that the agent makes itself."""
         return self.natural_visibility is ToolVisibility.REPORTED
 
@@ -278,10 +278,10 @@ class AnyAgent(AgentWithServers):
         Sources are its protocol, `tool_calls` and its traces. A mock server only sees its own calls, so the
         user has to declare that there are no others.
         """
-        return self.tells_own_calls
+        return self.reports_own_calls
 
     @model_validator(mode="after")
-    def _calls_can_be_seen_as_stated(self) -> Self:
+    def _stated_calls_can_be_seen(self) -> Self:
         """Check that stated calls can be seen. Otherwise, bans would hold because no call is ever seen."""
         hands_over = self.natural_visibility is ToolVisibility.RETURNED or self.in_process
         can_report = self.can_report or bool(self.beside)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from agentest.config.agents.base import AnyAgent
-from agentest.config.fields import GivenObject
+from agentest.config.fields import AgentObject
 from agentest.config.frameworks import accepted_handlers, advice_for_handler, framework_of
 
 
@@ -16,7 +16,7 @@ class CustomAgent(AnyAgent):
     """An agent in Python: a handler function, or an agent object of a framework."""
 
     type: Literal["custom"]
-    handler: Callable[..., Any] | str | GivenObject
+    handler: Callable[..., Any] | str | AgentObject
     """An async or sync function `(messages, ctx) -> message | str`, an agent object of a framework
     (`config.frameworks`), or the import path of either, `pkg.module:name`."""
     context: Callable[..., Any] | str | None = None
@@ -26,10 +26,10 @@ class CustomAgent(AnyAgent):
     @field_validator("handler", mode="before")
     @classmethod
     def _function_or_object(cls, value: Any) -> Any:
-        if isinstance(value, str | GivenObject):
+        if isinstance(value, str | AgentObject):
             return value
         if framework_of(value) is not None:
-            return GivenObject(value)
+            return AgentObject(value)
         check_handler(value)
         return value
 
@@ -42,12 +42,12 @@ class CustomAgent(AnyAgent):
         return True  # through ctx.record_tool
 
     @property
-    def tells_own_calls(self) -> bool:
-        return isinstance(self.handler, GivenObject)  # all calls of an agent object go through the gate
+    def reports_own_calls(self) -> bool:
+        return isinstance(self.handler, AgentObject)  # all calls of an agent object go through the gate
 
     @property
     def address(self) -> str:
-        if isinstance(self.handler, GivenObject):
+        if isinstance(self.handler, AgentObject):
             return f"{self.handler}"
         return self.handler if isinstance(self.handler, str) else "python handler"
 

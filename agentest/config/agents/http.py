@@ -81,9 +81,9 @@ class HttpTemplateAgent(HttpAgent):
         requests = [
             step.secrets for step in (*self.setup, *self.teardown, *([self.poll] if self.poll else []))
         ]
-        own = request_secrets(self.endpoint, self.params, self.headers, self.body)
+        of_messages = request_secrets(self.endpoint, self.params, self.headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]
-        return [*own, *of_server, *(secret for each in requests for secret in each)]
+        return [*of_messages, *of_server, *(secret for each in requests for secret in each)]
 
     @property
     def names_the_conversation(self) -> bool:
@@ -102,10 +102,10 @@ class HttpTemplateAgent(HttpAgent):
         in_process = info.data.get("app") is not None
         if not value and not in_process:
             raise PydanticCustomError("missing", "Field required")
-        whole = f"{IN_PROCESS}{value}" if in_process and value.startswith("/") else value
-        if whole:
-            check_endpoint(example_url(whole))
-        return normal_address(whole)
+        url = f"{IN_PROCESS}{value}" if in_process and value.startswith("/") else value
+        if url:
+            check_endpoint(example_url(url))
+        return normal_address(url)
 
     @property
     def urls(self) -> dict[str, str]:
@@ -204,31 +204,31 @@ class HttpTemplateAgent(HttpAgent):
         shared = per == "run"
         for index, step in enumerate(getattr(self, key)):
             if step.per == per:
-                place = f"{key}[{index}]"
+                location = f"{key}[{index}]"
                 names = known if shared else (*self.unsaved_placeholders, *known)
-                self._check_request(place, step, names, () if shared else ("state",))
+                self._check_request(location, step, names, () if shared else ("state",))
                 known = (*known, *step.save)
         return known
 
     def _check_request(
-        self, place: str, request: HttpRequestSettings, names: tuple[str, ...], families: tuple[str, ...]
+        self, location: str, request: HttpRequestSettings, names: tuple[str, ...], families: tuple[str, ...]
     ) -> None:
         of_run = isinstance(request, SetUpRequest) and request.per == "run"
         for key, template in request.templates:
             if of_run and (foreign := names_in(template) - set(names)):
                 raise ValueError(
-                    f"`{place}.{key}` has the placeholder {{{{{min(foreign)}}}}}: a request `per: run` "
+                    f"`{location}.{key}` has the placeholder {{{{{min(foreign)}}}}}: a request `per: run` "
                     "belongs to no conversation, and knows only what those before it have saved"
                 )
-            _checked(f"{place}.{key}", template, names, families)
+            _checked(f"{location}.{key}", template, names, families)
         try:
             check_endpoint(example_url(request.endpoint), example_url(self.endpoint or self.default_endpoint))
         except ValueError as error:
-            raise ValueError(f"`{place}.endpoint` {error}") from None
+            raise ValueError(f"`{location}.endpoint` {error}") from None
 
 
-def _checked(place: str, template: Any, names: tuple[str, ...], families: tuple[str, ...]) -> None:
+def _checked(location: str, template: Any, names: tuple[str, ...], families: tuple[str, ...]) -> None:
     try:
         check_known_placeholders(template, names, families)
     except ValueError as error:
-        raise ValueError(f"`{place}` {error}") from None
+        raise ValueError(f"`{location}` {error}") from None

@@ -31,7 +31,7 @@ class ResponsesAgent(HttpAgent):
     history: History = History.INPUT
 
     @property
-    def tells_own_calls(self) -> bool:
+    def reports_own_calls(self) -> bool:
         return True
 
     @property

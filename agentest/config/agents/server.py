@@ -82,7 +82,7 @@ class Server(Section):
         return [value] if isinstance(value, str) else value
 
     @property
-    def is_told_port(self) -> bool:
+    def receives_port(self) -> bool:
         """True if `command` or `env` contains `{port}`."""
         command = [self.command] if isinstance(self.command, str) else self.command
         return any(map(text_awaits_port, (*command, *self.env.values())))
@@ -90,7 +90,7 @@ class Server(Section):
     @property
     def awaits_port(self) -> bool:
         """True if the server starts at a free port that is not yet known."""
-        return self.is_told_port or address_awaits_port(self.ready)
+        return self.receives_port or address_awaits_port(self.ready)
 
     def at_port(self, port: int) -> Server:
         """Return the server for this port. It never reuses another process at that port."""
@@ -116,7 +116,7 @@ class Server(Section):
             )
         if not self.awaits_port:
             return
-        if not self.is_told_port:
+        if not self.receives_port:
             raise ValueError(
                 f"`server.ready` has {PORT}, a free port, of which nobody tells the server: write {PORT} "
                 "into `server.command` or `server.env`, too"

@@ -48,12 +48,12 @@ class AgentTool(Section):
         return value
 
 
-def tools_shown(tools: Sequence[AgentTool] | None) -> str:
+def format_tools(tools: Sequence[AgentTool] | None) -> str:
     """Format tools for judges, one per line: the plain name, or the declaration as JSON."""
-    return "\n".join(map(_shown, tools or ()))
+    return "\n".join(map(_format_tool, tools or ()))
 
 
-def _shown(tool: AgentTool) -> str:
+def _format_tool(tool: AgentTool) -> str:
     declaration = tool.model_dump(exclude_none=True)
     return tool.name if declaration.keys() == {"name"} else encode_on_one_line(declaration)
 

@@ -77,8 +77,8 @@ def request_in(message: Any) -> RpcRequest | None:
 
 def id_of(message: Any) -> RequestId:
     """Return the id of a possibly invalid message; None if it has none."""
-    found = message.get("id") if isinstance(message, dict) else None
-    return found if _is_id(found) else None
+    id = message.get("id") if isinstance(message, dict) else None
+    return id if _is_id(id) else None
 
 
 def _checked_id(value: Any) -> RequestId:

@@ -87,20 +87,20 @@ class Methods:
         if not content:
             raise RpcError(INVALID_REQUEST, "the batch is empty")
         if len(content) > MOST_IN_BATCH:
-            many = f"the batch has {len(content):,} messages, more than {MOST_IN_BATCH:,}"
-            raise RpcError(INVALID_REQUEST, many)
+            problem = f"the batch has {len(content):,} messages, more than {MOST_IN_BATCH:,}"
+            raise RpcError(INVALID_REQUEST, problem)
         return await self._batch(content, sender, size)
 
     async def _batch(self, messages: list[Any], sender: MessageSender, size: int) -> list[Any] | None:
-        found: list[Any] = [None] * len(messages)
+        answers: list[Any] = [None] * len(messages)
 
         async def answer(number: int) -> None:
-            found[number] = await self._answer(messages[number], sender, size)
+            answers[number] = await self._answer(messages[number], sender, size)
 
         async with anyio.create_task_group() as tasks:
             for number in range(len(messages)):
                 tasks.start_soon(answer, number)
-        return [answer for answer in found if answer is not None] or None
+        return [answer for answer in answers if answer is not None] or None
 
     async def _answer(self, message: Any, sender: MessageSender, size: int) -> dict[str, Any] | None:
         try:
@@ -134,8 +134,8 @@ class Methods:
                 return _initialized(request.params.get("protocolVersion"))
             case "server/discover":
                 versions = [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS]
-                told = {"supportedVersions": versions, "capabilities": _CAPABILITIES}
-                return {**told, "_meta": {_SERVER: _INFO}}
+                description = {"supportedVersions": versions, "capabilities": _CAPABILITIES}
+                return {**description, "_meta": {_SERVER: _INFO}}
             case "ping":
                 return {}
             case "tools/list":
@@ -159,7 +159,7 @@ class Methods:
         )
         real = self._real(name, call.arguments)
         answer = await self.registry.answer(self.group, sender.names(params), call, real)
-        return self._written(name, answer) | (told(answer) if call.caller_runs else {})
+        return self._written(name, answer) | (answer_details(answer) if call.caller_runs else {})
 
     async def _accept_report(self, message: Mapping[str, Any], sender: MessageSender) -> None:
         """Accept a caller's report about a real tool that it has run."""
@@ -248,7 +248,7 @@ def call_id_of(meta: Mapping[str, Any]) -> str | None:
     return call_id if isinstance(call_id, str) and call_id else None
 
 
-def told(answer: ServedAnswer) -> dict[str, Any]:
+def answer_details(answer: ServedAnswer) -> dict[str, Any]:
     """Return the addition to a call's result for a caller that runs tools."""
     known = {
         "how": answer.how.value,

@@ -25,11 +25,11 @@ Place = Callable[[str], str]
 """Returns the location of a key of the configuration: `mcp_mock.tools of agent 'shop'`."""
 
 
-def open_upstream(settings: McpMock, client: Client, root: Path, place: Place) -> Upstream | None:
+def open_upstream(settings: McpMock, client: Client, root: Path, locate: Place) -> Upstream | None:
     """Create the connection to the real server, which starts on first use; None if it is not configured.
 
     Args:
-        place: returns the location of a key, for errors.
+        locate: returns the location of a key, for errors.
 
     Raises ConfigError.
     """
@@ -41,30 +41,32 @@ def open_upstream(settings: McpMock, client: Client, root: Path, place: Place) -
     try:
         return Upstream(StdioTransport(upstream, root))
     except ValueError as error:
-        raise ConfigError(f"{place('mcp_mock.upstream')}: {upstream!r} is no command: {error}") from None
+        raise ConfigError(f"{locate('mcp_mock.upstream')}: {upstream!r} is no command: {error}") from None
 
 
-async def tools_of(upstream: Upstream, place: Place) -> Tools:
+async def tools_of(upstream: Upstream, locate: Place) -> Tools:
     """Return the current tools of the real server. Raises ConfigError."""
     try:
         return checked_tools(await upstream.list_tools())
     except UpstreamError as error:
         raise ConfigError(
-            f"{place('mcp_mock.upstream')}: {error}. Start it, or correct the key; where its tools are in a "
+            f"{locate('mcp_mock.upstream')}: {error}. Start it, or correct the key; where its tools are in a "
             f"file (`mcp_mock.tools`, which `{RECORD}` writes), no run needs it"
         ) from None
     except ValueError as error:
-        raise ConfigError(f"{place('mcp_mock.upstream')}: what {upstream.shown} lists {error}") from None
+        raise ConfigError(
+            f"{locate('mcp_mock.upstream')}: what {upstream.description} lists {error}"
+        ) from None
 
 
-def kept_tools(settings: McpMock, root: Path, place: Place) -> Tools:
+def stored_tools(settings: McpMock, root: Path, locate: Place) -> Tools:
     """Read the tools from the file. Raises ConfigError."""
     path = tools_path(settings, root)
     try:
         return read_tools(path)
     except ValueError as error:
         raise ConfigError(
-            f"{place('mcp_mock.tools')}: {shown_path(path, root)} {error}; {_way(settings)}"
+            f"{locate('mcp_mock.tools')}: {shown_path(path, root)} {error}; {_how_to_write_tools(settings)}"
         ) from None
 
 
@@ -73,52 +75,52 @@ def tools_path(settings: McpMock, root: Path) -> Path:
     return root / settings.tools
 
 
-def _way(settings: McpMock) -> str:
+def _how_to_write_tools(settings: McpMock) -> str:
     if settings.upstream:
         return f"write it anew with `{RECORD}`"
     return f"write there what the real server answers to `tools/list`, or add `upstream` and run `{RECORD}`"
 
 
-def keep_tools(settings: McpMock, root: Path, place: Place, tools: Tools) -> str:
+def store_tools(settings: McpMock, root: Path, locate: Place, tools: Tools) -> str:
     """Write tools to the file. Returns its path for display. Raises ConfigError."""
     path = tools_path(settings, root)
-    shown = shown_path(path, root)
+    relative_path = shown_path(path, root)
     try:
         write_tools(path, tools)
     except OSError as error:
         raise ConfigError(
-            f"{place('mcp_mock.tools')}: {shown} cannot be written: {error.strerror or error}"
+            f"{locate('mcp_mock.tools')}: {relative_path} cannot be written: {error.strerror or error}"
         ) from None
-    return shown
+    return relative_path
 
 
 async def recorded_tools(
-    settings: McpMock, upstream: Upstream | None, root: Path, place: Place, on_note: Callable[[str], None]
+    settings: McpMock, upstream: Upstream | None, root: Path, locate: Place, on_note: Callable[[str], None]
 ) -> Tools | None:
     """Return the real server's tools from the file, or else from the server, recording them to the file.
 
     None if neither is configured. Raises ConfigError.
     """
     if settings.tools and (upstream is None or tools_path(settings, root).exists()):
-        return kept_tools(settings, root, place)
+        return stored_tools(settings, root, locate)
     if upstream is None:
         return None
-    tools = await tools_of(upstream, place)
+    tools = await tools_of(upstream, locate)
     if settings.tools:
-        shown = keep_tools(settings, root, place, tools)
+        file_name = store_tools(settings, root, locate, tools)
         on_note(
-            f"{shown} was not there: the tools of {upstream.shown} were written to it. Keep it in the "
-            f"repository; `{RECORD} --check` compares it"
+            f"{file_name} was not there: the tools of {upstream.description} were written to it. Keep it in "
+            f"the repository; `{RECORD} --check` compares it"
         )
     return tools
 
 
 async def opened_methods(settings: McpMock, opening: ServerInputs) -> Methods:
     """Create the server's methods with all dependencies. Raises ConfigError."""
-    upstream = open_upstream(settings, opening.client, opening.root, opening.place)
+    upstream = open_upstream(settings, opening.client, opening.root, opening.key_location)
     if upstream:
         opening.stack.push_async_callback(upstream.close)
-    recorded = await recorded_tools(settings, upstream, opening.root, opening.place, opening.on_note)
+    recorded = await recorded_tools(settings, upstream, opening.root, opening.key_location, opening.on_note)
     # If the real server's tools are known, other mocks belong to other tools of the agent.
     tools = _catalog(recorded or (), opening.tools if recorded is None else (), opening)
     opening.group.tools |= tools.names
@@ -136,7 +138,7 @@ def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Serv
         return catalog(recorded, mocks, opening.on_note)
     except ValueError as error:
         raise ConfigError(
-            f"{opening.place('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
+            f"{opening.key_location('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
         ) from None
 
 
@@ -172,12 +174,12 @@ def checked_tools(tools: Any) -> Tools:
     """Validate tools as listed by a server. Raises ValueError for an invalid tool."""
     if not isinstance(tools, list):
         raise ValueError("has no list of tools; expected what the server answers to `tools/list`")
-    seen: set[str] = set()
+    names: set[str] = set()
     for number, tool in enumerate(tools, 1):
         name = _checked_name(tool, number)
-        if name in seen:
+        if name in names:
             raise ValueError(f"has the tool {name!r} twice")
-        seen.add(name)
+        names.add(name)
     return tools
 
 
@@ -277,11 +279,11 @@ def _changed(before: Tool, now: Tool) -> list[str]:
 def _type(schema: Any) -> str:
     if not isinstance(schema, Mapping):
         return str(schema).lower()
-    found = schema.get("type")
-    if isinstance(found, str):
-        return found
-    if isinstance(found, list):
-        return " or ".join(map(str, found))
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return kind
+    if isinstance(kind, list):
+        return " or ".join(map(str, kind))
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list):
         return " or ".join(_type(option) for option in options)
@@ -289,10 +291,10 @@ def _type(schema: Any) -> str:
 
 
 def _properties(schema: Tool) -> Tool:
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def _required(schema: Tool) -> frozenset[str]:
-    found = schema.get("required")
-    return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
+    names = schema.get("required")
+    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()

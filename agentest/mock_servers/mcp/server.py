@@ -33,15 +33,15 @@ async def open_mcp_server(settings: McpMock, opening: ServerInputs) -> str:
     """Serve the tools until the run ends. Returns the server's URL. Raises ConfigError."""
     server = _Server(await opened_methods(settings, opening))
     app = web.Application()
-    for place in (PATH, f"{PATH}/", f"{PATH}/{{conversation}}"):
-        app.router.add_post(place, server.post)
-        app.router.add_delete(place, _no_session)
-    for place in ("/sse", "/sse/{conversation}", f"{PATH}/sse", f"{PATH}/{{conversation}}/sse"):
-        app.router.add_get(place, server.streams.open)
+    for route in (PATH, f"{PATH}/", f"{PATH}/{{conversation}}"):
+        app.router.add_post(route, server.post)
+        app.router.add_delete(route, _no_session)
+    for route in ("/sse", "/sse/{conversation}", f"{PATH}/sse", f"{PATH}/{{conversation}}/sse"):
+        app.router.add_get(route, server.streams.open)
     app.router.add_post("/messages/{stream}", server.post_to_stream)
     app.on_shutdown.append(server.streams.close)
-    place = opening.place("mcp_mock")
-    origin = await listen(app, settings, place, opening.stack, opening.on_note, _not_from_here)
+    key = opening.key_location("mcp_mock")
+    origin = await listen(app, settings, key, opening.stack, opening.on_note, _not_from_here)
     return origin + PATH
 
 

@@ -38,12 +38,12 @@ class ToolSchema:
             raise ValueError("is nested too deeply") from None
         self.text = schema
         self.has_patterns = '"pattern":' in json.dumps(readable)
-        self._validator = schema_validator(readable, _found)
+        self._validator = schema_validator(readable, _matches_pattern)
 
     def misfit(self, value: Any) -> str | None:
         """Describe how a value violates the schema; None if it is valid."""
         try:
-            found = list(self._validator.iter_errors(value))
+            unsorted = list(self._validator.iter_errors(value))
         except (
             re.error,
             RecursionError,
@@ -51,7 +51,7 @@ class ToolSchema:
             return None
         except PatternTimeout as error:
             return f"cannot be compared with a pattern: {error}"
-        errors = sorted(found, key=lambda error: list(map(str, error.path)))
+        errors = sorted(unsorted, key=lambda error: list(map(str, error.path)))
         if not errors:
             return None
         more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
@@ -80,12 +80,12 @@ def _readable(schema: Any, on_unread: Callable[[str], None]) -> Any:
         return [_readable(each, on_unread) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    kept = {key: _readable(value, on_unread) for key, value in schema.items()}
-    pattern = kept.get("pattern")
+    copy = {key: _readable(value, on_unread) for key, value in schema.items()}
+    pattern = copy.get("pattern")
     if isinstance(pattern, str) and not _compiles(pattern):
         on_unread(pattern)
-        del kept["pattern"]
-    return kept
+        del copy["pattern"]
+    return copy
 
 
 def _compiles(pattern: str) -> bool:
@@ -96,7 +96,7 @@ def _compiles(pattern: str) -> bool:
     return True
 
 
-def _found(pattern: str, text: str) -> bool:
+def _matches_pattern(pattern: str, text: str) -> bool:
     return has_match(re.compile(pattern), text)
 
 
@@ -268,8 +268,8 @@ def answered(result: Any, structured: Any = None) -> dict[str, Any]:
     if is_ready(result):
         return {"isError": False, **result}
     text = result if isinstance(result, str) else json_text(result)
-    told = {} if structured is None else {"structuredContent": structured}
-    return {"content": [{"type": "text", "text": text}], **told, "isError": False}
+    structured_part = {} if structured is None else {"structuredContent": structured}
+    return {"content": [{"type": "text", "text": text}], **structured_part, "isError": False}
 
 
 def failed(message: str) -> dict[str, Any]:

@@ -49,14 +49,14 @@ class SessionLost(Exception):
 class Transport(Protocol):
     """The connection to a server."""
 
-    shown: str
+    description: str
     """The server's name for people."""
 
-    async def ask(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for the response with its id. Raises UpstreamError, SessionLost."""
         ...
 
-    async def tell(self, message: Mapping[str, Any]) -> None:
+    async def notify(self, message: Mapping[str, Any]) -> None:
         """Send a message without a response. Raises UpstreamError."""
         ...
 
@@ -80,8 +80,8 @@ class Upstream:
         self._last_id = 0
 
     @property
-    def shown(self) -> str:
-        return self._transport.shown
+    def description(self) -> str:
+        return self._transport.description
 
     async def close(self) -> None:
         """End the session, and the server process if there is one."""
@@ -95,12 +95,12 @@ class Upstream:
             result = await self._result("tools/list", params)
             page = result.get("tools")
             if not isinstance(page, list):
-                raise UpstreamError(f"{self.shown} answered `tools/list` without a list `tools`")
+                raise UpstreamError(f"{self.description} answered `tools/list` without a list `tools`")
             tools += page
             if not result.get("nextCursor"):
                 return tools
             params = {"cursor": result["nextCursor"]}
-        raise UpstreamError(f"{self.shown} has more than {_MAX_PAGES} pages of tools")
+        raise UpstreamError(f"{self.description} has more than {_MAX_PAGES} pages of tools")
 
     async def call(self, name: str, arguments: Any) -> RealAnswer:
         """Call a tool. Raises UpstreamError if the server is unreachable."""
@@ -110,16 +110,18 @@ class Upstream:
             return RealAnswer(result={"error": message}, raw=failed(message), failed=True)
         result = answer.get("result")
         if not isinstance(result, Mapping):
-            raise UpstreamError(f"{self.shown} answered a call of {name!r} with no result")
+            raise UpstreamError(f"{self.description} answered a call of {name!r} with no result")
         return RealAnswer(result=value_of(result), raw=result, failed=result.get("isError") is True)
 
     async def _result(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         answer = await self._answer(method, params)
         if "error" in answer:
-            raise UpstreamError(f"{self.shown} answered `{method}` with: {_error_text(answer['error'])}")
+            raise UpstreamError(
+                f"{self.description} answered `{method}` with: {_error_text(answer['error'])}"
+            )
         result = answer.get("result")
         if not isinstance(result, Mapping):
-            raise UpstreamError(f"{self.shown} answered `{method}` with no result")
+            raise UpstreamError(f"{self.description} answered `{method}` with no result")
         return result
 
     async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,20 +131,20 @@ class Upstream:
                 return await self._in_session(method, params)
         except TimeoutError:
             raise UpstreamError(
-                f"{self.shown} did not answer `{method}` within {self._limit_s:g} s"
+                f"{self.description} did not answer `{method}` within {self._limit_s:g} s"
             ) from None
 
     async def _in_session(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         await self._begin()
         try:
-            return await self._transport.ask(self._request(method, params))
+            return await self._transport.request(self._request(method, params))
         except SessionLost:  # the server was restarted, or drops idle sessions
             self._begun = False
             await self._begin()
         try:
-            return await self._transport.ask(self._request(method, params))
+            return await self._transport.request(self._request(method, params))
         except SessionLost:
-            raise UpstreamError(f"{self.shown} forgets each session as soon as it has begun") from None
+            raise UpstreamError(f"{self.description} forgets each session as soon as it has begun") from None
 
     async def _begin(self) -> None:
         async with self._beginning:
@@ -152,20 +154,22 @@ class Upstream:
             client = {"name": "agentest", "version": __version__}
             params = {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": client}
             try:
-                answer = await self._transport.ask(self._request("initialize", params))
+                answer = await self._transport.request(self._request("initialize", params))
             except SessionLost:
-                raise UpstreamError(f"{self.shown} has no MCP server: it answered 404") from None
+                raise UpstreamError(f"{self.description} has no MCP server: it answered 404") from None
             self._transport.agreed(self._version_in(answer))
-            await self._transport.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            await self._transport.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
             self._begun = True
 
     def _version_in(self, answer: Mapping[str, Any]) -> str:
         if "error" in answer:
-            raise UpstreamError(f"{self.shown} answered `initialize` with: {_error_text(answer['error'])}")
+            raise UpstreamError(
+                f"{self.description} answered `initialize` with: {_error_text(answer['error'])}"
+            )
         result = answer.get("result")
         version = result.get("protocolVersion") if isinstance(result, Mapping) else None
         if not isinstance(version, str):
-            raise UpstreamError(f"{self.shown} answered `initialize` with no `protocolVersion`")
+            raise UpstreamError(f"{self.description} answered `initialize` with no `protocolVersion`")
         return version
 
     def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,27 +206,27 @@ class HttpTransport:
         self._headers = {name.lower(): value for name, value in headers.items()}
         self._session: str | None = None
         self._version: str | None = None
-        self.shown = f"the real MCP server at {without_credentials(url)}"
+        self.description = f"the real MCP server at {without_credentials(url)}"
 
     def agreed(self, version: str | None) -> None:
         self._version = version
         if version is None:
             self._session = None
 
-    async def ask(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         response = await self._send(message)
         try:
             self._check(response)
             self._session = response.headers.get(_SESSION, self._session)
             return await self._answer(response, message["id"])
         except BadBody as error:
-            raise UpstreamError(f"{self.shown}: the answer {error}") from None
+            raise UpstreamError(f"{self.description}: the answer {error}") from None
         except CONNECTION_ERRORS as error:
-            raise UpstreamError(f"{self.shown}: its answer was cut off ({describe(error)})") from None
+            raise UpstreamError(f"{self.description}: its answer was cut off ({describe(error)})") from None
         finally:
             await response.aclose()
 
-    async def tell(self, message: Mapping[str, Any]) -> None:
+    async def notify(self, message: Mapping[str, Any]) -> None:
         response = await self._send(message)
         try:
             self._check(response)
@@ -243,9 +247,9 @@ class HttpTransport:
                 "POST", self._url, list(self._all_headers().items()), json_text(message).encode()
             )
         except RefusedAddress as error:
-            raise UpstreamError(f"{self.shown}: {error}") from None
+            raise UpstreamError(f"{self.description}: {error}") from None
         except CONNECTION_ERRORS as error:
-            raise UpstreamError(f"{self.shown} cannot be reached: {describe(error)}") from None
+            raise UpstreamError(f"{self.description} cannot be reached: {describe(error)}") from None
 
     def _all_headers(self) -> dict[str, str]:
         known = {_SESSION: self._session, "mcp-protocol-version": self._version}
@@ -263,14 +267,14 @@ class HttpTransport:
             raise SessionLost
         if status in (401, 403):
             raise UpstreamError(
-                f"{self.shown} answered {status}: it wants credentials. Write them into the agent's "
+                f"{self.description} answered {status}: it wants credentials. Write them into the agent's "
                 "`mcp_mock`: upstream_headers: {Authorization: Bearer ${TOKEN}}"
             )
         if 300 <= status < 400:
             where = response.headers.get("location", "nowhere")
-            raise UpstreamError(f"{self.shown} answered {status}: it is at {where}; write that URL")
+            raise UpstreamError(f"{self.description} answered {status}: it is at {where}; write that URL")
         if status >= 400:
-            raise UpstreamError(f"{self.shown} answered {status}: is it its streamable HTTP endpoint?")
+            raise UpstreamError(f"{self.description} answered {status}: is it its streamable HTTP endpoint?")
 
     async def _answer(self, response: DirectResponse, request_id: Any) -> Mapping[str, Any]:
         if "text/event-stream" not in response.headers.get("content-type", ""):
@@ -282,8 +286,8 @@ class HttpTransport:
             if message.get("id") == request_id and "method" not in message:
                 return message
             if reply := reply_to(message):
-                await self.tell(reply)
-        raise UpstreamError(f"{self.shown}: its stream ended without the answer")
+                await self.notify(reply)
+        raise UpstreamError(f"{self.description}: its stream ended without the answer")
 
     def _message(self, text: bytes) -> Mapping[str, Any]:
         try:
@@ -291,8 +295,8 @@ class HttpTransport:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            shown = shortened(text[:1000].decode(errors="replace"), _SHOWN_ERROR_CHARS)
-            raise UpstreamError(f"{self.shown} answered no MCP message: {shown!r}")
+            excerpt = shortened(text[:1000].decode(errors="replace"), _SHOWN_ERROR_CHARS)
+            raise UpstreamError(f"{self.description} answered no MCP message: {excerpt!r}")
         return message
 
 
@@ -316,22 +320,22 @@ class StdioTransport:
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: dict[Any, asyncio.Future[Mapping[str, Any]]] = {}
         self._log = ""
-        self.shown = f"the real MCP server (command {self._words[0]!r})"
+        self.description = f"the real MCP server (command {self._words[0]!r})"
 
     def agreed(self, version: str | None) -> None:
         """Do nothing, because only HTTP messages state the version."""
 
-    async def ask(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         await self._start()
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[message["id"]] = answer
         try:
-            await self.tell(message)
+            await self.notify(message)
             return await answer
         finally:
             del self._waiting[message["id"]]
 
-    async def tell(self, message: Mapping[str, Any]) -> None:
+    async def notify(self, message: Mapping[str, Any]) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -377,7 +381,7 @@ class StdioTransport:
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            raise UpstreamError(f"{self.shown} cannot be started: {error}") from None
+            raise UpstreamError(f"{self.description} cannot be started: {error}") from None
         self._reaper = Reaper()
         self._reaper.watch(self._process.pid)
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._keep_log())]
@@ -403,7 +407,7 @@ class StdioTransport:
             return
         if reply := reply_to(message):
             with suppress(UpstreamError):
-                await self.tell(reply)
+                await self.notify(reply)
             return
         answer = self._waiting.get(message.get("id")) if "method" not in message else None
         if answer is not None and not answer.done():
@@ -420,4 +424,4 @@ class StdioTransport:
         status = self._process.returncode
         how = "closed its output" if status is None else f"ended with status {status}"
         log = without_colours(self._log)[-_LOG_CHARS:].strip()
-        return UpstreamError(f"{self.shown} {how}{f'; its log ends with: {log}' if log else ''}")
+        return UpstreamError(f"{self.description} {how}{f'; its log ends with: {log}' if log else ''}")

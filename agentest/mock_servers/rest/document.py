@@ -114,21 +114,21 @@ def _read_yaml(text: str, path: Path) -> Any:
         loader.dispose()
 
 
-def _twice(node: yaml.Node, seen: set[int]) -> Iterator[tuple[str, int]]:
+def _twice(node: yaml.Node, visited: set[int]) -> Iterator[tuple[str, int]]:
     """Yield keys that occur twice in one mapping, with their lines."""
-    if id(node) in seen:
+    if id(node) in visited:
         return
-    seen.add(id(node))
+    visited.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            yield from _twice(item, seen)
+            yield from _twice(item, visited)
     elif isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key, value in node.value:
             if str(key.value) in keys and key.value != "<<":
                 yield str(key.value), key.start_mark.line + 1
             keys.add(str(key.value))
-            yield from _twice(value, seen)
+            yield from _twice(value, visited)
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -142,7 +142,7 @@ def _key(key: Any) -> str:
     return key if isinstance(key, str) else json.dumps(key)
 
 
-def place(path: Path, at: At) -> str:
+def document_location(path: Path, at: At) -> str:
     """Return `file:line: key` of a value, or of its nearest existing parent."""
     line = _line(path, at)
     key = f": {dotted(at)}" if at else ""
@@ -157,10 +157,10 @@ def _line(path: Path, at: At) -> int | None:
         return None
     line = None
     for part in at:
-        found = _part_of(node, part)
-        if found is None:
+        child = _part_of(node, part)
+        if child is None:
             break
-        line, node = found
+        line, node = child
     return line
 
 
@@ -194,7 +194,7 @@ class Node:
 
     def error(self, problem: str) -> ConfigError:
         """Return an error with the location of the value."""
-        return ConfigError(f"{place(self.file, self.at)}: {problem}")
+        return ConfigError(f"{document_location(self.file, self.at)}: {problem}")
 
 
 class Document:
@@ -225,24 +225,24 @@ class Document:
 
     def follow(self, node: Node) -> Node:
         """Return the node itself, or the target of its reference. Raises ConfigError for a circle."""
-        seen = node
+        current = node
         for _ in range(_MOST_REFERENCES):
-            if not _is_reference(seen.value):
-                return seen
-            seen = self._at_address(seen.value["$ref"])
+            if not _is_reference(current.value):
+                return current
+            current = self._at_address(current.value["$ref"])
         raise node.error("the reference leads back to itself")
 
     def child(self, node: Node, *keys: str | int) -> Node | None:
         """Return a value in a mapping or list, following references; None if it does not exist."""
-        found = self.follow(node)
+        target = self.follow(node)
         for key in keys:
-            at, value = found.at, found.value
+            at, value = target.at, target.value
             inside = isinstance(value, Mapping) and key in value
             listed = isinstance(value, list) and isinstance(key, int) and key < len(value)
             if not inside and not listed:
                 return None
-            found = self.follow(Node(found.file, (*at, key), value[key]))
-        return found
+            target = self.follow(Node(target.file, (*at, key), value[key]))
+        return target
 
     def children(self, node: Node | None) -> Iterator[tuple[str, Node]]:
         """Yield the values of a mapping by key, following references; extensions (`x-…`) are skipped."""
@@ -251,9 +251,9 @@ class Document:
         if not isinstance(node.value, Mapping):
             raise node.error(f"expected keys and values, found {type(node.value).__name__}")
         for key in node.value:
-            found = self.child(node, key)
-            if found and not str(key).startswith("x-"):
-                yield key, found
+            child = self.child(node, key)
+            if child and not str(key).startswith("x-"):
+                yield key, child
 
     def items(self, node: Node | None) -> Iterator[Node]:
         """Yield the items of a list, following references."""
@@ -262,9 +262,9 @@ class Document:
         if not isinstance(node.value, list):
             raise node.error(f"expected a list, found {type(node.value).__name__}")
         for index in range(len(node.value)):
-            found = self.child(node, index)
-            if found:
-                yield found
+            item = self.child(node, index)
+            if item:
+                yield item
 
     def validator(self, node: Node, **options: Any) -> Any:
         """Return a jsonschema validator for the schema at the node."""
@@ -335,13 +335,13 @@ class Document:
 
 
 def _version(raw: Any, path: Path) -> str:
-    told = raw.get("openapi", raw.get("swagger")) if isinstance(raw, Mapping) else None
-    version = str(told)
-    if told is None:
-        found = f"keys {', '.join(list(raw)[:5])}" if isinstance(raw, Mapping) else type(raw).__name__
+    declared = raw.get("openapi", raw.get("swagger")) if isinstance(raw, Mapping) else None
+    version = str(declared)
+    if declared is None:
+        content = f"keys {', '.join(list(raw)[:5])}" if isinstance(raw, Mapping) else type(raw).__name__
         raise ConfigError(
             f"{path}: is no OpenAPI document: expected the key `openapi` (3.0 or 3.1) or `swagger` (2.0), "
-            f"found {found or 'nothing'}"
+            f"found {content or 'nothing'}"
         )
     if version.startswith(("3.0", "3.1", "3.2")):
         return version
@@ -364,16 +364,16 @@ def _parts(pointer: str) -> tuple[str, ...] | None:
 
 
 def _walked(node: Node, ref: str, root: Node, at: tuple[str, ...]) -> Node:
-    value, found = root.value, list[str | int]()
+    value, path = root.value, list[str | int]()
     for part in at:
         if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            found.append(int(part))
+            path.append(int(part))
         elif isinstance(value, Mapping) and part in value:
-            found.append(part)
+            path.append(part)
         else:
             raise node.error(f"`$ref` {ref!r} leads nowhere: there is no {part!r}{_hint(value, part)}")
-        value = value[found[-1]]
-    return Node(root.file, tuple(found), value)
+        value = value[path[-1]]
+    return Node(root.file, tuple(path), value)
 
 
 def _hint(value: Any, part: str) -> str:
@@ -465,11 +465,11 @@ class _Conversion:
         return made
 
     def _operation(self, operation: Mapping[str, Any], shared: list[Any]) -> dict[str, Any]:
-        own = self._resolved(operation.get("parameters"))
-        made = {**operation, "parameters": [_parameter(each) for each in own if _is_plain(each)]}
+        parameters = self._resolved(operation.get("parameters"))
+        made = {**operation, "parameters": [_parameter(each) for each in parameters if _is_plain(each)]}
         consumes = _types(operation.get("consumes", self._document.get("consumes")))
         produces = _types(operation.get("produces", self._document.get("produces")))
-        body = _body([*own, *shared], consumes)
+        body = _body([*parameters, *shared], consumes)
         if body:
             made["requestBody"] = body
         if isinstance(operation.get("responses"), Mapping):
@@ -478,25 +478,27 @@ class _Conversion:
         return made
 
     def _response(self, response: Any, produces: list[str]) -> Any:
-        known = self._one(response)
+        known = self._dereferenced(response)
         if not isinstance(known, Mapping) or "schema" not in known:
             return response
         return {**known, "content": {kind: {"schema": known["schema"]} for kind in produces}}
 
     def _resolved(self, parameters: Any) -> list[Any]:
-        return [self._one(each) for each in parameters] if isinstance(parameters, list) else []
+        return [self._dereferenced(each) for each in parameters] if isinstance(parameters, list) else []
 
-    def _one(self, value: Any) -> Any:
+    def _dereferenced(self, value: Any) -> Any:
         """Return the value, or the target of its reference into the same file."""
         ref = value.get("$ref") if isinstance(value, Mapping) else None
         if not isinstance(ref, str) or not ref.startswith("#/"):
             return value
-        found: Any = self._document
+        target: Any = self._document
         for part in ref[2:].split("/"):
-            found = (
-                found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+            target = (
+                target.get(part.replace("~1", "/").replace("~0", "~"))
+                if isinstance(target, Mapping)
+                else None
             )
-        return value if found is None else found
+        return value if target is None else target
 
 
 def _is_plain(parameter: Any) -> bool:
@@ -506,10 +508,10 @@ def _is_plain(parameter: Any) -> bool:
 def _parameter(parameter: Any) -> Any:
     if not isinstance(parameter, Mapping) or "$ref" in parameter:
         return parameter
-    kept = {key: parameter[key] for key in ("name", "in", "required") if key in parameter}
-    way = parameter.get("collectionFormat", "csv")
-    style = {"style": _STYLES[way]} if way in _STYLES else {}
-    return {**kept, **style, "explode": way == "multi", "schema": _schema(parameter)}
+    converted = {key: parameter[key] for key in ("name", "in", "required") if key in parameter}
+    collection_format = parameter.get("collectionFormat", "csv")
+    style = {"style": _STYLES[collection_format]} if collection_format in _STYLES else {}
+    return {**converted, **style, "explode": collection_format == "multi", "schema": _schema(parameter)}
 
 
 def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
@@ -540,10 +542,10 @@ def _form(parameters: list[Mapping[str, Any]], consumes: list[str]) -> dict[str,
     return {"required": bool(required), "content": {kind: {"schema": schema} for kind in kinds}}
 
 
-def _types(told: Any) -> list[str]:
-    return list(_texts(told)) or [_JSON]
+def _types(media_types: Any) -> list[str]:
+    return list(_texts(media_types)) or [_JSON]
 
 
-def _texts(told: Any) -> Iterator[str]:
-    if isinstance(told, list):
-        yield from (each for each in told if isinstance(each, str))
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        yield from (each for each in value if isinstance(each, str))

@@ -94,10 +94,14 @@ class Api:
         short = [each.short_name for each in self.operations if each.short_name]
 
         def name(operation: Operation) -> Operation:
-            told = operation.short_name
-            meant = told in mocks or (told in others and operation.tool not in others)
-            known = meant and operation.tool not in mocks and told not in ids
-            return replace(operation, tool=told) if told and known and short.count(told) == 1 else operation
+            short_name = operation.short_name
+            is_mocked = short_name in mocks or (short_name in others and operation.tool not in others)
+            known = is_mocked and operation.tool not in mocks and short_name not in ids
+            return (
+                replace(operation, tool=short_name)
+                if short_name and known and short.count(short_name) == 1
+                else operation
+            )
 
         return replace(self, operations=tuple(map(name, self.operations)))
 
@@ -125,13 +129,13 @@ class _OperationReader:
 
     def _named(self, operations: list[Operation]) -> Iterator[Operation]:
         """Yield the operations, with unique names for those without an id."""
-        taken = {each.tool for each in operations}
+        used = {each.tool for each in operations}
         for each in operations:
             name = each.tool or made_name(each.method, each.path)
             number = 2
-            while not each.tool and name in taken:
+            while not each.tool and name in used:
                 name, number = f"{made_name(each.method, each.path)}_{number}", number + 1
-            taken.add(name)
+            used.add(name)
             yield replace(each, tool=name)
 
     def _bases(self) -> Iterator[str]:
@@ -175,20 +179,20 @@ class _OperationReader:
             body=self._body(self._document.child(node, "requestBody")),
             answers=dict(self._answers(node)),
             short_name=_function_of(tool, path, method),
-            summary=_said(node, "summary") or _said(node, "description"),
+            summary=_text_at(node, "summary") or _text_at(node, "description"),
         )
 
     def _id(self, node: Node, operation: str) -> str:
-        told = node.value.get("operationId", "")
-        at = Node(node.file, (*node.at, "operationId"), told)
-        if not isinstance(told, str) or ("operationId" in node.value and not told.strip()):
-            raise at.error(f"expected a text, found {told!r}")
-        if told and told in self._ids:
+        id = node.value.get("operationId", "")
+        at = Node(node.file, (*node.at, "operationId"), id)
+        if not isinstance(id, str) or ("operationId" in node.value and not id.strip()):
+            raise at.error(f"expected a text, found {id!r}")
+        if id and id in self._ids:
             raise at.error(
-                f"{told!r} is the id of {self._ids[told]}, too; each operation is a tool and needs its own"
+                f"{id!r} is the id of {self._ids[id]}, too; each operation is a tool and needs its own"
             )
-        self._ids[told] = operation
-        return told
+        self._ids[id] = operation
+        return id
 
     def _parameters(self, path: str, item: Node, node: Node) -> list[Parameter]:
         """Return the operation's parameters, and those of the path that it does not override."""
@@ -205,15 +209,15 @@ class _OperationReader:
         return [each for each in known.values() if each.where != "path" or f"{{{each.name}}}" in path]
 
     def _parameter(self, node: Node) -> Parameter | None:
-        told = node.value if isinstance(node.value, Mapping) else {}
-        name, where = told.get("name"), told.get("in")
+        settings = node.value if isinstance(node.value, Mapping) else {}
+        name, where = settings.get("name"), settings.get("in")
         if not isinstance(name, str) or not name:
             raise node.error("a parameter needs a `name`")
         if where not in PLACES:
             raise node.error(f"parameter `{name}`: `in` is {where!r}, expected one of {', '.join(PLACES)}")
         if where == "header" and name.lower() in _NOT_PARAMETERS:
             return None
-        style = told.get("style", _STYLES[where][0])
+        style = settings.get("style", _STYLES[where][0])
         if style not in _STYLES[where]:
             known = ", ".join(_STYLES[where])
             raise node.error(
@@ -224,21 +228,21 @@ class _OperationReader:
         return Parameter(
             name=name,
             where=where,
-            required=told.get("required") is True or where == "path",
+            required=settings.get("required") is True or where == "path",
             schema=schema or Schema(self._document, Node(node.file, (*node.at, "schema"), True)),
             style=style,
-            explode=bool(told.get("explode", style == "form")),
+            explode=bool(settings.get("explode", style == "form")),
             is_json=any(map(is_json, content)),
         )
 
     def _body(self, node: Node | None) -> BodyContent | None:
         if node is None:
             return None
-        told = node.value if isinstance(node.value, Mapping) else {}
+        settings = node.value if isinstance(node.value, Mapping) else {}
         kinds = self._content(self._document.child(node, "content"))
         if not kinds:
             raise node.error("a body needs `content`: its media types and their schemas")
-        return BodyContent(required=told.get("required") is True, kinds=kinds)
+        return BodyContent(required=settings.get("required") is True, kinds=kinds)
 
     def _answers(self, node: Node) -> Iterator[tuple[str, BodyContent]]:
         for status, answer in self._document.children(self._document.child(node, "responses")):
@@ -257,7 +261,7 @@ class _OperationReader:
         return Schema(self._document, node)
 
 
-def _said(node: Node, key: str) -> str:
+def _text_at(node: Node, key: str) -> str:
     text = node.value.get(key)
     return text if isinstance(text, str) else ""
 
@@ -302,12 +306,12 @@ def read_operations(path: Path) -> Api:
     return read_api(Document(path))
 
 
-def told_operations(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> tuple[ToolSpec, ...]:
+def operation_specs(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> tuple[ToolSpec, ...]:
     """Return the operations as tools, under the names that mocks or else trajectories use."""
-    return tuple(map(_told, api.named_as(mocked, spoken).operations))
+    return tuple(map(_operation_spec, api.named_as(mocked, spoken).operations))
 
 
-def _told(operation: Operation) -> ToolSpec:
+def _operation_spec(operation: Operation) -> ToolSpec:
     arguments = list(_arguments(operation))
     parameters = {
         "type": "object",

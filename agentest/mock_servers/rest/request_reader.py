@@ -53,12 +53,12 @@ class ParsedRequest:
     @property
     def problem(self) -> str | None:
         """The problems in one sentence."""
-        shown = [str(problem) for problem in self.problems[:_SHOWN]]
-        return "; ".join(shown) or None
+        texts = [str(problem) for problem in self.problems[:_SHOWN]]
+        return "; ".join(texts) or None
 
 
 def read_request(
-    operation: Operation, asked: ToolHttpRequest, keys_in_query: frozenset[str]
+    operation: Operation, request: ToolHttpRequest, keys_in_query: frozenset[str]
 ) -> ParsedRequest:
     """Read a request. Never raises: problems are part of the result.
 
@@ -68,23 +68,23 @@ def read_request(
     arguments: dict[str, Any] = {}
     problems: list[SchemaViolation] = []
     for parameter in operation.parameters:
-        value = _value(parameter, asked, problems)
+        value = _value(parameter, request, problems)
         if value is not MISSING and parameter.where in ("path", "query"):
             arguments[parameter.argument] = value
-    status = _read_body(operation, asked, arguments, problems)
+    status = _read_body(operation, request, arguments, problems)
     return ParsedRequest(
         arguments=arguments,
         problems=tuple(problems),
         status=status,
-        strangers=tuple(_strangers(operation, asked, keys_in_query)),
+        strangers=tuple(_strangers(operation, request, keys_in_query)),
     )
 
 
-def _value(parameter: Parameter, asked: ToolHttpRequest, problems: list[SchemaViolation]) -> Any:
+def _value(parameter: Parameter, request: ToolHttpRequest, problems: list[SchemaViolation]) -> Any:
     """Return the value of a parameter or MISSING, and append its problem if there is one."""
     at = (parameter.where, parameter.name)
     try:
-        value = value_of(parameter, _pairs(parameter, asked))
+        value = value_of(parameter, _pairs(parameter, request))
     except (ValueError, RecursionError) as error:
         problems.append(SchemaViolation(at=at, text=str(error)))
         return MISSING
@@ -95,16 +95,16 @@ def _value(parameter: Parameter, asked: ToolHttpRequest, problems: list[SchemaVi
     return value
 
 
-def _pairs(parameter: Parameter, asked: ToolHttpRequest) -> Pairs:
+def _pairs(parameter: Parameter, request: ToolHttpRequest) -> Pairs:
     match parameter.where:
         case "path":
-            return list(asked.values.items())
+            return list(request.values.items())
         case "query":
-            return asked.query
+            return request.query
         case "cookie":
-            return _cookies(asked.headers.get("cookie", ""))
-    told = asked.headers.get(parameter.name.lower())
-    return [] if told is None else [(parameter.name, told)]
+            return _cookies(request.headers.get("cookie", ""))
+    header = request.headers.get(parameter.name.lower())
+    return [] if header is None else [(parameter.name, header)]
 
 
 def _cookies(header: str) -> Pairs:
@@ -115,18 +115,18 @@ def _cookies(header: str) -> Pairs:
 
 
 def _read_body(
-    operation: Operation, asked: ToolHttpRequest, arguments: dict[str, Any], problems: list[SchemaViolation]
+    operation: Operation, request: ToolHttpRequest, arguments: dict[str, Any], problems: list[SchemaViolation]
 ) -> int | None:
     """Add the body to the arguments. Returns the status for its problem."""
     content = operation.body
-    if not asked.body:
+    if not request.body:
         if content and content.required:
             problems.append(SchemaViolation(at=(BODY,), text="is missing"))
         return None
     if content is None:
         return None  # the operation has no body
     try:
-        value, schema = read_body(asked.body, asked.headers.get("content-type", ""), content)
+        value, schema = read_body(request.body, request.headers.get("content-type", ""), content)
     except UnreadableRequest as error:
         problems.append(SchemaViolation(at=(BODY,), text=str(error)))
         return error.status
@@ -140,13 +140,15 @@ def _read_body(
     return None
 
 
-def _strangers(operation: Operation, asked: ToolHttpRequest, keys_in_query: frozenset[str]) -> Iterator[str]:
+def _strangers(
+    operation: Operation, request: ToolHttpRequest, keys_in_query: frozenset[str]
+) -> Iterator[str]:
     mine = [each for each in operation.parameters if each.where == "query"]
     known = {name for each in mine for name in names_of_query(each)} | keys_in_query
     deep = tuple(f"{each.name}[" for each in mine if each.style == "deepObject")
-    if asked.body and operation.body is None:
-        yield f"a body of {len(asked.body)} bytes"
-    for name in dict.fromkeys(name for name, _ in asked.query):
+    if request.body and operation.body is None:
+        yield f"a body of {len(request.body)} bytes"
+    for name in dict.fromkeys(name for name, _ in request.query):
         if name not in known and not (deep and name.startswith(deep)):
             yield f"`{name}` ({did_you_mean(name, known)})" if known else f"`{name}`"
 
@@ -195,17 +197,17 @@ class Routes:
         inside = self._found(method, match[2] or "/", unquote(match[1]))
         if inside.operation or _KEY.fullmatch(match[1]):
             return inside
-        whole = self._found(method, path, None)
-        return whole if whole.operation or whole.methods else inside
+        target = self._found(method, path, None)
+        return target if target.operation or target.methods else inside
 
-    def shown(self, path: str) -> str:
+    def describe_operations(self, path: str) -> str:
         """Describe the available operations, for the sender of an unknown request."""
         known = [str(operation) for operation in self._api.operations]
         close = nearest(path, [operation.path for operation in self._api.operations])
-        there = ", ".join(known[:_MAX_LISTED_OPERATIONS]) + (
+        listed = ", ".join(known[:_MAX_LISTED_OPERATIONS]) + (
             f" and {len(known) - _MAX_LISTED_OPERATIONS} more" if len(known) > _MAX_LISTED_OPERATIONS else ""
         )
-        return (f"the nearest path is {close}; " if close else "") + f"there are {there}"
+        return (f"the nearest path is {close}; " if close else "") + f"there are {listed}"
 
     def _found(self, method: str, path: str, conversation: str | None) -> RequestTarget:
         methods: tuple[str, ...] = ()
@@ -214,7 +216,7 @@ class Routes:
                 match = pattern.fullmatch(each) or pattern.fullmatch(_other_end(each))
                 if match is None:
                     continue
-                operation = next((one for one in operations if one.method == method), None)
+                operation = next((operation for operation in operations if operation.method == method), None)
                 if operation:
                     values = dict(zip(_TEMPLATE.findall(operation.path), match.groups(), strict=True))
                     return RequestTarget(
@@ -223,7 +225,7 @@ class Routes:
                         operation=operation,
                         values={name: unquote(value) for name, value in values.items()},
                     )
-                methods = methods or tuple(one.method for one in operations)
+                methods = methods or tuple(operation.method for operation in operations)
         return RequestTarget(conversation=conversation, path=path, values={}, methods=methods)
 
     def _without_base(self, path: str) -> Iterator[str]:

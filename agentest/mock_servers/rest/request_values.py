@@ -66,8 +66,8 @@ def names_of_query(parameter: Parameter) -> tuple[str, ...]:
 
 def _is_spread(parameter: Parameter) -> bool:
     """True for an object whose properties are separate query parameters."""
-    told = parameter.explode and parameter.style == "form" and not parameter.is_json
-    return told and _is(parameter.schema, "object")
+    is_exploded = parameter.explode and parameter.style == "form" and not parameter.is_json
+    return is_exploded and _is(parameter.schema, "object")
 
 
 def typed(text: str, schema: Schema | None) -> Any:
@@ -178,10 +178,10 @@ def _put(into: dict[str, Any], keys: list[str], value: str) -> None:
         into = into.setdefault(key, {})
         if not isinstance(into, dict):
             raise ValueError(f"is both a value and an object at [{key}]")
-    told = into.setdefault(keys[-1], [])
-    if not isinstance(told, list):
+    values = into.setdefault(keys[-1], [])
+    if not isinstance(values, list):
         raise ValueError(f"is both a value and an object at [{keys[-1]}]")
-    told.append(value)
+    values.append(value)
 
 
 def _typed_deep(texts: Any, schema: Schema | None) -> Any:
@@ -325,12 +325,12 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[Message, bytes]]:
     """Yield head and content of each part; the content is not parsed further, whatever its type."""
     line = re.compile(rb"(?:\A|\r?\n)" + re.escape(boundary) + rb"(?P<last>--)?[ \t]*(?=\r?\n|\Z)")
     begins: int | None = None
-    for found in line.finditer(body):
+    for boundary_line in line.finditer(body):
         if begins is not None:
-            yield _part(body[begins : found.start()])
-        if found["last"]:
+            yield _part(body[begins : boundary_line.start()])
+        if boundary_line["last"]:
             return
-        begins = found.end()
+        begins = boundary_line.end()
     if begins is not None:  # it was cut
         yield _part(body[begins:])
 
@@ -376,10 +376,10 @@ def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, 
 
 
 def _by_property(names: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(_property_of(name), []).append(name)
-    return found
+        groups.setdefault(_property_of(name), []).append(name)
+    return groups
 
 
 def _property_of(name: str) -> str:

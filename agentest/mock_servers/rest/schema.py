@@ -61,8 +61,8 @@ class Schema:
     @cached_property
     def properties(self) -> tuple[str, ...]:
         """Return the names of the properties."""
-        found = self._found(self._node, "properties")
-        return tuple(dict.fromkeys(name for node in found for name, _ in self._document.children(node)))
+        nodes = self._found(self._node, "properties")
+        return tuple(dict.fromkeys(name for node in nodes for name, _ in self._document.children(node)))
 
     def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[SchemaViolation]:
         """Return the first violations of a value.
@@ -102,9 +102,9 @@ class Schema:
         node = self._document.follow(node)
         if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
             return
-        told = node.value.get("type")
-        if told is not None:
-            yield from [told] if isinstance(told, str) else told
+        types = node.value.get("type")
+        if types is not None:
+            yield from [types] if isinstance(types, str) else types
             return
         for value in node.value.get("enum", [node.value["const"]] if "const" in node.value else []):
             yield _type_of(value)
@@ -118,9 +118,9 @@ class Schema:
         node = self._document.follow(node)
         if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
             return
-        found = self._document.child(node, *keys)
-        if found:
-            yield found
+        child = self._document.child(node, *keys)
+        if child:
+            yield child
         for each in self._alternatives(node):
             yield from self._found(each, *keys, depth=depth + 1)
 
@@ -158,13 +158,13 @@ def _closest_error(error: Any) -> Any:
 
 
 def _worded(error: Any) -> str:
-    value, expected = shortened(_shown(error.instance), 60), error.validator_value
+    value, expected = shortened(_format_json(error.instance), 60), error.validator_value
     match error.validator:
         case "type":
             kinds = expected if isinstance(expected, str) else " or ".join(expected)
             return f"is {value}, expected {kinds}"
         case "enum":
-            return f"is {value}, expected one of {shortened(_shown(expected), 200)}"
+            return f"is {value}, expected one of {shortened(_format_json(expected), 200)}"
         case "format":
             return f"is {value}, which is no {expected}"
         case "pattern":
@@ -174,7 +174,7 @@ def _worded(error: Any) -> str:
     return shortened(error.message, 200)
 
 
-def _shown(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json_text(value)
 
 
@@ -209,10 +209,10 @@ def _validator_class(not_needed: str) -> Any:
 def _matches(pattern: str, text: str) -> bool:
     """Raises PatternTimeout."""
     try:
-        found = re.compile(pattern)
+        compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError):  # a pattern in JavaScript's syntax cannot be checked
         return True
-    return has_match(found, text)
+    return has_match(compiled, text)
 
 
 def _formats() -> Any:
@@ -230,18 +230,18 @@ def _is_time(value: Any) -> bool:
     return True
 
 
-def check_schema(document: Document, node: Node, seen: set[int]) -> None:
+def check_schema(document: Document, node: Node, visited: set[int]) -> None:
     """Raise ConfigError if a schema, or one that it refers to, is invalid.
 
     Args:
-        seen: identities of the checked schemas, which this extends.
+        visited: identities of the checked schemas, which this extends.
     """
     waiting = [node]
     while waiting:
         each = document.follow(waiting.pop())
-        if id(each.value) in seen or isinstance(each.value, bool):
+        if id(each.value) in visited or isinstance(each.value, bool):
             continue
-        seen.add(id(each.value))
+        visited.add(id(each.value))
         if not isinstance(each.value, Mapping):
             raise each.error(f"expected a schema, found {type(each.value).__name__}")
         _check_words(each)
@@ -249,8 +249,8 @@ def check_schema(document: Document, node: Node, seen: set[int]) -> None:
 
 
 def _check_words(node: Node) -> None:
-    told = node.value.get("type", [])
-    for kind in [told] if isinstance(told, str) else told if isinstance(told, list) else [told]:
+    types = node.value.get("type", [])
+    for kind in [types] if isinstance(types, str) else types if isinstance(types, list) else [types]:
         if kind not in _TYPES:
             raise Node(node.file, (*node.at, "type"), kind).error(
                 f"there is no type {kind!r}; expected one of {', '.join(_TYPES)}"
@@ -258,8 +258,8 @@ def _check_words(node: Node) -> None:
     for key, expected in (("required", list), ("enum", list), ("properties", dict)):
         if not isinstance(node.value.get(key, expected()), expected):
             kind = "a list" if expected is list else "keys and values"
-            found = type(node.value[key]).__name__
-            raise Node(node.file, (*node.at, key), None).error(f"expected {kind}, found {found}")
+            actual = type(node.value[key]).__name__
+            raise Node(node.file, (*node.at, key), None).error(f"expected {kind}, found {actual}")
     for key in _NUMBERS & node.value.keys():
         if isinstance(node.value[key], bool) or not isinstance(node.value[key], int | float):
             raise Node(node.file, (*node.at, key), None).error(
@@ -296,6 +296,6 @@ def _inside(document: Document, node: Node) -> Iterator[Node]:
     for key in _LISTS:
         yield from document.items(document.child(node, key))
     for key in _ONE:
-        found = document.child(node, key)
-        if found:
-            yield found
+        child = document.child(node, key)
+        if child:
+            yield child

@@ -57,11 +57,11 @@ async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
     opening.group.tools.update(name for name in named if _is_undocumented_request(name, routes))
     url = settings.upstream
     upstream = RealApi(url=url, client=opening.client, redact=opening.redact) if url else None
-    place = opening.place("rest_mock")
-    server = _RestServer(opening, document, api, routes, upstream, callers_of(settings, place))
+    key = opening.key_location("rest_mock")
+    server = _RestServer(opening, document, api, routes, upstream, callers_of(settings, key))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
-    return await listen(app, settings, place, opening.stack, opening.on_note)
+    return await listen(app, settings, key, opening.stack, opening.on_note)
 
 
 def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
@@ -71,7 +71,7 @@ def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
         api = read_api(document)
         return document, api.named_as(_names_of_mocks(api, opening), opening.spoken)
     except ConfigError as error:
-        raise ConfigError(f"{opening.place('rest_mock.openapi')}: {error}") from None
+        raise ConfigError(f"{opening.key_location('rest_mock.openapi')}: {error}") from None
 
 
 def _names_of_mocks(api: Api, opening: ServerInputs) -> set[str]:
@@ -93,21 +93,21 @@ def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> 
         close = _operation_named(tool.name, routes) or nearest(tool.name, known)
         operation = next((each for each in shown_api.operations if each.tool == close), None)
         hint = f"the nearest is {close!r} ({operation})" if operation else "none is like it"
-        shown = ", ".join(f"{each.tool} ({each})" for each in shown_api.operations[:_SHOWN_OPERATIONS])
+        listed = ", ".join(f"{each.tool} ({each})" for each in shown_api.operations[:_SHOWN_OPERATIONS])
         more = len(known) - _SHOWN_OPERATIONS
         where = opening.mocked_in.get(tool.name, "")
         raise ConfigError(
             f"the mock {tool.name!r}{where} is no operation of {file}, and the "
             f"tools of agent {opening.group.agents[0]!r} are reached by rest_mock alone; {hint}. Operations: "
-            f"{shown}{f' and {more} more' if more > 0 else ''}"
+            f"{listed}{f' and {more} more' if more > 0 else ''}"
         )
 
 
 def _operation_named(name: str, routes: Routes) -> str | None:
     """Return the tool of the operation that a name like `GET /orders/{id}` identifies, if any."""
     method, _, path = name.partition(" ")
-    found = routes.find(method, path).operation if path.startswith("/") else None
-    return found.tool if found else None
+    operation = routes.find(method, path).operation if path.startswith("/") else None
+    return operation.tool if operation else None
 
 
 def _is_undocumented_request(name: str, routes: Routes) -> bool:
@@ -142,32 +142,34 @@ class _RestServer:
     async def handle(self, request: web.Request) -> web.Response:
         """Answer any request."""
         path, _, query = _target(request).partition("?")
-        found = self._routes.find(request.method, path)
-        if is_preflight(request) and found.operation is None:
+        target = self._routes.find(request.method, path)
+        if is_preflight(request) and target.operation is None:
             return preflight(request, self._callers)
-        answer = await self._answered(request, found, query)
+        answer = await self._answered(request, target, query)
         headers = CIMultiDict([*answer.headers, *allowing(request, self._callers)])
         return web.Response(status=answer.status, headers=headers, body=answer.body)
 
-    async def _answered(self, request: web.Request, found: RequestTarget, query: str) -> ToolHttpResponse:
+    async def _answered(self, request: web.Request, target: RequestTarget, query: str) -> ToolHttpResponse:
         headers = headers_of(request)
-        names = names_of(headers, found.conversation)
+        names = names_of(headers, target.conversation)
         self._opening.registry.reach(self._opening.group, "rest_mock", names)
         body, problem = await _body_of(request)
-        real = self._real(request.method, found.path + (query and f"?{query}"), headers, body)
+        real = self._real(request.method, target.path + (query and f"?{query}"), headers, body)
         pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
-        asked = ToolHttpRequest(query=pairs, headers=headers, body=body, values=found.values)
-        if found.operation is None:
-            return await self._unknown(request, found, asked, problem, names, real)
-        read = problem or await self._read(found.operation, asked)
-        return await self._called(found.operation, read, names, real)
+        tool_request = ToolHttpRequest(query=pairs, headers=headers, body=body, values=target.values)
+        if target.operation is None:
+            return await self._unknown(request, target, tool_request, problem, names, real)
+        read = problem or await self._read(target.operation, tool_request)
+        return await self._called(target.operation, read, names, real)
 
-    async def _read(self, operation: Operation, asked: ToolHttpRequest) -> ParsedRequest:
+    async def _read(self, operation: Operation, tool_request: ToolHttpRequest) -> ParsedRequest:
         """Read a request in a thread if it is large or has patterns, so that other conversations continue."""
-        if len(asked.body) > _LARGE_BYTES or self._in_threads:
-            read: ParsedRequest = await in_thread(read_request, operation, asked, self._api.keys_in_query)
+        if len(tool_request.body) > _LARGE_BYTES or self._in_threads:
+            read: ParsedRequest = await in_thread(
+                read_request, operation, tool_request, self._api.keys_in_query
+            )
             return read
-        return read_request(operation, asked, self._api.keys_in_query)
+        return read_request(operation, tool_request, self._api.keys_in_query)
 
     async def _called(
         self, operation: Operation, read: ParsedRequest, names: Names, real: CallReal | None
@@ -206,35 +208,41 @@ class _RestServer:
     async def _unknown(
         self,
         request: web.Request,
-        found: RequestTarget,
-        asked: ToolHttpRequest,
+        target: RequestTarget,
+        tool_request: ToolHttpRequest,
         problem: ParsedRequest | None,
         names: Names,
         real: CallReal | None,
     ) -> ToolHttpResponse:
         """Answer a request without an operation, and record it if it belongs to a conversation."""
-        if request.method == "GET" and found.path == _OWN_DOCUMENT:
-            return self._own_document(request, found)
-        one = _unknown_operation(request.method, found.path)
-        status, headers = (405, [("allow", allowed(found.methods))]) if found.methods else (404, [])
-        there = f"it has {allowed(found.methods)}" if found.methods else self._routes.shown(found.path)
-        text = f"{one.tool} is no operation of {self._document.path.name}: {there}"
+        if request.method == "GET" and target.path == _OWN_DOCUMENT:
+            return self._own_document(request, target)
+        operation = _unknown_operation(request.method, target.path)
+        status, headers = (405, [("allow", allowed(target.methods))]) if target.methods else (404, [])
+        available = (
+            f"it has {allowed(target.methods)}"
+            if target.methods
+            else self._routes.describe_operations(target.path)
+        )
+        text = f"{operation.tool} is no operation of {self._document.path.name}: {available}"
         registry, group = self._opening.registry, self._opening.group
         if not registry.claims(group, names):
             self._note(f"{text}. It came outside of conversations, and was answered with status {status}")
             return in_json(status, {"error": text}, headers)
-        read = problem or await self._read(one, asked)
-        arguments = {**dict(asked.query), **read.arguments}
-        answered = one.tool in self._undocumented or (real is not None and self._opening.passthrough)
-        call = ServedCall(tool=one.tool, arguments=arguments, problem=read.problem if answered else text)
+        read = problem or await self._read(operation, tool_request)
+        arguments = {**dict(tool_request.query), **read.arguments}
+        answered = operation.tool in self._undocumented or (real is not None and self._opening.passthrough)
+        call = ServedCall(
+            tool=operation.tool, arguments=arguments, problem=read.problem if answered else text
+        )
         answer = await registry.answer(group, names, call, real)
         if answer.how is CallOutcome.INVALID and not answered:
             return in_json(status, {"error": text}, headers)
-        return _response(one, read, answer)
+        return _response(operation, read, answer)
 
-    def _own_document(self, request: web.Request, found: RequestTarget) -> ToolHttpResponse:
+    def _own_document(self, request: web.Request, target: RequestTarget) -> ToolHttpResponse:
         """Serve the document itself with our address, for agents that generate their tools from it."""
-        conversation = f"/c/{found.conversation}" if found.conversation else ""
+        conversation = f"/c/{target.conversation}" if target.conversation else ""
         servers = [{"url": f"{request.scheme}://{request.host}{conversation}"}]
         return in_json(200, {**self._document.source, "servers": servers})
 
@@ -286,11 +294,11 @@ def is_preflight(request: web.Request) -> bool:
 
 def preflight(request: web.Request, callers: CallerGuard) -> web.Response:
     """Answer a preflight request: an accepted page may send anything."""
-    told = request.headers
+    requested = request.headers
     headers = dict(allowing(request, callers))
     if headers:
-        headers["access-control-allow-methods"] = told["access-control-request-method"]
-        headers["access-control-allow-headers"] = told.get("access-control-request-headers", "*")
+        headers["access-control-allow-methods"] = requested["access-control-request-method"]
+        headers["access-control-allow-headers"] = requested.get("access-control-request-headers", "*")
     return web.Response(status=204, headers=headers)
 
 
@@ -330,8 +338,8 @@ def misfit(operation: Operation, problems: Sequence[SchemaViolation], status: in
     """Report invalid requests to the agent: as a message, and item by item in FastAPI's format."""
     declared = "422" in operation.answers
     detail = [{"loc": list(each.at), "msg": each.text, "type": "value_error"} for each in problems]
-    said = {"error": "; ".join(map(str, problems)), "detail": detail}
-    return in_json(status or (422 if declared else 400), said)
+    content = {"error": "; ".join(map(str, problems)), "detail": detail}
+    return in_json(status or (422 if declared else 400), content)
 
 
 def written(operation: Operation, answer: ServedAnswer) -> ToolHttpResponse:
@@ -347,14 +355,14 @@ def written(operation: Operation, answer: ServedAnswer) -> ToolHttpResponse:
     status = answer.status or success(operation, answer.result)
     if status in _NO_BODY:
         return ToolHttpResponse(status=status, headers=answer.headers)
-    told = {name.lower(): value for name, value in answer.headers}
-    kind = told.get("content-type") or media_type(content_of(operation, status), answer.result)
+    by_name = {name.lower(): value for name, value in answer.headers}
+    kind = by_name.get("content-type") or media_type(content_of(operation, status), answer.result)
     if isinstance(answer.result, str) and not is_json(kind):
         body = well_formed(answer.result).encode()
     else:
         body = well_formed(json_text(answer.result)).encode()
-    kept = [header for header in answer.headers if header[0].lower() != "content-type"]
-    return ToolHttpResponse(status=status, headers=(*kept, ("content-type", kind)), body=body)
+    other_headers = [header for header in answer.headers if header[0].lower() != "content-type"]
+    return ToolHttpResponse(status=status, headers=(*other_headers, ("content-type", kind)), body=body)
 
 
 def success(operation: Operation, result: Any) -> int:
@@ -450,10 +458,10 @@ class RealApi:
         base = urlsplit(self.url)
         queries = "&".join(each for each in (base.query, query) if each)
         url = urlunsplit((base.scheme, base.netloc, base.path.rstrip("/") + path, queries, ""))
-        kept = [(name, value) for name, value in headers.items() if name not in _NOT_PASSED_ON]
+        forwarded = [(name, value) for name, value in headers.items() if name not in _NOT_PASSED_ON]
         try:
             with TimeLimit(_LIMIT_S):
-                return await self._asked(method, url, kept, body)
+                return await self._asked(method, url, forwarded, body)
         except (BadBody, RefusedAddress) as error:
             return self._unreached(str(error))
         except CONNECTION_ERRORS as error:
@@ -462,20 +470,20 @@ class RealApi:
             return self._unreached(f"it did not answer within {_LIMIT_S:g} s")
 
     def _unreached(self, problem: str) -> RealAnswer:
-        shown = f"the real API, rest_mock.upstream {without_credentials(self.url)}"
-        said = {"error": self.redact(f"{shown}, could not be asked: {problem}")}
-        return RealAnswer(result=said, raw=in_json(502, said), failed=True)
+        upstream = f"the real API, rest_mock.upstream {without_credentials(self.url)}"
+        content = {"error": self.redact(f"{upstream}, could not be asked: {problem}")}
+        return RealAnswer(result=content, raw=in_json(502, content), failed=True)
 
     async def _asked(self, method: str, url: str, headers: list[tuple[str, str]], body: bytes) -> RealAnswer:
         response = await self.client.send_direct(method, url, headers, body or None)
         try:
-            told = b"".join([piece async for piece in response.pieces()])
+            content = b"".join([piece async for piece in response.pieces()])
         finally:
             await response.aclose()
-        kept = [(n, v) for n, v in response.headers.items() if n.lower() not in _OF_THE_CONNECTION]
-        answer = ToolHttpResponse(status=response.status_code, headers=tuple(kept), body=told)
+        forwarded = [(n, v) for n, v in response.headers.items() if n.lower() not in _OF_THE_CONNECTION]
+        answer = ToolHttpResponse(status=response.status_code, headers=tuple(forwarded), body=content)
         status = response.status_code
-        return RealAnswer(result=_value(told), raw=answer, failed=status >= _FAILING, status=status)
+        return RealAnswer(result=_value(content), raw=answer, failed=status >= _FAILING, status=status)
 
 
 def _value(body: bytes) -> Any:

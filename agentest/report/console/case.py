@@ -55,14 +55,14 @@ class _Shortfall:
     replied: str
 
 
-def shortfall_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def shortfall_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
     """List the scores below their thresholds; a shortfall that several runs share appears once."""
     if result.case is None:
         return
     shortfalls = Counter(_shortfalls(result))
     for short, times in list(shortfalls.items())[:_SHOWN_SHORTFALLS]:
         runs = f" in {times} of {len(result.conversations)} runs" if len(result.conversations) > 1 else ""
-        yield line(6, _shortfall_text(short) + runs, lead=(look.mark(Status.FAILED), " "))
+        yield line(6, _shortfall_text(short) + runs, lead=(display.mark(Status.FAILED), " "))
         yield from _evidence(short)
     left_out = len(shortfalls) - _SHOWN_SHORTFALLS
     if left_out > 0:
@@ -109,7 +109,7 @@ def _below_threshold(
 
 
 def detail_tables(
-    result: ScenarioResult, look: DisplayOptions, printer: Printer
+    result: ScenarioResult, display: DisplayOptions, printer: Printer
 ) -> Iterator[ConsoleLine | Table]:
     """Show every invocation of a case: the expected and the actual one in two columns, and the scores."""
     if result.case is None:
@@ -120,7 +120,7 @@ def detail_tables(
             yield line(4, (f"{conversation.conversation.conversation_id}, turn {turn.turn_index}", "bold"))
             evaluation = evaluations.get(turn.turn_index, TurnEvaluation(turn.turn_index))
             yield _sides(turn, evaluation, printer)
-            yield _scores(evaluation, result, conversation, look, printer)
+            yield _scores(evaluation, result, conversation, display, printer)
             yield BLANK
 
 
@@ -141,7 +141,7 @@ def _scores(
     evaluation: TurnEvaluation,
     result: ScenarioResult,
     conversation: ConversationResult,
-    look: DisplayOptions,
+    display: DisplayOptions,
     printer: Printer,
 ) -> Table:
     table = _table("metric", "score", "threshold", "status", "reason", printer=printer)
@@ -150,7 +150,7 @@ def _scores(
         verdict = turn_verdict(name, threshold, metric)
         score = "–" if verdict.score is None else f"{verdict.score:.4g}"
         why = shortened(_why(metric, name), _REASON_CHARS)
-        _row(table, printer, name, score, f"{threshold:g}", _badge(verdict.status, look), why)
+        _row(table, printer, name, score, f"{threshold:g}", _badge(verdict.status, display), why)
     for name in result.information:
         metric = evaluation.metrics.get(name) or conversation.metrics.get(name)
         number = metric.number if isinstance(metric, Score) else None
@@ -159,9 +159,9 @@ def _scores(
     return table
 
 
-def _badge(status: Status, look: DisplayOptions) -> Part:
+def _badge(status: Status, display: DisplayOptions) -> Part:
     word = "not evaluated" if status is Status.ERRORED else str(status)
-    return f"{look.glyphs.marks[status]} {word}", STYLES[status]
+    return f"{display.glyphs.marks[status]} {word}", STYLES[status]
 
 
 def _table(*columns: str, printer: Printer) -> Table:

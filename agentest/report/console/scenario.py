@@ -46,36 +46,36 @@ _SEVERITY_STYLES = {
 }
 
 
-def scenario_lines(result: ScenarioResult, look: DisplayOptions) -> list[ConsoleLine]:
+def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[ConsoleLine]:
     """Return all lines of a finished scenario; only scenarios that did not pass have details."""
     status = result.verdict.status
     if status is Status.SKIPPED:
         from agentest.report.console.transcript import reason_line
 
-        return [headline(result, look), *(reason_line(r, look, 4) for r in result.verdict.reasons)]
+        return [headline(result, display), *(reason_line(r, display, 4) for r in result.verdict.reasons)]
     findings = [
         *_warnings(result),
-        *(row for group in result.errors for row in _error_group(group, result, look)),
-        *_criteria(result, look),
-        *_averages(result, look),
+        *(row for group in result.errors for row in _error_group(group, result, display)),
+        *_criteria(result, display),
+        *_averages(result, display),
     ]
-    if status is Status.PASSED and not look.verbose:
-        return [headline(result, look), *findings]
+    if status is Status.PASSED and not display.verbose:
+        return [headline(result, display), *findings]
     from agentest.report.console.transcript import conversations_lines, general_reasons
 
-    general = [*general_reasons(result, look), *_shortfalls(result, look)]
-    return [headline(result, look), *general, *conversations_lines(result, look), *findings, BLANK]
+    general = [*general_reasons(result, display), *_shortfalls(result, display)]
+    return [headline(result, display), *general, *conversations_lines(result, display), *findings, BLANK]
 
 
-def headline(result: ScenarioResult, look: DisplayOptions) -> ConsoleLine:
+def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:
     """Return the single line that summarizes a scenario."""
     status = result.verdict.status
-    badge: Chunk = ((look.glyphs.badge(status), STYLES[status]), "  ")
+    badge: Chunk = ((display.glyphs.badge(status), STYLES[status]), "  ")
     chunks: list[Chunk] = [((result.name, "bold"),)]
     location = ScenarioReport(result).location
     if location != result.name:
         chunks.append(((location, "cyan"),))
-    if look.several_agents:
+    if display.several_agents:
         chunks.append(((f"[{result.agent}]", "magenta"),))
     if facts := " · ".join(_facts(result)):
         chunks.append(((facts, "dim"),))
@@ -123,22 +123,22 @@ def _warnings(result: ScenarioResult) -> Iterator[ConsoleLine]:
         yield from labelled(4, "warning: ", rows_of(warning), "yellow")
 
 
-def _criteria(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _criteria(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
     if result.totals.criteria or any(each.criteria for each in result.conversations):
         from agentest.report.console.transcript import criteria_lines
 
-        yield from criteria_lines(result, look)
+        yield from criteria_lines(result, display)
 
 
-def _shortfalls(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _shortfalls(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
     if result.case:
         from agentest.report.console.case import shortfall_lines
 
-        yield from shortfall_lines(result, look)
+        yield from shortfall_lines(result, display)
 
 
-def _averages(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    if chunks := averages_text(result, look.calibrations):
+def _averages(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
+    if chunks := averages_text(result, display.calibrations):
         yield ConsoleLine(("    ",), tuple(chunks))
 
 
@@ -162,19 +162,23 @@ def _average(name: str, result: ScenarioResult, judge: JudgeCalibration | None) 
 
 
 def _in_parentheses(*facts: str) -> str:
-    shown = ", ".join(filter(None, facts))
-    return f" ({shown})" if shown else ""
+    text = ", ".join(filter(None, facts))
+    return f" ({text})" if text else ""
 
 
-def _error_group(group: UniqueError, result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    mark: Part = look.mark(Status.FAILED) if group.fails else " " * len(look.glyphs.marks[Status.FAILED])
+def _error_group(
+    group: UniqueError, result: ScenarioResult, display: DisplayOptions
+) -> Iterator[ConsoleLine]:
+    mark: Part = (
+        display.mark(Status.FAILED) if group.fails else " " * len(display.glyphs.marks[Status.FAILED])
+    )
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
     yield ConsoleLine(
         ("    ", mark, " "),
         ((severity, (what, "bold" if group.fails else "")), (named_ids(group.occurrences),)),
     )
-    if result.verdict.status is not Status.PASSED or look.verbose:
+    if result.verdict.status is not Status.PASSED or display.verbose:
         for row in rows_of(group.explanation):
             yield line(8, row)
     for example in group.examples[:1]:
@@ -189,5 +193,5 @@ def block(result: ScenarioResult, *, verbose: bool = False, several_agents: bool
     Args:
         verbose: include transcripts; the result must still have its conversations.
     """
-    look = DisplayOptions(verbose=verbose, several_agents=several_agents)
-    return clean_for_log("\n".join(clean(line.plain) for line in scenario_lines(result, look)).rstrip())
+    display = DisplayOptions(verbose=verbose, several_agents=several_agents)
+    return clean_for_log("\n".join(clean(line.plain) for line in scenario_lines(result, display)).rstrip())

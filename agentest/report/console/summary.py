@@ -71,24 +71,24 @@ def _visibility(event: RunStarted, agent: str) -> Part:
     return (f"  tool calls: {visibility.words}" if visibility else "", "dim")
 
 
-def closing_lines(result: RunResult, look: DisplayOptions) -> list[ConsoleLine]:
+def closing_lines(result: RunResult, display: DisplayOptions) -> list[ConsoleLine]:
     """Show the end of a run. Failures and totals come last, so that the last screen has them."""
-    report = RunReport(result, look.next_step)
+    report = RunReport(result, display.next_step)
     return [
         *_skipped_metrics(result),
-        *_slowest(result, look),
+        *_slowest(result, display),
         *_waiting(result),
         *_calls(result),
         *_rates(report),
         *_warnings(report),
         *_early_end(report),
-        *_not_passed(report, look),
-        *_causes(report, look),
+        *_not_passed(report, display),
+        *_causes(report, display),
         *_totals(report),
     ]
 
 
-def comparison_table(result: RunResult, look: DisplayOptions, printer: Printer) -> Table:
+def comparison_table(result: RunResult, display: DisplayOptions, printer: Printer) -> Table:
     """Build the table of scenarios and agents, with status and averages."""
     from rich import box
     from rich.table import Table
@@ -102,16 +102,16 @@ def comparison_table(result: RunResult, look: DisplayOptions, printer: Printer) 
     by_place = {(s.name, s.agent): s for s in result.scenarios}
     for name in dict.fromkeys(s.name for s in result.scenarios if s.agent in result.agents):
         cells = [by_place.get((name, agent)) for agent in result.agents]
-        table.add_row(printer.text([name]), *(_cell(cell, look, printer) for cell in cells))
+        table.add_row(printer.text([name]), *(_cell(cell, display, printer) for cell in cells))
     return table
 
 
-def _cell(result: ScenarioResult | None, look: DisplayOptions, printer: Printer) -> Text:
+def _cell(result: ScenarioResult | None, display: DisplayOptions, printer: Printer) -> Text:
     from rich.text import Text
 
     if result is None:
         return Text()
-    status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
+    status: Part = display.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
     if result.unfinished:
         status = "unfinished", STYLES[Status.ERRORED]
     passed = f"  {passed_conversations(result)}" if result.totals.conversations else ""
@@ -148,7 +148,7 @@ def _skipped_metrics(result: RunResult) -> Iterator[ConsoleLine]:
         yield BLANK
 
 
-def _slowest(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _slowest(result: RunResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
     slowest = result.slowest_turns(_SLOWEST)
     if len(slowest) < 2:
         return
@@ -156,7 +156,7 @@ def _slowest(result: RunResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
     for scenario, turn in slowest:
         first = "" if turn.first_token_ms is None else f" (first token {turn.first_token_ms:,.0f} ms)"
         where = [f"turn {turn.turn_index}", turn.conversation_id]
-        where += [f"[{scenario.agent}]"] if look.several_agents else []
+        where += [f"[{scenario.agent}]"] if display.several_agents else []
         chunks: tuple[Chunk, ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
         yield ConsoleLine((f"{turn.latency_ms:>9,.0f} ms{first}  ",), chunks, cut=True)
     yield BLANK
@@ -174,9 +174,9 @@ def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
         ("judges", time.judges_ms),
         ("Agentest itself", time.own_ms),
     )
-    shown = [f"{who} {ms / time.total_ms:.0%}" for who, ms in parts if ms / time.total_ms >= _SHOWN_SHARE]
+    shares = [f"{who} {ms / time.total_ms:.0%}" for who, ms in parts if ms / time.total_ms >= _SHOWN_SHARE]
     each = duration(time.total_ms / result.conversations)
-    yield line(0, f"{each} a conversation: {', '.join(shown)}", lead=(("Time spent  ", "bold"),))
+    yield line(0, f"{each} a conversation: {', '.join(shares)}", lead=(("Time spent  ", "bold"),))
     yield BLANK
 
 
@@ -234,14 +234,14 @@ def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
         yield BLANK
 
 
-def _not_passed(report: RunReport, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _not_passed(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
     if not report.not_passed:
         return
     yield line(0, ("Not passed", "bold"))
     for scenario in report.not_passed:
-        badge: Part = (look.glyphs.badge(scenario.status), STYLES[scenario.status])
+        badge: Part = (display.glyphs.badge(scenario.status), STYLES[scenario.status])
         chunks: list[Chunk] = [((scenario.location, "cyan"),)]
-        if look.several_agents:
+        if display.several_agents:
             chunks.append(((f"[{scenario.result.agent}]", "magenta"),))
         if scenario.result.name != scenario.location:
             chunks.append((scenario.result.name,))
@@ -249,20 +249,20 @@ def _not_passed(report: RunReport, look: DisplayOptions) -> Iterator[ConsoleLine
     yield BLANK
 
 
-def _causes(report: RunReport, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def _causes(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
     """List the root causes of all scenarios that did not pass."""
     causes = report.causes
     if not causes:
         return
     yield line(0, (f"{count(len(causes), 'cause')}:", "bold"))
-    shown = causes[:_SHOWN_CAUSES]
-    width = max(len(f"{cause.scenarios:,}") for cause in shown)
-    for cause in shown:
-        facts = " · ".join(cause_facts(cause, several_agents=look.several_agents))
+    listed = causes[:_SHOWN_CAUSES]
+    width = max(len(f"{cause.scenarios:,}") for cause in listed)
+    for cause in listed:
+        facts = " · ".join(cause_facts(cause, several_agents=display.several_agents))
         lead: Chunk = (f"  {cause.scenarios:>{width},} × ",)
         yield ConsoleLine(lead, (((cause.title, "bold"),), ((facts, "dim"),)))
-    if len(causes) > len(shown):
-        yield line(2, (f"and {len(causes) - len(shown):,} more", "dim"))
+    if len(causes) > len(listed):
+        yield line(2, (f"and {len(causes) - len(listed):,} more", "dim"))
     yield BLANK
 
 
@@ -281,10 +281,10 @@ def _totals(report: RunReport) -> Iterator[ConsoleLine]:
         why = "Every scenario was skipped" if all_skipped else "No scenario passed"
         yield line(0, (f"{why}: this run is not a pass.", "bold yellow"))
     if not result.scenarios:
-        here = f"There is nothing to do in shard {result.shard}." if result.shard else _NOTHING_RAN
-        yield line(0, (here, "bold yellow"))
-    shown = [(f"{number:,} {word}", f"bold {STYLES[status]}") for number, word, status in report.counts]
-    parts = [part for each in shown for part in (", ", each)][1:] or [("0 passed", STYLES[report.status])]
+        message = f"There is nothing to do in shard {result.shard}." if result.shard else _NOTHING_RAN
+        yield line(0, (message, "bold yellow"))
+    counts = [(f"{number:,} {word}", f"bold {STYLES[status]}") for number, word, status in report.counts]
+    parts = [part for each in counts for part in (", ", each)][1:] or [("0 passed", STYLES[report.status])]
     flaky = sum(scenario.flaky for scenario in result.scenarios)
     extent = f"({_extent(result)}{f', {flaky:,} flaky' if flaky else ''}) in {duration(result.duration_ms)}"
     yield ConsoleLine((), (tuple(parts), (extent,)), gap=" ")

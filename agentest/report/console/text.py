@@ -124,8 +124,8 @@ class TwoColumns(ConsoleLine):
 def columns(lead: Chunk, rows: Sequence[tuple[Chunk, Part, Part]]) -> Iterator[TwoColumns]:
     """Yield rows whose parts are aligned in columns, each with its own lead after the common one."""
     widths = _widest(left for _, left, _ in rows), _widest(right for _, _, right in rows)
-    for own, left, right in rows:
-        yield TwoColumns((*lead, *own), ((left,), (right,)), widths=widths)
+    for row_lead, left, right in rows:
+        yield TwoColumns((*lead, *row_lead), ((left,), (right,)), widths=widths)
 
 
 def _widest(parts: Iterable[Part]) -> int:
@@ -146,8 +146,8 @@ def line(indent: int, *parts: Part, lead: Chunk = ()) -> ConsoleLine:
 def rows_of(text: str) -> list[str]:
     """Split a text into rows; a very long text is cut, with a note."""
     left_out = len(text) - _WHOLE_CHARS
-    shown = text if left_out <= 0 else f"{text[:_WHOLE_CHARS]}… ({left_out} more characters)"
-    return shown.replace("\r\n", "\n").rstrip("\n").split("\n")
+    visible = text if left_out <= 0 else f"{text[:_WHOLE_CHARS]}… ({left_out} more characters)"
+    return visible.replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
 def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> Iterator[ConsoleLine]:

@@ -290,7 +290,7 @@ def example_lines(example: ErrorExample, indent: int) -> Iterator[ConsoleLine]:
 
 
 def transcript_lines(
-    result: ConversationResult, look: DisplayOptions, indent: int, *, faults: bool = True
+    result: ConversationResult, display: DisplayOptions, indent: int, *, faults: bool = True
 ) -> Iterator[ConsoleLine]:
     """Show the whole conversation with the evaluation of each turn.
 
@@ -306,14 +306,14 @@ def transcript_lines(
         yield from _exchange(exchange, indent + 2)
         if exchange.turn and (evaluation := evaluations.get(exchange.turn.turn_index)):
             yield from _metrics(evaluation.metrics, indent + 2)
-            yield from _trajectories(result, evaluation.turn_index, look, indent + 2, faults)
-            yield from _checks(evaluation.checks, look, indent + 2, faults)
+            yield from _trajectories(result, evaluation.turn_index, display, indent + 2, faults)
+            yield from _checks(evaluation.checks, display, indent + 2, faults)
     if faults and conversation.failure:
         yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
     yield from _metrics(result.metrics, indent)
-    yield from conversation_criteria(result, look, indent)
-    yield from _trajectories(result, None, look, indent, faults)
-    yield from _checks(result.checks, look, indent, faults)
+    yield from conversation_criteria(result, display, indent)
+    yield from _trajectories(result, None, display, indent, faults)
+    yield from _checks(result.checks, display, indent, faults)
 
 
 def state_lines(exchange: Exchange, indent: int) -> Iterator[ConsoleLine]:
@@ -393,17 +393,17 @@ def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Conso
 
 
 def _checks(
-    checks: Sequence[CheckResult], look: DisplayOptions, indent: int, faults: bool
+    checks: Sequence[CheckResult], display: DisplayOptions, indent: int, faults: bool
 ) -> Iterator[ConsoleLine]:
     for check in checks:
         if check.passed or faults:
             where = "" if check.turn_index is None else f" (turn {check.turn_index})"
-            mark = look.mark(check_status(check))
+            mark = display.mark(check_status(check))
             yield line(indent, f"{check.check}{where}: {check.reason}", lead=(mark, " "))
 
 
 def _trajectories(
-    result: ConversationResult, turn_index: int | None, look: DisplayOptions, indent: int, faults: bool
+    result: ConversationResult, turn_index: int | None, display: DisplayOptions, indent: int, faults: bool
 ) -> Iterator[ConsoleLine]:
     """Show the trajectories of a turn, or of the whole; those that only a threshold counts are not faults."""
     counted = dict(threshold_counted_lines(result))
@@ -414,60 +414,60 @@ def _trajectories(
         reason = each.result.reason if table is None else each.result.summary
         first, *more = rows_of(f"{each.subject}: {reason}")
         status = Status.SKIPPED if each in counted else trajectory_status(each.result)
-        yield line(indent, counted.get(each) or first, lead=(look.mark(status), " "))
+        yield line(indent, counted.get(each) or first, lead=(display.mark(status), " "))
         yield from labelled(indent + 2, "", more)
-        yield from alignment_lines(table, look, indent + 2) if table else ()
+        yield from alignment_lines(table, display, indent + 2) if table else ()
 
 
-def criteria_lines(result: ScenarioResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
+def criteria_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
     """Show the criteria that some conversations did not meet; with --verbose, show all of them."""
     criteria = result.totals.criteria
     without_model = [each for each in criteria if each.example and each.example[1].without_model]
-    if without_model and not look.verbose:
+    if without_model and not display.verbose:
         required = any(each.required for each in without_model)
         status = Status.ERRORED if required else Status.SKIPPED
-        yield _criteria_line(without_model, f"not judged: {NO_MODEL}", status, look)
+        yield _criteria_line(without_model, f"not judged: {NO_MODEL}", status, display)
         criteria = tuple(each for each in criteria if each not in without_model)
     explained = [reason.criterion for reason in result.verdict.reasons if reason.criterion]
     for each in criteria:
-        if each.example or look.verbose:
-            yield _criterion(each, explained, look)
+        if each.example or display.verbose:
+            yield _criterion(each, explained, display)
     # The criteria of conversations that had already failed were skipped.
     skipped = [each for each in result.conversations if any(c.reason == DECIDED for c in each.criteria)]
     met = [each for each in criteria if each.example is None]
-    if met and not look.verbose:
+    if met and not display.verbose:
         where = " in all conversations" + " that were asked about" * bool(skipped)
         text = "met" + where * (result.totals.conversations > 1)
-        yield _criteria_line(met, text, Status.PASSED, look, "dim")
+        yield _criteria_line(met, text, Status.PASSED, display, "dim")
     if skipped:
         names = {c.text for each in skipped for c in each.criteria}
         text = f"not asked of {count(len(skipped), 'conversation')}: failed already"
-        yield _criteria_line(names, text, Status.SKIPPED, look)
+        yield _criteria_line(names, text, Status.SKIPPED, display)
 
 
 def _criteria_line(
-    criteria: Sized, text: str, status: Status, look: DisplayOptions, style: str = ""
+    criteria: Sized, text: str, status: Status, display: DisplayOptions, style: str = ""
 ) -> ConsoleLine:
     counted = f"{count(len(criteria), 'criterion', 'criteria')} {text}"
-    return line(4, (counted, style or STYLES[status]), lead=(look.mark(status), " "))
+    return line(4, (counted, style or STYLES[status]), lead=(display.mark(status), " "))
 
 
 def conversation_criteria(
-    result: ConversationResult, look: DisplayOptions, indent: int
+    result: ConversationResult, display: DisplayOptions, indent: int
 ) -> Iterator[ConsoleLine]:
     """Show each criterion of a conversation with the judge's answer."""
     for each in result.criteria:
         turn = "" if each.turn_index is None else f" in turn {each.turn_index}"
         answer: Part = (f"{each.result}{turn}", "bold")
         why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
-        yield line(indent, f"{criterion_name(each)}  ", answer, why, lead=(_mark(each, look), " "))
+        yield line(indent, f"{criterion_name(each)}  ", answer, why, lead=(_mark(each, display), " "))
 
 
 def _criterion(
-    criterion: CriterionTotals, explained: Sequence[CriterionResult], look: DisplayOptions
+    criterion: CriterionTotals, explained: Sequence[CriterionResult], display: DisplayOptions
 ) -> ConsoleLine:
     result = criterion.example[1] if criterion.example else None
-    mark = _mark(result, look) if result else look.mark(Status.PASSED)
+    mark = _mark(result, display) if result else display.mark(Status.PASSED)
     # The verdict gives the reason already.
     example = criterion_example(criterion, reason=result not in explained)
     counts = criterion_counts(criterion) if criterion.judged > 1 or not example else ""
@@ -475,11 +475,11 @@ def _criterion(
     return line(4, f"{criterion_name(criterion)}  ", (where, "dim"), lead=(mark, " "))
 
 
-def _mark(criterion: CriterionResult, look: DisplayOptions) -> Part:
+def _mark(criterion: CriterionResult, display: DisplayOptions) -> Part:
     """The mark is dim for an unmet criterion without effect: it is optional, or was skipped."""
     status = criterion_status(criterion)
     pale = status is Status.PASSED and criterion.result is not CriterionOutcome.MET
-    return look.mark(Status.SKIPPED if pale else status)
+    return display.mark(Status.SKIPPED if pale else status)
 
 
 _STATUS = {
@@ -489,13 +489,13 @@ _STATUS = {
 }
 
 
-def alignment_lines(table: AlignmentTable, look: DisplayOptions, indent: int) -> Iterator[ConsoleLine]:
+def alignment_lines(table: AlignmentTable, display: DisplayOptions, indent: int) -> Iterator[ConsoleLine]:
     """Show the rows below their headings; below a row its mismatch, or the reason why the call is allowed."""
-    width = max(map(len, look.glyphs.marks.values()))
+    width = max(map(len, display.glyphs.marks.values()))
     blank = " " * (width + 1)
-    heads, *shown = columns((" " * indent,), [((blank,), *_heads(table)), *_rows(table, look, width)])
+    heads, *lines = columns((" " * indent,), [((blank,), *_heads(table)), *_rows(table, display, width)])
     yield heads
-    for row, each in zip(table.rows, shown, strict=True):
+    for row, each in zip(table.rows, lines, strict=True):
         yield each
         if row.words:
             yield line(indent + width + 3, (row.words, STYLES[_status(row.status)]))
@@ -508,14 +508,14 @@ def _heads(table: AlignmentTable) -> tuple[Part, Part]:
     return ((expected, "dim"), (made, "dim")) if table.expects else ((made, "dim"), "")
 
 
-def _rows(table: AlignmentTable, look: DisplayOptions, width: int) -> Iterator[tuple[Chunk, Part, Part]]:
+def _rows(table: AlignmentTable, display: DisplayOptions, width: int) -> Iterator[tuple[Chunk, Part, Part]]:
     for row in table.rows:
         cells = (row.expected, row.made) if table.expects else (row.made, "")
-        yield (_alignment_mark(row.status, look, width), " "), *cells
+        yield (_alignment_mark(row.status, display, width), " "), *cells
 
 
-def _alignment_mark(status: RowStatus, look: DisplayOptions, width: int) -> Part:
-    return look.glyphs.marks[_status(status)].ljust(width), STYLES[_status(status)]
+def _alignment_mark(status: RowStatus, display: DisplayOptions, width: int) -> Part:
+    return display.glyphs.marks[_status(status)].ljust(width), STYLES[_status(status)]
 
 
 def _status(status: RowStatus) -> Status:

@@ -57,7 +57,7 @@ def brief(conversation: Json) -> Json:
 
 def broken_turn(conversation: Json) -> int | None:
     """Return the index of the first turn to look at; None if no fault points to a turn."""
-    found = [
+    indexes = [
         *(failure["turnIndex"] for failure in conversation["labelledFailures"]),
         *(
             criterion["turnIndex"]
@@ -74,14 +74,14 @@ def broken_turn(conversation: Json) -> int | None:
         ),
     ]
     if unfinished := conversation["unfinishedTurn"]:
-        found.append(unfinished["turnIndex"])
-    return min((index for index in found if index is not None), default=None)
+        indexes.append(unfinished["turnIndex"])
+    return min((index for index in indexes if index is not None), default=None)
 
 
 def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
     """Yield turn and trajectory for each mismatch: first of turns, then (None) of the whole conversation."""
-    held = [(each["turnIndex"], each) for each in conversation["perTurnTrajectory"]]
-    for index, trajectory in (*held, (None, conversation["trajectory"])):
+    per_turn = [(each["turnIndex"], each) for each in conversation["perTurnTrajectory"]]
+    for index, trajectory in (*per_turn, (None, conversation["trajectory"])):
         for part in (trajectory.get("parts") or (trajectory,)) if trajectory else ():
             if part["matched"] is not True and not part.get("counted"):
                 yield index, part
@@ -99,9 +99,9 @@ def _wrong_calls(conversation: Json) -> Iterator[int]:
         row for index, part in _mismatches(conversation) if index is None for row in part.get("alignment", ())
     )
     for row in rows:
-        place = row.get("call")
-        if place is not None and place < len(made) and row["status"] not in _HOLDING:
-            yield made[place]
+        position = row.get("call")
+        if position is not None and position < len(made) and row["status"] not in _HOLDING:
+            yield made[position]
 
 
 def _mismatch_text(trajectory: Json) -> str:
@@ -189,8 +189,8 @@ def _if_set(scenario: Json, keys: Iterable[str]) -> Json:
 
 
 def _margin(scenario: Json) -> Json:
-    found = margin(scenario["averages"], scenario["thresholds"])
-    return {} if found is None else {"margin": round(found, 4)}
+    smallest = margin(scenario["averages"], scenario["thresholds"])
+    return {} if smallest is None else {"margin": round(smallest, 4)}
 
 
 def _unfinished(scenario: Json) -> bool:
@@ -232,12 +232,12 @@ def overview(
         left_out: the number of conversations whose transcripts had no room.
         more: data that only one variant has.
     """
-    shown = [{key: row[key] for key in row if key not in _COUNTED_IN} for row in scenarios]
+    rows = [{key: row[key] for key in row if key not in _COUNTED_IN} for row in scenarios]
     return {
         "run": run,
         "head": head,
         "figures": figures(scenarios),
-        "scenarios": shown,
+        "scenarios": rows,
         "causes": root_causes,
         "trend": trend,
         "leftOut": left_out,
@@ -296,32 +296,32 @@ def _width(metric: str, threshold: float) -> float:
 
 def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
     """Yield how many conversations passed, and pass^k; nothing if none passed or failed."""
-    held = [(round(rate["value"] * rate["n"]), rate["n"]) for row in rows if (rate := row.get("passRate"))]
-    n, passed = sum(of for _, of in held), sum(times for times, _ in held)
+    counts = [(round(rate["value"] * rate["n"]), rate["n"]) for row in rows if (rate := row.get("passRate"))]
+    n, passed = sum(total for _, total in counts), sum(times for times, _ in counts)
     if not n:
         return
     yield {
         "agent": agent,
-        "passRate": {"value": passed / n, "n": n, **_interval_bounds(clustered_share(held))},
-        "scenarios": len(held),
-        "passHatK": _all_pass(held),
+        "passRate": {"value": passed / n, "n": n, **_interval_bounds(clustered_share(counts))},
+        "scenarios": len(counts),
+        "passHatK": _all_pass(counts),
     }
 
 
-def _all_pass(held: Iterable[tuple[int, int]]) -> dict[str, float]:
+def _all_pass(counts: Iterable[tuple[int, int]]) -> dict[str, float]:
     """Return the mean of pass^k over scenarios with several conversations, by k."""
-    several = [pass_hat_k(n, passed) for passed, n in held if n > 1]
+    several = [pass_hat_k(n, passed) for passed, n in counts if n > 1]
     most = min(map(len, several), default=0)
     return {str(k): round(mean(each[k] for each in several), 6) for k in _SHOWN_K if k <= most}
 
 
 def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
-    found: dict[str, list[Json]] = {}
+    by_metric: dict[str, list[Json]] = {}
     for row in rows:
         for name, value in row["averages"].items():
             if _number(value):
-                found.setdefault(name, []).append(row)
-    for name, mine in found.items():
+                by_metric.setdefault(name, []).append(row)
+    for name, mine in by_metric.items():
         yield _average(agent, name, mine)
 
 
@@ -347,8 +347,8 @@ def _pooled(name: str, rows: Sequence[Json], values: Sequence[float]) -> Json:
         figure = rows[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
         return {**figure, "value": values[0]}
     scale = (scale_of(name) or _YES_OR_NO) if _share_of_scale(name, values) else None
-    found = clustered_mean([[value] for value in values], scale)
-    return {"value": mean(values), "n": len(values), **_interval_bounds(found)}
+    interval = clustered_mean([[value] for value in values], scale)
+    return {"value": mean(values), "n": len(values), **_interval_bounds(interval)}
 
 
 def _share_of_scale(name: str, values: Iterable[float]) -> bool:
@@ -357,14 +357,14 @@ def _share_of_scale(name: str, values: Iterable[float]) -> bool:
 
 
 def _skipped(rows: Iterable[Json]) -> list[Json]:
-    found: dict[str, dict[str, int]] = {}
+    by_reason: dict[str, dict[str, int]] = {}
     for row in rows:
         for metric, why in row.get("skippedMetrics", {}).items():
-            metrics = found.setdefault(why, {})
+            metrics = by_reason.setdefault(why, {})
             metrics[metric] = metrics.get(metric, 0) + 1
     return [
         {"why": why, "metrics": list(metrics), "scenarios": max(metrics.values())}
-        for why, metrics in found.items()
+        for why, metrics in by_reason.items()
     ]
 
 
@@ -392,7 +392,7 @@ def rerun(scenario: Json, several: bool) -> str:
     return shlex.join([*words, *(("--agent", agent) if several else ())])
 
 
-def shown(run: str, scenario: str = "") -> str:
+def show_command(run: str, scenario: str = "") -> str:
     """Return the command that prints transcripts of a stored run: of all its scenarios, or of one.
 
     Args:

@@ -68,7 +68,7 @@ def page(coat: PageVariant, title: str, data: Mapping[str, str] | None = None, *
     """
     script, style = joined(coat), _style()
     policy = _policy(script, style, connect="'none'" if coat is PageVariant.FILE else "'self'")
-    kept = "".join(data_element(id, text) for id, text in (data or {}).items())
+    elements = "".join(data_element(id, text) for id, text in (data or {}).items())
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
@@ -77,7 +77,7 @@ def page(coat: PageVariant, title: str, data: Mapping[str, str] | None = None, *
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
         f"<body>\n<noscript><p>{escape(plain)}</p>"
         "This page needs JavaScript; it asks nobody for anything.</noscript>\n"
-        f"{kept}<script>{script}</script>\n"
+        f"{elements}<script>{script}</script>\n"
     )
     return Page(head=head, tail="</body>\n</html>\n", policy=policy)
 
@@ -104,21 +104,21 @@ def _collect(name: str, order: dict[str, str], importers: tuple[str, ...]) -> No
     if name in order:
         return
     text = _asset(name)
-    for found in _IMPORT.finditer(text):
-        _collect(found["module"], order, (*importers, name))
-        lacking = set(found["names"].split(", ")) - set(_exported(order[found["module"]]))
+    for match in _IMPORT.finditer(text):
+        _collect(match["module"], order, (*importers, name))
+        lacking = set(match["names"].split(", ")) - set(_exported(order[match["module"]]))
         if lacking:
-            raise ValueError(f"{name}: {found['module']} does not export {', '.join(sorted(lacking))}")
+            raise ValueError(f"{name}: {match['module']} does not export {', '.join(sorted(lacking))}")
     order[name] = text
 
 
 def _exported(text: str) -> list[str]:
-    return [found["name"] for found in _EXPORT.finditer(text)]
+    return [match["name"] for match in _EXPORT.finditer(text)]
 
 
 def _as_function(name: str, text: str) -> str:
     exported = _exported(text)
-    text = _IMPORT.sub(lambda found: f'const {{ {found["names"]} }} = modules["{found["module"]}"];', text)
+    text = _IMPORT.sub(lambda match: f'const {{ {match["names"]} }} = modules["{match["module"]}"];', text)
     text = _EXPORT.sub("", text)
     if left := _MODULE.search(text):
         raise ValueError(f"{name}: only the forms that viewer/page.py knows can be joined: {left[0]}")
@@ -224,12 +224,12 @@ def _end(script: str, at: int, before: str) -> int:
     if script[at] == "`":
         return _end_of_template(script, at + 1)
     if script[at] == "/" and script[at + 1 : at + 2] != "/" and before in _BEFORE_REGEX:
-        found = _REGEX.match(script, at)
+        match = _REGEX.match(script, at)
     else:
-        found = _PLAIN.match(script, at)
-    if found is None:
+        match = _PLAIN.match(script, at)
+    if match is None:
         raise ValueError(f"this cannot be read: {script[at : at + 40]!r}")
-    return found.end()
+    return match.end()
 
 
 def _end_of_template(script: str, at: int) -> int:

@@ -160,7 +160,7 @@ def equal(expected: Any, actual: Any) -> bool:
         return (
             isinstance(actual, list | tuple)
             and len(expected) == len(actual)
-            and all_hold(equal, zip(expected, actual, strict=True))
+            and all_pairs_hold(equal, zip(expected, actual, strict=True))
         )
     if isinstance(expected, Number) and isinstance(actual, bool) is not isinstance(expected, bool):
         return False
@@ -191,10 +191,10 @@ def includes(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
     """Return True if each expected key has an equal value, or may be missing. Raises like `equal`."""
     if not all(key in actual or may_be_absent(value) for key, value in expected.items()):
         return False
-    return all_hold(equal, ((value, actual[key]) for key, value in expected.items() if key in actual))
+    return all_pairs_hold(equal, ((value, actual[key]) for key, value in expected.items() if key in actual))
 
 
-def all_hold(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
+def all_pairs_hold(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
     """Return True if all pairs are equal. An unequal pair decides even if a predicate raises for another."""
     return not _any_has_answer(False, equal, pairs)
 
@@ -276,7 +276,7 @@ def _lengths_text(expected: Any, actual: Any) -> str:
 
 
 def argument_problems(
-    wanted: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool, inside: str = ""
+    wanted: Mapping[str, Any], arguments: Mapping[str, Any], *, exact: bool, inside: str = ""
 ) -> Iterator[ValueDifference]:
     """Yield the differences that `arguments_hold` found in the arguments of a call.
 
@@ -289,9 +289,9 @@ def argument_problems(
     """
     search = _DifferenceSearch()
     if exact:
-        yield from search.extra({key: given[key] for key in not_expected(wanted, given)}, inside)
-    found = {key: argument(given, key) for key in wanted}
-    yield from search.entries(wanted, found, inside)
+        yield from search.extra({key: arguments[key] for key in not_expected(wanted, arguments)}, inside)
+    actual = {key: argument(arguments, key) for key in wanted}
+    yield from search.entries(wanted, actual, inside)
 
 
 def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[ValueDifference]:
@@ -301,22 +301,22 @@ def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[Value
 
 @dataclass(slots=True)
 class _DifferenceSearch:
-    found: bool = field(default=False)
+    has_differences: bool = field(default=False)
 
     def extra(self, entries: Mapping[Any, Any], path: str) -> Iterator[ValueDifference]:
         for key, actual in entries.items():
             yield self._problem(_joined_path(path, key), NOT_EXPECTED, actual)
 
     def entries(
-        self, wanted: Mapping[Any, Any], given: Mapping[Any, Any], path: str
+        self, wanted: Mapping[Any, Any], actual: Mapping[Any, Any], path: str
     ) -> Iterator[ValueDifference]:
         """Yield the differences of each expected key, missing ones first."""
         for key, value in wanted.items():
-            if given.get(key, MISSING) is MISSING and not may_be_absent(value):
+            if actual.get(key, MISSING) is MISSING and not may_be_absent(value):
                 yield self._problem(_joined_path(path, key), value, MISSING)
         for key, value in wanted.items():
-            if given.get(key, MISSING) is not MISSING:
-                yield from self.values(value, given[key], _joined_path(path, key))
+            if actual.get(key, MISSING) is not MISSING:
+                yield from self.values(value, actual[key], _joined_path(path, key))
 
     def values(self, expected: Any, actual: Any, path: str) -> Iterator[ValueDifference]:
         if isinstance(expected, Mapping) and isinstance(actual, Mapping):
@@ -327,13 +327,13 @@ class _DifferenceSearch:
         if parts is None:
             yield from self._whole(expected, actual, path)
             return
-        for at, wanted, found in parts:
-            for problem in self.values(wanted, found, _joined_path(path, at) if at else path):
-                whole = problem.path == path  # report `optional(5)` as written, not 5
-                yield replace(problem, expected=expected) if whole else problem
+        for at, wanted, actual_part in parts:
+            for problem in self.values(wanted, actual_part, _joined_path(path, at) if at else path):
+                is_whole_value = problem.path == path  # report `optional(5)` as written, not 5
+                yield replace(problem, expected=expected) if is_whole_value else problem
 
     def _whole(self, expected: Any, actual: Any, path: str) -> Iterator[ValueDifference]:
-        if self.found and not is_plain(expected):
+        if self.has_differences and not is_plain(expected):
             return
         try:
             if not equal(expected, actual):
@@ -342,7 +342,7 @@ class _DifferenceSearch:
             yield self._problem(path, expected, actual, str(error))
 
     def _problem(self, path: str, expected: Any, actual: Any, failed: str | None = None) -> ValueDifference:
-        self.found = True
+        self.has_differences = True
         return ValueDifference(path=path, expected=expected, actual=actual, failed=failed)
 
 
@@ -371,7 +371,7 @@ MISSING: Final = _Missing()
 _MOST_INDEX_DIGITS = 9
 
 
-def arguments_hold(wanted: Mapping[str, Any], given: Mapping[str, Any], exact: bool = False) -> bool:
+def arguments_hold(wanted: Mapping[str, Any], arguments: Mapping[str, Any], exact: bool = False) -> bool:
     """Return True if each expected argument has an equal value, or may be missing and is.
 
     Args:
@@ -379,19 +379,21 @@ def arguments_hold(wanted: Mapping[str, Any], given: Mapping[str, Any], exact: b
 
     Raises like `equal`.
     """
-    if exact and not_expected(wanted, given):
+    if exact and not_expected(wanted, arguments):
         return False
-    found = {key: argument(given, key) for key in wanted}
-    if any(actual is MISSING and not may_be_absent(wanted[key]) for key, actual in found.items()):
+    actual_values = {key: argument(arguments, key) for key in wanted}
+    if any(actual is MISSING and not may_be_absent(wanted[key]) for key, actual in actual_values.items()):
         return False
-    return all_hold(equal, ((wanted[key], actual) for key, actual in found.items() if actual is not MISSING))
+    return all_pairs_hold(
+        equal, ((wanted[key], actual) for key, actual in actual_values.items() if actual is not MISSING)
+    )
 
 
-def argument(given: Mapping[str, Any], key: str) -> Any:
+def argument(arguments: Mapping[str, Any], key: str) -> Any:
     """Return the argument with this name, else the value at this path; MISSING if there is none."""
-    if key in given:
-        return given[key]
-    return _value_at(given, key.split(".")) if isinstance(key, str) and "." in key else MISSING
+    if key in arguments:
+        return arguments[key]
+    return _value_at(arguments, key.split(".")) if isinstance(key, str) and "." in key else MISSING
 
 
 def leading_keys(key: str) -> list[str]:
@@ -400,18 +402,18 @@ def leading_keys(key: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
-def not_expected(wanted: Collection[str], given: Mapping[str, Any]) -> list[str]:
+def not_expected(wanted: Collection[str], arguments: Mapping[str, Any]) -> list[str]:
     """Return the arguments that no expected key names or leads into."""
-    roots = {_root(given, key) for key in wanted}
-    return [key for key in given if key not in roots]
+    roots = {_root(arguments, key) for key in wanted}
+    return [key for key in arguments if key not in roots]
 
 
-def _root(given: Mapping[str, Any], key: Any) -> Any:
-    if key in given or not isinstance(key, str) or "." not in key:
+def _root(arguments: Mapping[str, Any], key: Any) -> Any:
+    if key in arguments or not isinstance(key, str) or "." not in key:
         return key
     parts = key.split(".")
-    roots = [name for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in given]
-    through = (name for name in roots if _value_at({name: given[name]}, parts) is not MISSING)
+    roots = [name for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in arguments]
+    through = (name for name in roots if _value_at({name: arguments[name]}, parts) is not MISSING)
     return next(through, roots[0] if roots else key)
 
 
@@ -426,8 +428,8 @@ def _value_at(value: Any, parts: list[str]) -> Any:
         return MISSING
     for end in range(len(parts), 0, -1):
         name = ".".join(parts[:end])
-        if name in value and (found := _value_at(value[name], parts[end:])) is not MISSING:
-            return found
+        if name in value and (inner := _value_at(value[name], parts[end:])) is not MISSING:
+            return inner
     number = _index(parts[0])  # keys of a state in memory may be numbers
     return _value_at(value[number], parts[1:]) if number is not None and number in value else MISSING
 

@@ -66,7 +66,7 @@ def beginning(value: Any, chars: int) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """Yield the text of `shown` in pieces."""
+    """Yield the text that `shown` returns in pieces."""
     if isinstance(value, Mapping):
         for at, (key, item) in enumerate(value.items()):
             yield f"{', ' if at else '{'}{key!r}: "
@@ -105,11 +105,16 @@ def written_lambda(function: Any) -> str | None:
     if getattr(function, "__name__", "") != "<lambda>" or not isinstance(function, types.FunctionType):
         return None
     code = function.__code__
-    found = [place for place in code.co_positions() if None not in place and place[3]]
-    if not found or {line for start, end, *_ in found for line in (start, end)} != {code.co_firstlineno}:
+    positions = [position for position in code.co_positions() if None not in position and position[3]]
+    if not positions or {line for start, end, *_ in positions for line in (start, end)} != {
+        code.co_firstlineno
+    }:
         return None
     line = linecache.getline(code.co_filename, code.co_firstlineno).encode()
-    body, end = min(place[2] or 0 for place in found), max(place[3] or 0 for place in found)
+    body, end = (
+        min(position[2] or 0 for position in positions),
+        max(position[3] or 0 for position in positions),
+    )
     return _lambda_around(line, body, end, code.co_varnames[: code.co_argcount])
 
 

@@ -79,10 +79,10 @@ class Approx(Matcher):
 
     def is_near(self, actual: Any) -> bool:
         """Return True if a number is near this one. Infinity is near itself only, `nan` near nothing."""
-        wanted, found = number_of(self.value), number_of(actual)
-        if wanted is None or found is None:
+        wanted, number = number_of(self.value), number_of(actual)
+        if wanted is None or number is None:
             return bool(self.value == actual)
-        return math.inf in (self.rel, self.abs) or _distance(wanted, found) <= self._tolerance(wanted)
+        return math.inf in (self.rel, self.abs) or _distance(wanted, number) <= self._tolerance(wanted)
 
     def _tolerance(self, wanted: Fraction) -> Fraction:
         rel = number_of(self.rel) if self.rel is not None else _REL if self.abs is None else None
@@ -101,11 +101,13 @@ class Approx(Matcher):
             pairs = [(str(i), *both) for i, both in enumerate(zip(self.value, actual, strict=True))]
         else:
             return None
-        return [(at, Approx(item, self.rel, self.abs), found) for at, item, found in pairs]
+        return [(at, Approx(item, self.rel, self.abs), part) for at, item, part in pairs]
 
     def __repr__(self) -> str:
-        given = "".join(f", {n}={getattr(self, n)!r}" for n in ("rel", "abs") if getattr(self, n) is not None)
-        return f"approx({shown(self.value)}{given})"
+        tolerances = "".join(
+            f", {n}={getattr(self, n)!r}" for n in ("rel", "abs") if getattr(self, n) is not None
+        )
+        return f"approx({shown(self.value)}{tolerances})"
 
 
 def _distance(number: Fraction, other: Fraction) -> Fraction:
@@ -157,17 +159,17 @@ class Number(Matcher):
 
     def holds(self, actual: Any, equal: Equal) -> bool:
         del equal
-        found = number_of(actual)
-        return found is not None and _is_equal(self.value, found)
+        number = number_of(actual)
+        return number is not None and _is_equal(self.value, number)
 
     def __repr__(self) -> str:
         return f"number({shown(self.value)})"
 
 
-def _is_equal(wanted: Any, found: Fraction) -> bool:
+def _is_equal(wanted: Any, number: Fraction) -> bool:
     if isinstance(wanted, OneOf):
-        return any(_is_equal(value, found) for value in wanted.values)
-    return wanted.is_near(found) if isinstance(wanted, Approx) else number_of(wanted) == found
+        return any(_is_equal(value, number) for value in wanted.values)
+    return wanted.is_near(number) if isinstance(wanted, Approx) else number_of(wanted) == number
 
 
 def _check_numbers(value: Any) -> None:
@@ -175,8 +177,10 @@ def _check_numbers(value: Any) -> None:
         for each in value.values:
             _check_numbers(each)
     elif isinstance(value, Approx) and not _is_number(value.value):
-        found = brief(value)
-        raise ValueError(f"number(…) expects one number, found {found}; write each(number(…)) for a list")
+        value_text = brief(value)
+        raise ValueError(
+            f"number(…) expects one number, found {value_text}; write each(number(…)) for a list"
+        )
     elif not isinstance(value, Approx) and number_of(value) is None:
         raise ValueError(
             f'number(…) expects a number, or a text that is one ("1,234", "½"), found {shown(value)}'
@@ -223,8 +227,8 @@ def _number_of_text(text: str) -> Fraction | None:
         size = size[1:].lstrip()
     elif size and is_currency(size[-1]):  # -5 €
         size = size[:-1].rstrip()
-    found = size_of(size)
-    return -found if found is not None and sign == "-" else found
+    number = size_of(size)
+    return -number if number is not None and sign == "-" else number
 
 
 def _signed(text: str) -> tuple[str, str]:
@@ -244,8 +248,8 @@ def size_of(written: str) -> Fraction | None:
     if written.isdecimal():
         return Fraction(int(written))
     if fraction := _FRACTION.fullmatch(written):
-        whole, above, below = (int(part or 0) for part in fraction.groups())
-        return whole + Fraction(above, below) if below else None
+        integer, above, below = (int(part or 0) for part in fraction.groups())
+        return integer + Fraction(above, below) if below else None
     return _decimal(written) if _ONE_NUMBER.fullmatch(written) else None
 
 
@@ -253,8 +257,8 @@ def _decimal(written: str) -> Fraction | None:
     digits, _, exponent = written.lower().partition("e")
     if len(exponent) > 5 or abs(int(exponent or 0)) > MOST_DIGITS:
         return None
-    whole, _, decimals = re.sub(f"[, {GAP}]", "", digits).partition(".")
-    return Fraction(f"{whole or 0}.{decimals or 0}e{exponent or 0}")
+    integer, _, decimals = re.sub(f"[, {GAP}]", "", digits).partition(".")
+    return Fraction(f"{integer or 0}.{decimals or 0}e{exponent or 0}")
 
 
 def with_plain_signs(text: str) -> str:
@@ -280,10 +284,10 @@ def numbers_in(text: str) -> list[Fraction]:
     both readings are included; the single number comes after all others.
     """
     plain = with_plain_signs(text)
-    found = (
+    candidates = (
         _number_in_text(match, plain) for pattern in (_NUMBERS, _SPACED) for match in pattern.finditer(plain)
     )
-    return [number for number in found if number is not None]
+    return [number for number in candidates if number is not None]
 
 
 def _number_in_text(match: re.Match[str], text: str) -> Fraction | None:

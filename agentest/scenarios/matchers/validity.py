@@ -58,9 +58,9 @@ def compares_itself(value: Any) -> bool:
 
 def word_in_value(value: Any) -> Any:
     """Return a matcher or call inside a value that must be plain; None if there is none."""
-    waiting, seen = [value], 0
-    while waiting and seen < _MOST_VALUES:
-        part, seen = waiting.pop(), seen + 1
+    waiting, checked = [value], 0
+    while waiting and checked < _MOST_VALUES:
+        part, checked = waiting.pop(), checked + 1
         if isinstance(part, Matcher) or is_call(part):
             return part
         if type(part) is dict:
@@ -93,7 +93,7 @@ class _Validator:
     def _checked_parts(self, value: Any, key: str, *, of_key: bool) -> int:
         self.inside.append(id(value))
         parts = list(_parts(value, key, of_key=of_key))
-        levels = 1 + max((self.check(part, at, of_key=own) for part, at, own in parts), default=0)
+        levels = 1 + max((self.check(part, at, of_key=is_key) for part, at, is_key in parts), default=0)
         self.inside.pop()
         if parts:
             self.levels[id(value), of_key] = levels

@@ -15,7 +15,7 @@ from unicodedata import category, normalize
 from agentest.scenarios.matchers.comparison import (
     Equal,
     Matcher,
-    all_hold,
+    all_pairs_hold,
     any_holds,
     equal,
     is_same,
@@ -128,7 +128,9 @@ class Each(Matcher):
             raise ValueError(f"each(…): {self!r} says nothing: {shown(self.value)} is for the value of a key")
 
     def holds(self, actual: Any, equal: Equal) -> bool:
-        return isinstance(actual, list | tuple) and all_hold(equal, ((self.value, item) for item in actual))
+        return isinstance(actual, list | tuple) and all_pairs_hold(
+            equal, ((self.value, item) for item in actual)
+        )
 
     @property
     def inner(self) -> tuple[Any, ...]:
@@ -263,8 +265,8 @@ class Text(Matcher):
             raise ValueError(f"text(…) expects a text, found {shown(self.value)}{_number_hint(self.value)}")
         for name in FLAGS:
             if not isinstance(getattr(self, name), bool):
-                found = shown(getattr(self, name))
-                raise ValueError(f"text(…): {name} is True or False, found {found}")
+                value_text = shown(getattr(self, name))
+                raise ValueError(f"text(…): {name} is True or False, found {value_text}")
 
     def holds(self, actual: Any, equal: Equal) -> bool:
         del equal

@@ -76,33 +76,33 @@ class FinishedParts:
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about unclaimed calls, if the run came to its end."""
 
-    def conversations(self, place: Place) -> dict[int, ConversationResult]:
+    def conversations(self, key: Place) -> dict[int, ConversationResult]:
         """Return number → result for all stored conversations. Raises UsageError."""
-        lines = self.parts[place].lines
+        lines = self.parts[key].lines
         return {number: self._conversation(lines[number]) for number in sorted(lines)}
 
-    def result(self, place: Place) -> ScenarioResult | None:
+    def result(self, key: Place) -> ScenarioResult | None:
         """Return the scenario's result with its conversations, if it has a verdict. Raises UsageError."""
-        part = self.parts[place]
-        return self.so_far(place) if part.scenario and part.decided else None
+        part = self.parts[key]
+        return self.so_far(key) if part.scenario and part.decided else None
 
-    def events(self, place: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
+    def events(self, key: Place, numbers: Iterator[int]) -> Iterator[ConversationFinished]:
         """Yield conversations in their stored form. Raises UsageError."""
-        name, agent = place
+        name, agent = key
         with self.path.open("rb") as journal:
             for number in numbers:
-                body = _body(_at(journal, self.parts[place].lines[number]), name, agent, number)
+                body = _body(_at(journal, self.parts[key].lines[number]), name, agent, number)
                 yield ConversationFinished(name, agent, body, number)
 
-    def so_far(self, place: Place) -> ScenarioResult:
+    def so_far(self, key: Place) -> ScenarioResult:
         """Return the scenario's result so far with its conversations. Raises UsageError."""
-        part = self.parts.get(place)
+        part = self.parts.get(key)
         if part is None:
-            return self.not_run[place]
-        conversations = self.conversations(place).values()
+            return self.not_run[key]
+        conversations = self.conversations(key).values()
         planned = part.planned.conversations
         return with_conversations(
-            part.scenario or unfinished(place, len(conversations), planned), conversations
+            part.scenario or unfinished(key, len(conversations), planned), conversations
         )
 
     def _conversation(self, line: tuple[int, int]) -> ConversationResult:
@@ -148,14 +148,14 @@ def read_finished(path: Path) -> FinishedParts:
     if reading.run is None:
         raise UsageError(f"{path} is not a journal of this version of Agentest: its first line is not whole")
     parts = {
-        place: FinishedPart(
+        key: FinishedPart(
             planned=planned,
-            lines=reading.lines.get(place, {}),
-            scenario=reading.scenarios.get(place),
+            lines=reading.lines.get(key, {}),
+            scenario=reading.scenarios.get(key),
         )
-        for place, planned in reading.planned.items()
+        for key, planned in reading.planned.items()
     }
-    not_run = {place: each for place, each in reading.scenarios.items() if place not in parts}
+    not_run = {key: each for key, each in reading.scenarios.items() if key not in parts}
     return FinishedParts(
         path=path,
         parts=parts,

@@ -214,11 +214,11 @@ def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> StoredRunFolder |
     return None
 
 
-def latest_whole_run(output_dir: Path, kind: str) -> StoredRunFolder | None:
+def latest_complete_run(output_dir: Path, kind: str) -> StoredRunFolder | None:
     """Return the latest complete run of a kind or merged run: not a shard, not filtered."""
     for run in reversed(list_stored_runs(output_dir)):
         record = run.record if run.file else None
-        if record and record.kind in (kind, RunKind.MERGE) and _is_whole(record):
+        if record and record.kind in (kind, RunKind.MERGE) and _is_complete_run(record):
             return run
     return None
 
@@ -229,7 +229,7 @@ def complete_runs(output_dir: Path, kind: str) -> Iterator[RunRecord]:
     return (record for record in records if record and record.kind == kind and _came_to_its_end(record))
 
 
-def _is_whole(record: RunRecord) -> bool:
+def _is_complete_run(record: RunRecord) -> bool:
     return record.shard is None and not record.partial and _came_to_its_end(record)
 
 
@@ -258,19 +258,19 @@ def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> 
     return begun[0][0] if begun and (lost is None or lost.id < begun[0][0].id) else None
 
 
-def run_file(reference: str, output_dir: Path, here: Path) -> Path:
+def run_file(reference: str, output_dir: Path, folder: Path) -> Path:
     """Return the file that a reference to a run identifies.
 
     Args:
         reference: an id or its beginning, `latest`, or the path of a folder or file.
-        here: the base of relative paths.
+        folder: the base of relative paths.
 
     Raises UsageError that lists the runs. A path is returned even if it does not exist; its reader reports
     that.
     """
-    path = here / reference
+    path = folder / reference
     if path.is_dir() and reference not in ("", "."):
-        return _of(StoredRunFolder(path), reference)
+        return _results_file(StoredRunFolder(path), reference)
     if path.is_file() or "/" in reference or path.suffix in _SUFFIXES:
         return path
     if reference == LATEST:
@@ -278,25 +278,25 @@ def run_file(reference: str, output_dir: Path, here: Path) -> Path:
         latest = latest_run(output_dir)
         if latest is None:
             raise UsageError(f"no run is kept in {output_dir / RUNS} yet; agentest run makes one")
-        return _of(latest, reference)
-    found = [run for run in list_stored_runs(output_dir) if reference and run.id.startswith(reference)]
-    if len(found) == 1:
-        return _of(found[0], reference)
-    raise UsageError(_not_unique_message(reference, found, output_dir))
+        return _results_file(latest, reference)
+    matching = [run for run in list_stored_runs(output_dir) if reference and run.id.startswith(reference)]
+    if len(matching) == 1:
+        return _results_file(matching[0], reference)
+    raise UsageError(_not_unique_message(reference, matching, output_dir))
 
 
-def _of(run: StoredRunFolder, reference: str) -> Path:
+def _results_file(run: StoredRunFolder, reference: str) -> Path:
     if run.file is None:
         raise UsageError(f"{reference}: {run.path} holds no {' and no '.join(_FILES)}")
     return run.file
 
 
-def _not_unique_message(reference: str, found: list[StoredRunFolder], output_dir: Path) -> str:
-    if found:
-        return f"{reference!r} begins {len(found)} runs: {_latest_ids(found)}; write more of the id"
+def _not_unique_message(reference: str, matching: list[StoredRunFolder], output_dir: Path) -> str:
+    if matching:
+        return f"{reference!r} begins {len(matching)} runs: {_latest_ids(matching)}; write more of the id"
     runs = list_stored_runs(output_dir)
-    kept = f"kept are {_latest_ids(runs)}" if runs else "none is kept yet"
-    return f"there is no run {reference!r}, nor a file or folder of that name; {kept} (`agentest runs`)"
+    stored = f"kept are {_latest_ids(runs)}" if runs else "none is kept yet"
+    return f"there is no run {reference!r}, nor a file or folder of that name; {stored} (`agentest runs`)"
 
 
 def _latest_ids(runs: list[StoredRunFolder]) -> str:

@@ -201,9 +201,9 @@ class RunIndex:
                     self._at(planned.scenario, planned.agent).planned = planned.conversations
             case ConversationLine():
                 row = self._brief(self._converted(read.conversation))
-                kept = self._at(read.scenario, read.agent)
-                kept.rows[read.number] = row
-                kept.places[read.number] = len(self._places) // 2
+                indexed = self._at(read.scenario, read.agent)
+                indexed.rows[read.number] = row
+                indexed.places[read.number] = len(self._places) // 2
                 self._places.extend((self._offset, length))
             case ScenarioLine():
                 result = CODECS.read(ScenarioResult, _dict(read.scenario))
@@ -253,9 +253,9 @@ class RunIndex:
             0,
         )
         for entry in entries(document):
-            place = {"scenario": entry["name"], "agent": entry["agent"]}
+            identity = {"scenario": entry["name"], "agent": entry["agent"]}
             for number, conversation in enumerate(entry.pop("conversations"), start=1):
-                read = ConversationLine(**place, number=number, conversation=conversation)
+                read = ConversationLine(**identity, number=number, conversation=conversation)
                 line = encoded(CODECS.write(read))
                 self._spool.write(line)
                 self._note(read, len(line))
@@ -266,8 +266,8 @@ class RunIndex:
 
     def number_of(self, name: str, agent: str, conversation_id: str) -> int | None:
         """Return the number of the conversation with this id within its scenario; None if there is none."""
-        kept = self.scenarios.get((name, agent))
-        for number, row in kept.rows.items() if kept else ():
+        indexed = self.scenarios.get((name, agent))
+        for number, row in indexed.rows.items() if indexed else ():
             if row.get("conversationId") == conversation_id:
                 return number
         return None
@@ -280,10 +280,10 @@ class RunIndex:
         try:
             scenario = self.scenarios[name, agent]
             with self.path.open("rb") as journal:
-                found = scenario.graded(self._read(journal, scenario.places[number]))
+                conversation = scenario.graded(self._read(journal, scenario.places[number]))
         except (OSError, *_UNREADABLE) as error:
             raise UsageError(f"{self.path}: the conversation cannot be read any more ({error})") from None
-        return mark_vacuous(found) if agent in self._silent else found
+        return mark_vacuous(conversation) if agent in self._silent else conversation
 
     def _read(self, journal: IO[bytes], position: int) -> Json:
         return self._converted(json.loads(self._line_at(journal, position))["conversation"])
@@ -299,12 +299,12 @@ class RunIndex:
         """Yield scenario, agent and id of conversations whose transcripts contain a text, ignoring case."""
         needle = _as_in_json(text)
         with self.path.open("rb") as journal:
-            for kept in list(self.scenarios.values()):
-                for number, position in list(kept.places.items()):
+            for indexed in list(self.scenarios.values()):
+                for number, position in list(indexed.places.items()):
                     if stop() or self.ended:
                         return
                     if self._has(journal, position, needle, text.casefold()):
-                        yield kept.name, kept.agent, kept.rows[number]["conversationId"]
+                        yield indexed.name, indexed.agent, indexed.rows[number]["conversationId"]
 
     def _has(self, journal: IO[bytes], position: int, needle: str, text: str) -> bool:
         try:

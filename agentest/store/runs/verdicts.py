@@ -66,12 +66,12 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
     """
     known: dict[ScenarioWithAgent, Status] = {}
     begun: set[tuple[str, str]] = set()
-    looked = 0
+    read_runs = 0
     for run in reversed(list_stored_runs(output_dir)):
         record = run.record
         if record is None or record.kind not in _KINDS or run.file is None:
             continue
-        looked += 1
+        read_runs += 1
         for tried, status in dict(_verdicts(run)).items():  # a line that amends another comes after it
             if status is None:
                 begun.add((tried.name, tried.agent))
@@ -80,7 +80,7 @@ def latest_verdicts(output_dir: Path, wanted: Collection[ScenarioWithAgent] = ()
         if wanted and all(tried in known for tried in wanted):
             break
     begun -= {(tried.name, tried.agent) for tried in known}
-    return LatestVerdicts(known=known, begun=frozenset(begun), runs=looked)
+    return LatestVerdicts(known=known, begun=frozenset(begun), runs=read_runs)
 
 
 def _verdicts(run: StoredRunFolder) -> Iterator[tuple[ScenarioWithAgent, Status | None]]:
@@ -154,8 +154,8 @@ def trend(
         last: the run; it is omitted if it has not ended.
         most: the maximum number of runs.
     """
-    found = [point for record in _before(output_dir, last, most, record_of) for point in _points(record)]
-    return [*reversed(found), *_points(last)][-most:]
+    earlier = [point for record in _before(output_dir, last, most, record_of) for point in _points(record)]
+    return [*reversed(earlier), *_points(last)][-most:]
 
 
 def _before(output_dir: Path, last: RunRecord, most: int, record_of: RecordOf) -> Iterator[RunRecord]:

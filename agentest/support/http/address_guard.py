@@ -89,10 +89,10 @@ def literal(host: str) -> str | None:
 
 def _is_metadata(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
-    meant = [ip]
+    addresses = [ip]
     if isinstance(ip, ipaddress.IPv6Address):
-        meant += [inner for inner in (ip.ipv4_mapped, ip.sixtofour, _last_32_bits(ip)) if inner]
-    return any(ip in net for ip in meant for net in _METADATA if net.version == ip.version)
+        addresses += [inner for inner in (ip.ipv4_mapped, ip.sixtofour, _last_32_bits(ip)) if inner]
+    return any(ip in net for ip in addresses for net in _METADATA if net.version == ip.version)
 
 
 def _last_32_bits(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

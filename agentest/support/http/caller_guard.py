@@ -69,8 +69,8 @@ class CallerGuard:
         for host in (named[0], request.host):
             if not self._is_ours(host):
                 known = ", ".join((*LOOPBACK, *self.hosts))
-                shown = host[:_SHOWN_CHARS]
-                return f"this server does not answer to the host {shown!r}, only to {known}{self._way()}"
+                excerpt = host[:_SHOWN_CHARS]
+                return f"this server does not answer to the host {excerpt!r}, only to {known}{self._way()}"
         return ""
 
     def origin_problem(self, request: web.Request) -> str:
@@ -78,8 +78,8 @@ class CallerGuard:
         origins = request.headers.getall("Origin", [])
         if not origins or (len(origins) == 1 and self.allows(origins[0])):
             return ""
-        shown = ", ".join(origins)[:_SHOWN_CHARS]
-        return f"requests of pages from {shown!r} are refused{self._way()}"
+        excerpt = ", ".join(origins)[:_SHOWN_CHARS]
+        return f"requests of pages from {excerpt!r} are refused{self._way()}"
 
     def site_problem(self, request: web.Request) -> str:
         """Return why a browser's request for a page of another site is refused; "" if it is not.
@@ -98,10 +98,10 @@ class CallerGuard:
         return scheme in ("http", "https") and self._is_ours(host) and (self.port is None or scheme == "http")
 
     def _is_ours(self, host: str) -> bool:
-        found = _HOST.fullmatch(host)
-        if found is None or found["name"].lower() not in (*LOOPBACK, *self.hosts):
+        match = _HOST.fullmatch(host)
+        if match is None or match["name"].lower() not in (*LOOPBACK, *self.hosts):
             return False
-        return self.port is None or int(found["port"] or _HTTP_PORT) == self.port
+        return self.port is None or int(match["port"] or _HTTP_PORT) == self.port
 
     def _way(self) -> str:
         return f"; {self.setting} allows more" if self.setting else ""

@@ -326,14 +326,14 @@ class Client:
         if self._proxy and not target.is_ssl():
             path = str(url)
             more |= _credentials("Proxy-Authorization", self._proxy)
-        given = {name.lower() for name, _ in headers}
+        names = {name.lower() for name, _ in headers}
         lines = [f"{method} {path} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in more.items() if name.lower() not in given]
+        lines += [f"{name}: {value}" for name, value in more.items() if name.lower() not in names]
         lines += [f"{name}: {value}" for name, value in headers]
         if any(map(_LINE_END.search, lines)):
             raise aiohttp.InvalidURL(url, "a header has a line break, which HTTP does not allow")
         return _PreparedRequest(
-            url, target, "\r\n".join([*lines, ""]).encode(), method, "content-length" in given
+            url, target, "\r\n".join([*lines, ""]).encode(), method, "content-length" in names
         )
 
     def _checked(self, text: str) -> tuple[URL, dict[str, str]]:
@@ -358,9 +358,9 @@ class Client:
         from agentest.support.http.websockets import connected, websocket_session
 
         bare, more = self._checked(url)
-        given = {name.lower() for name, _ in headers}
+        names = {name.lower() for name, _ in headers}
         added = [
-            (name, value) for name, value in more.items() if name != "Host" and name.lower() not in given
+            (name, value) for name, value in more.items() if name != "Host" and name.lower() not in names
         ]
         if self._sockets is None:
             self._sockets = websocket_session(self._connector)

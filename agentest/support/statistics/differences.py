@@ -73,13 +73,13 @@ def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
 
     The result is deterministic.
     """
-    held = [stratum for stratum in strata if stratum.before and stratum.after]
-    if not held:
+    comparable = [stratum for stratum in strata if stratum.before and stratum.after]
+    if not comparable:
         return None
-    sums = [(*_total(stratum.before), *_total(stratum.after)) for stratum in held]
+    sums = [(*_total(stratum.before), *_total(stratum.after)) for stratum in comparable]
     before, n_before, after, n_after = (sum(column) for column in zip(*sums, strict=True))
     averages = before / n_before, after / n_after
-    sure = _by_strata(sums) if len(held) >= _MIN_STRATA else _by_clusters(held, sums, averages)
+    sure = _by_strata(sums) if len(comparable) >= _MIN_STRATA else _by_clusters(comparable, sums, averages)
     return MeanDifference(
         before=averages[0],
         after=averages[1],
@@ -88,7 +88,7 @@ def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
         low=sure.low,
         high=sure.high,
         p=sure.p,
-        least=_min_p_value(held),
+        least=_min_p_value(comparable),
     )
 
 
@@ -113,8 +113,8 @@ def _difference(sums: _Sums) -> float:
 
 def _by_strata(sums: Sequence[_Sums]) -> _Sure:
     columns = _blocks(sums)
-    seen = _difference(_added(columns))
-    p = _swap_p_value(columns, seen)
+    observed = _difference(_added(columns))
+    p = _swap_p_value(columns, observed)
     drawn = sorted(_resampled(columns))
     low, high = drawn[round(0.025 * _RESAMPLES)], drawn[round(0.975 * _RESAMPLES) - 1]
     if high - low <= _ROUNDING:
@@ -122,7 +122,7 @@ def _by_strata(sums: Sequence[_Sums]) -> _Sure:
     # A bootstrap of few draws is too narrow, so it is widened like Student's interval.
     blocks = len(columns[0])
     wider = quantile(blocks - 1) / Z_95 * sqrt(blocks / (blocks - 1))
-    return _Sure(seen + (low - seen) * wider, seen + (high - seen) * wider, p)
+    return _Sure(observed + (low - observed) * wider, observed + (high - observed) * wider, p)
 
 
 _Columns = tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
@@ -149,7 +149,7 @@ def _resampled(columns: _Columns) -> Iterator[float]:
         yield after / n_after - before / n_before
 
 
-def _swap_p_value(columns: _Columns, seen: float) -> float:
+def _swap_p_value(columns: _Columns, observed: float) -> float:
     """Return the p-value from randomly swapped sides of strata."""
     before, n_before, after, n_after = _added(columns)
     common = (before + after) / (n_before + n_after)
@@ -158,14 +158,14 @@ def _swap_p_value(columns: _Columns, seen: float) -> float:
         for b, nb, d, nd in zip(*columns, strict=True)
     ]
     telling = [part for part in parts if abs(part) > _ROUNDING]
-    least = abs(seen) - _ROUNDING
+    least = abs(observed) - _ROUNDING
     if len(telling) <= _MOST_SWAPPED:
         signs = product((1, -1), repeat=len(telling))
-        found = [abs(sum(map(float.__mul__, telling, map(float, each)))) >= least for each in signs]
-        return sum(found) / len(found)
+        is_larger = [abs(sum(map(float.__mul__, telling, map(float, each)))) >= least for each in signs]
+        return sum(is_larger) / len(is_larger)
     random = Random(_SEED)
-    whole = sum(telling)
-    larger = sum(abs(whole - 2 * _random_subset_sum(telling, random)) >= least for _ in range(_RESAMPLES - 1))
+    total = sum(telling)
+    larger = sum(abs(total - 2 * _random_subset_sum(telling, random)) >= least for _ in range(_RESAMPLES - 1))
     return (larger + 1) / _RESAMPLES
 
 
@@ -176,8 +176,8 @@ def _random_subset_sum(parts: Sequence[float], random: Random) -> float:
 
 
 def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tuple[float, float]) -> _Sure:
-    seen = averages[1] - averages[0]
-    least = _min_p_value(strata) if abs(seen) > _ROUNDING else 1.0
+    observed = averages[1] - averages[0]
+    least = _min_p_value(strata) if abs(observed) > _ROUNDING else 1.0
     sides = ([s.before for s in strata], averages[0]), ([s.after for s in strata], averages[1])
     errors = [each for clusters, average in sides for each in _stratum_errors(clusters, average)]
     known = [error for error in errors if error is not None]
@@ -185,14 +185,14 @@ def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tup
     # Neither a single cluster nor identical ones show how much clusters differ.
     if len(known) < len(errors) or square <= _ROUNDING**2:
         return _Sure(
-            None, None, least if len(strata) == 1 else max(least, _swap_p_value(_blocks(sums), seen))
+            None, None, least if len(strata) == 1 else max(least, _swap_p_value(_blocks(sums), observed))
         )
     freedom = square**2 / sum(each**2 / degrees for each, degrees in known)
     half = quantile(floor(freedom * 10) / 10) * sqrt(square)
-    p = max(least, two_sided(seen / sqrt(square), freedom))
+    p = max(least, two_sided(observed / sqrt(square), freedom))
     if p < _MAX_P_TO_PERMUTE and len(strata) == 1 and _few(strata[0]):
-        p = _permutation_p_value(strata[0], seen)
-    return _Sure(seen - half, seen + half, p)
+        p = _permutation_p_value(strata[0], observed)
+    return _Sure(observed - half, observed + half, p)
 
 
 def _stratum_errors(
@@ -222,16 +222,16 @@ def _few(stratum: Stratum) -> bool:
     return len(stratum.before) + len(stratum.after) <= _MOST_PERMUTED
 
 
-def _permutation_p_value(stratum: Stratum, seen: float) -> float:
+def _permutation_p_value(stratum: Stratum, observed: float) -> float:
     """Return the p-value from permuted clusters within a stratum."""
     clusters = (*stratum.before, *stratum.after)
     total, n = _total(clusters)
-    found = []
+    is_larger = []
     for chosen in combinations(clusters, len(stratum.before)):
         before, n_before = _total(chosen)
         difference = (total - before) / (n - n_before) - before / n_before
-        found.append(abs(difference) >= abs(seen) - _ROUNDING)
-    return sum(found) / len(found)
+        is_larger.append(abs(difference) >= abs(observed) - _ROUNDING)
+    return sum(is_larger) / len(is_larger)
 
 
 _STEPS = 300
@@ -396,5 +396,7 @@ def _probability_of_extreme(share: float, m: int, n: int, nearer: Sequence[tuple
 def _binomial_probabilities(n: int, share: float) -> list[float]:
     """Return the probability of each count in n draws."""
     yes, no = log(share), log1p(-share)
-    whole = lgamma(n + 1)
-    return [exp(whole - lgamma(k + 1) - lgamma(n - k + 1) + k * yes + (n - k) * no) for k in range(n + 1)]
+    log_factorial = lgamma(n + 1)
+    return [
+        exp(log_factorial - lgamma(k + 1) - lgamma(n - k + 1) + k * yes + (n - k) * no) for k in range(n + 1)
+    ]

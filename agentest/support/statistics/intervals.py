@@ -40,19 +40,19 @@ def student(freedom: int) -> float:
     return Z_95 + (Z_95**3 + Z_95) / (4 * freedom)
 
 
-def wilson(times: float, of: float, quantile: float = Z_95) -> ConfidenceInterval | None:
+def wilson(times: float, n: float, quantile: float = Z_95) -> ConfidenceInterval | None:
     """Return the 95% Wilson score interval of a share; None without draws.
 
     Args:
-        times, of: successes and draws. They need not be whole, because clustered draws count as fewer.
+        times, n: successes and draws. They need not be whole, because clustered draws count as fewer.
     """
-    if of <= 0:
+    if n <= 0:
         return None
-    share, square = times / of, quantile * quantile
-    middle = (share + square / (2 * of)) / (1 + square / of)
-    half = quantile / (1 + square / of) * sqrt(share * (1 - share) / of + square / (4 * of * of))
+    share, square = times / n, quantile * quantile
+    middle = (share + square / (2 * n)) / (1 + square / n)
+    half = quantile / (1 + square / n) * sqrt(share * (1 - share) / n + square / (4 * n * n))
     # Exact at the ends, without rounding errors.
-    return ConfidenceInterval(0.0 if times == 0 else middle - half, 1.0 if times == of else middle + half)
+    return ConfidenceInterval(0.0 if times == 0 else middle - half, 1.0 if times == n else middle + half)
 
 
 def clustered_share(clusters: Sequence[tuple[int, int]]) -> ConfidenceInterval | None:
@@ -65,14 +65,14 @@ def clustered_share(clusters: Sequence[tuple[int, int]]) -> ConfidenceInterval |
     Args:
         clusters: successes and draws of each.
     """
-    times, of = sum(each for each, _ in clusters), sum(each for _, each in clusters)
-    if not 0 < times < of:
-        return wilson(times, of)
-    share = times / of
+    times, draws = sum(each for each, _ in clusters), sum(each for _, each in clusters)
+    if not 0 < times < draws:
+        return wilson(times, draws)
+    share = times / draws
     error = _ratio_error([(float(each), n) for each, n in clusters])
-    alone = sqrt(share * (1 - share) / of)
-    if error is None or error <= alone * (1 + _ROUNDING) or len(clusters) == of:
-        return wilson(times, of)
+    alone = sqrt(share * (1 - share) / draws)
+    if error is None or error <= alone * (1 + _ROUNDING) or len(clusters) == draws:
+        return wilson(times, draws)
     worth = share * (1 - share) / (error * error)
     return wilson(share * worth, worth, student(len(clusters) - 1))
 
@@ -91,15 +91,15 @@ def clustered_mean(
     Args:
         clusters: the values of each. Empty clusters are ignored.
     """
-    held = [values for values in clusters if values]
-    every = [value for values in held for value in values]
-    if not held or not all(map(isfinite, every)):
+    not_empty = [values for values in clusters if values]
+    every = [value for values in not_empty for value in values]
+    if not not_empty or not all(map(isfinite, every)):
         return None
     if scale is None or not all(scale[0] <= value <= scale[1] for value in every):
-        return _student_interval(held)
-    if all(len(values) == 1 for values in held) and set(every) <= set(scale):
-        return _wilson_of_ends(every.count(scale[1]), len(held), scale)
-    return _on_scale(held, scale)
+        return _student_interval(not_empty)
+    if all(len(values) == 1 for values in not_empty) and set(every) <= set(scale):
+        return _wilson_of_ends(every.count(scale[1]), len(not_empty), scale)
+    return _on_scale(not_empty, scale)
 
 
 def _student_interval(clusters: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
@@ -108,9 +108,9 @@ def _student_interval(clusters: Sequence[Sequence[float]]) -> ConfidenceInterval
     return ConfidenceInterval(mean - half, mean + half) if half > 0 and isfinite(half) else None
 
 
-def _wilson_of_ends(times: int, of: int, scale: Scale) -> ConfidenceInterval | None:
+def _wilson_of_ends(times: int, n: int, scale: Scale) -> ConfidenceInterval | None:
     """Return Wilson's interval for values at the two ends of a scale."""
-    share, (low, high) = wilson(times, of), scale
+    share, (low, high) = wilson(times, n), scale
     return share and ConfidenceInterval(low + (high - low) * share.low, low + (high - low) * share.high)
 
 
@@ -143,12 +143,12 @@ def _ratio_error(sums: Sequence[tuple[float, int]]) -> float | None:
     """Return the standard error of a mean over all draws, weighted by cluster size; None for a single
     cluster.
     """
-    clusters, of = len(sums), sum(n for _, n in sums)
+    clusters, total_n = len(sums), sum(n for _, n in sums)
     if clusters < 2:
         return None
-    mean = sum(total for total, _ in sums) / of
+    mean = sum(total for total, _ in sums) / total_n
     # `hypot` avoids overflow in squares.
-    return sqrt(clusters / (clusters - 1)) * hypot(*(total - mean * n for total, n in sums)) / of
+    return sqrt(clusters / (clusters - 1)) * hypot(*(total - mean * n for total, n in sums)) / total_n
 
 
 def pass_hat_k(n: int, passed: int) -> dict[int, float]:
@@ -156,8 +156,8 @@ def pass_hat_k(n: int, passed: int) -> dict[int, float]:
 
     The unbiased estimate is C(passed, k) / C(n, k): the share of all choices of k draws that have all passed.
     """
-    found, value = {}, 1.0
+    by_k, value = {}, 1.0
     for k in range(1, n + 1):
         value *= max(0, passed - k + 1) / (n - k + 1)
-        found[k] = value
-    return found
+        by_k[k] = value
+    return by_k

@@ -159,7 +159,7 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
     side's boundary are counted as if they continued, so the error is overestimated.
     """
     chance = least if side == "holds" else 1 - least
-    paths, spent, found = {0: 1.0}, 0.0, []
+    paths, spent, limits = {0: 1.0}, 0.0, []
     for values in range(1, last + 1):
         paths = _add_value(paths, chance)
         boundary = values + 1
@@ -167,8 +167,8 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
             boundary, used = _boundary(paths, values, chance, error * sqrt(values / last) - spent)
             spent += used
             paths = {count: share for count, share in paths.items() if count < boundary}
-        found.append(boundary)
-    return tuple(found)
+        limits.append(boundary)
+    return tuple(limits)
 
 
 def _add_value(paths: Mapping[int, float], chance: float) -> dict[int, float]:

@@ -43,11 +43,11 @@ class ClusterNode:
     id: str
     address: str
     host: str
-    here: bool
+    is_local: bool
     """True if the node shares its loopback interface with this process."""
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The node's name for the user."""
         return self.address if self.host == self.address else f"{self.host} ({self.address})"
 
@@ -152,7 +152,7 @@ def wait_for_nodes(
 def _cpu_requested(ray: Any) -> Iterator[None]:
     """Request a CPU inside of the block, because an autoscaler adds nodes only on demand."""
     with _sent_by_value(ray):
-        waits = ray.remote(num_cpus=1, max_retries=0)(probe.look).remote()
+        waits = ray.remote(num_cpus=1, max_retries=0)(probe.describe_node).remote()
     try:
         yield
     finally:
@@ -168,15 +168,15 @@ def checked(
         told: the result of `probe.look` on each node, by the node's id.
         ours: the result of `probe.look` in this process.
     """
-    nodes = [node_of(each, here=reports[each["NodeID"]]["network"] == ours["network"]) for each in alive]
-    lacking = [node.shown for node in nodes if reports[node.id]["version"] is None]
+    nodes = [node_of(each, is_driver=reports[each["NodeID"]]["network"] == ours["network"]) for each in alive]
+    lacking = [node.label for node in nodes if reports[node.id]["version"] is None]
     if lacking:
         raise UsageError(
             f"--engine ray: {_some(lacking)} {_has(lacking)} no agentest. There, or in the cluster's image: "
             f"{INSTALLED_BY}"
         )
     other = [
-        f"{node.shown}: {reports[node.id]['version']}"
+        f"{node.label}: {reports[node.id]['version']}"
         for node in nodes
         if reports[node.id]["version"] != ours["version"]
     ]
@@ -188,20 +188,22 @@ def checked(
     return nodes
 
 
-def node_of(report: Mapping[str, Any], *, here: bool) -> ClusterNode:
+def node_of(report: Mapping[str, Any], *, is_driver: bool) -> ClusterNode:
     """Return the node for a result of `probe.look`."""
-    return ClusterNode(report["NodeID"], report["NodeManagerAddress"], report["NodeManagerHostname"], here)
+    return ClusterNode(
+        report["NodeID"], report["NodeManagerAddress"], report["NodeManagerHostname"], is_driver
+    )
 
 
-def asked(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
+def probe_nodes(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
     """Return the result of `probe.look` for each node, by its id. Raises UsageError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     try:
         with _sent_by_value(ray):
-            look = ray.remote(num_cpus=0, max_retries=1)(probe.look)
+            remote_probe = ray.remote(num_cpus=0, max_retries=1)(probe.describe_node)
             looks = {
-                node["NodeID"]: look.options(
+                node["NodeID"]: remote_probe.options(
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 ).remote()
                 for node in alive
@@ -297,16 +299,16 @@ def joined(address: str | None, files: ProjectFiles, workers: int | None) -> Ite
     if address is not None:
         check_reachable(address)
     alone = address is None or is_loopback_only(address, os.environ)
-    token = {"RAY_AUTH_TOKEN": own_token()} if address is None else {}
+    token = {"RAY_AUTH_TOKEN": new_cluster_token()} if address is None else {}
     with _environment({**_RAY_VARIABLES, **(_LOOPBACK if alone else {}), **token}):
         ray = _import_ray()
         _silence(logging.getLogger("ray"))
         with _start_cluster(ray, workers) if address is None else _connected(ray, address, files):
-            yield _looked_at(ray, address)
+            yield _inspected_cluster(ray, address)
 
 
 @cache
-def own_token() -> str:
+def new_cluster_token() -> str:
     """Return the token for clusters that this process starts.
 
     Without one in the environment, newer versions of Ray create `~/.ray/auth_token`, which changes how the
@@ -450,13 +452,13 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _looked_at(ray: Any, address: str | None) -> Cluster:
+def _inspected_cluster(ray: Any, address: str | None) -> Cluster:
     if address is None:
         alive = nodes_with_cpu(ray)
-        nodes = [node_of(each, here=True) for each in alive]
+        nodes = [node_of(each, is_driver=True) for each in alive]
     else:
         alive = wait_for_nodes(ray)
-        nodes = checked(alive, asked(ray, alive), probe.look())
+        nodes = checked(alive, probe_nodes(ray, alive), probe.describe_node())
     context = ray.get_runtime_context()
     head = address if is_client_address(address) else context.gcs_address
     is_node_dead = partial(is_dead, ray, context.get_node_id())
@@ -476,7 +478,7 @@ def describe_incomplete_ray(error: ImportError) -> str:
 
 def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
     """Return the message for a cluster that cannot be joined."""
-    texts = list(_said(error))
+    texts = list(_error_messages(error))
     full_text = "\n".join(texts)
     if _OTHER_VERSION.search(full_text):
         other_version = next(text for text in texts if _OTHER_VERSION.search(text))
@@ -498,7 +500,7 @@ def describe_join_failure(error: BaseException, files: ProjectFiles) -> str:
     return f"the cluster cannot be joined: {in_a_line(texts[0])}"
 
 
-def _said(error: BaseException | None) -> Iterator[str]:
+def _error_messages(error: BaseException | None) -> Iterator[str]:
     """Yield the messages of an error and its causes. Ray often names the reason only in a cause."""
     while error is not None:
         yield str(error)

@@ -44,7 +44,7 @@ def open_ray_engine(
     wanted = options.workers or AUTO
     count = None if wanted == AUTO else worker_count(prepared, wanted)
     with joined(address, files_of(prepared), count) as cluster:
-        check_reach(prepared, [node.shown for node in cluster.nodes if not node.here])
+        check_reach(prepared, [node.label for node in cluster.nodes if not node.is_local])
         life = RunWorker(
             recipe=recipe,
             root=root if address is None else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def look() -> dict[str, Any]:
+def describe_node() -> dict[str, Any]:
     """Describe this node in plain values, which the caller can read without our classes."""
     import os
     import platform
