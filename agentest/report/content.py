@@ -595,7 +595,6 @@ def _detectable_text(size: int) -> str:
 
     rate = detectable_rate(min(size, _ENOUGH_CONVERSATIONS), _EXPECTED_RATE) or 0.0
     can = f"can tell a pass rate of {percent(_EXPECTED_RATE)} from {int(rate * 100)}%"
-    missed = next((other for other in CONVERSATIONS_NEEDED if other > rate), None)
-    if missed is None:
+    if (missed := next((other for other in CONVERSATIONS_NEEDED if other > rate), None)) is None:
         return can
     return f"{can}, not from {percent(missed)}: that takes {CONVERSATIONS_NEEDED[missed]:,}"

@@ -245,7 +245,10 @@ def _opened_json(opened: QuestionView) -> Json:
         **asdict(shortcuts(choices)),
         "several": has_several_values(question.metric),
         "known": [list(row) for row in known_facts(conversation.background)],
-        "turns": [asdict(each) for each in displayed_turns(conversation, question.turn)],
+        "turns": [
+            {"index": turn.index, "asked": turn.is_asked_about, "rows": turn.rows}
+            for turn in displayed_turns(conversation, question.turn)
+        ],
         "times": opened.times,
         "mine": _label_json(opened.mine),
         "judge": _judge_json(opened.judge),

@@ -117,7 +117,7 @@ def test_judges_are_named_in_the_criterion_too(written: Any) -> None:
     assert found.judge == RequestedModel("judge", "m", Sampling(temperature=0))
     assert (found.num_samples, found.parallelism_limit) == (3, 2)
     assert found.judge is not None
-    assert (found.judge.place, found.judge.metric) == ("test_config.json: criteria.safety_v1", "safety_v1")
+    assert (found.judge.location, found.judge.metric) == ("test_config.json: criteria.safety_v1", "safety_v1")
     assert one("safety_v1", 1).judge is None
 
 

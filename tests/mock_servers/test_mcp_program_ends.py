@@ -24,7 +24,7 @@ from agentest.mock_servers.mcp.upstream import StdioTransport
 
 async def main():
     program = StdioTransport([sys.executable, "deaf.py"], Path("."))
-    await program.ask({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    await program.request({"jsonrpc": "2.0", "id": 1, "method": "ping"})
     await anyio.sleep_forever()
 
 anyio.run(main)
