@@ -15,7 +15,7 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from agentest.domain.repeat import Repeat
+from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import Status
 from agentest.history.compared_runs import MeasuredConversation, MeasuredRun, MeasuredScenario
 from agentest.history.comparison import Change, Comparison, compare_measured_runs

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from agentest.domain.repeat import Repeat
+from agentest.domain.repeat_setting import Repeat
 from agentest.runner.schedule import tests_of
 from agentest.support.statistics.intervals import wilson
 from agentest.support.statistics.sequential import Path, SequentialDecision, SequentialTest

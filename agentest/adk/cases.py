@@ -47,9 +47,9 @@ from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.runner.plan import Unit
 from agentest.scenarios.model import ConversationPlan, Scenario, ScriptedTurn
 from agentest.store.adk_results import unwrapped
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
+from agentest.support.lazy_dataclasses import dataclass
 
 _FactsOfCase = Callable[[EvalCase], AgentFacts]
 """Return what judges may know about an agent in a case."""

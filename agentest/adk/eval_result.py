@@ -19,7 +19,7 @@ from agentest.domain.results import (
     Unscored,
 )
 from agentest.domain.verdict import turn_verdict
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _STATUS = {Status.PASSED: EvalStatus.PASSED, Status.FAILED: EvalStatus.FAILED}
 

@@ -43,9 +43,9 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.results import ConversationResult, MetricResult, ScenarioResult
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.runner.prepare import RunRequest, prepared_for
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_keys
 
 

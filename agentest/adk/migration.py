@@ -18,9 +18,9 @@ from agentest.adk.formats.set_reader import (
     read_eval_set,
     read_session,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
 

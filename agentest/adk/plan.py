@@ -38,10 +38,10 @@ from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entrie
 from agentest.runner.prepare import Prepared, RunRequest, prepared_for, requested_reports
 from agentest.runner.tools import MockServerTools, instructions_of, known_tools, tools_of
 from agentest.scenarios.options import parse_tools
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ScenarioError, UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.importing import import_file, user_traceback
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN, Redactor, environment_secrets
 from agentest.support.text import nearest
 

@@ -19,9 +19,9 @@ from agentest.adk.formats.set_reader import (
     read_eval_set,
     read_session,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import snake_keys
 
 _ID = re.compile(r"[a-zA-Z0-9_]+")

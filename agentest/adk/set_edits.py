@@ -19,8 +19,8 @@ from agentest.adk.formats.set_reader import ReadSet, parse_eval_set, parse_json,
 from agentest.adk.set_files import EvalSetProject, SetContent, check_version, read, write
 from agentest.adk.set_text import SetFile, open_set
 from agentest.domain.results import ScenarioResult
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 
 _BOM = b"\xef\xbb\xbf"
 _NO_AGENT = "agent"

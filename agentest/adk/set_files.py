@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 
 from agentest.adk.formats.criteria import CRITERIA_FILE
 from agentest.adk.formats.set_reader import SUFFIXES
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path
+from agentest.support.lazy_dataclasses import dataclass
 
 _BOM = b"\xef\xbb\xbf"
 _ONE_AT_A_TIME = threading.Lock()

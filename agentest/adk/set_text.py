@@ -12,8 +12,8 @@ from typing import Any
 
 from agentest.adk.formats.set_reader import parse_json
 from agentest.adk.set_files import SetContent
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 # The standard library's scanner skips values, because it is fast and sets may have megabytes.

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentest.agents.json_reader import excerpt
 from agentest.domain.tool_visibility import Approval
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 MOST_APPROVALS = 50
 """Approval requests allowed in one turn before the conversation fails."""

@@ -15,9 +15,9 @@ from agentest.domain.messages import Message, ToolResult, ToolSpec
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, are_arguments_unknown
 from agentest.mocks.calls import tool_called
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend
 from agentest.support.json_text import NotJson, json_text
+from agentest.support.lazy_dataclasses import dataclass
 
 
 class BypassDetector:

@@ -32,9 +32,9 @@ from agentest.domain.messages import (
     UserText,
 )
 from agentest.domain.transcript import Usage
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.templates import Template, Values
 
 _STREAM_OPTIONS = "stream_options"

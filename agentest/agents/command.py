@@ -26,11 +26,11 @@ from agentest.agents.port import Agent, AgentNotes, AgentReply, NoReply, Resourc
 from agentest.config.agents.command import CommandAgent
 from agentest.domain.messages import Message
 from agentest.mock_servers.port import with_user_variables
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.retries import describe_shortage, shortage_in
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.process_groups import Reaper, end_group, search_path
 from agentest.support.templates import Template, as_text
 from agentest.support.terminal import without_colours

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
 ADK_PLACE = "is this the address of `adk api_server`, and app_name one of those that its /list-apps tells?"

@@ -21,7 +21,6 @@ from agentest.agents.error_hints import ProbeResponse, hint, readable
 from agentest.agents.port import AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend, ProgramDelayed
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
@@ -36,6 +35,7 @@ from agentest.support.http.retries import (
     retry_after,
     was_refused,
 )
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
 from agentest.support.trace_context import note_request, turn_of_requests
 

@@ -21,9 +21,9 @@ from agentest.config.agents.base import DialogueAgent
 from agentest.domain.messages import Message, ToolRequest, ToolResult
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.json_path import JsonPath
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template
 
 _NAMES = ("name", "tool", "tool_name", "toolName")

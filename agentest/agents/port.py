@@ -17,11 +17,11 @@ import anyio
 
 from agentest.domain.messages import Message, Session, ToolRequest, ToolSpec
 from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.http.client import Sender
 from agentest.support.json_text import well_formed, well_formed_value
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 if TYPE_CHECKING:

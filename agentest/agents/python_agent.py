@@ -27,11 +27,11 @@ from agentest.support.calling import (
     make_loop_independent,
     message_of_error,
 )
-from agentest.support.dataclasses import replace
 from agentest.support.errors import AgentError, ConfigError
 from agentest.support.function_threads import in_thread
 from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr
+from agentest.support.lazy_dataclasses import replace
 
 
 async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Agent:

@@ -12,9 +12,9 @@ from agentest.agents.chat_completions import from_wire, read_usage
 from agentest.agents.port import AgentReply
 from agentest.domain.transcript import Usage
 from agentest.support.calling import BlockingTimer, end_tasks, ends_the_run, message_of_error
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError
+from agentest.support.lazy_dataclasses import dataclass
 
 T = TypeVar("T")
 _ACCEPTED = (

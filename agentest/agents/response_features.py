@@ -20,13 +20,13 @@ import anyio
 from agentest.agents.error_hints import ProbeResponse, is_page
 from agentest.agents.port import AppFailed
 from agentest.agents.reply_paths import find_reply_path, places_of_text
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.bodies import BadBody
 from agentest.support.http.client import Client, Headers, Sender
 from agentest.support.http.retries import CONNECTION_ERRORS
+from agentest.support.lazy_dataclasses import dataclass
 
 NAMES = {
     "chat_completions": "a chat-completions endpoint",
@@ -346,7 +346,10 @@ def suggest_for_fields(missing: Sequence[str]) -> str:
 
 
 def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
-    """Return field → value of the request body; "" for fields with an unknown purpose."""
+    """Return a request body with the fields that the server said are missing.
+
+    The message is filled in; a field of unknown purpose is "".
+    """
     message = next((name for name in _MESSAGE_FIELDS if name in missing), missing[0])
     return {name: _placeholder_for(name, message) for name in missing}
 

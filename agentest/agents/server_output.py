@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agentest.domain.transcript import ServerOutput
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 AGENTS_SERVER = "the agent's server"
 """Default name of an agent's server, for messages."""

@@ -18,11 +18,11 @@ from anyio.abc import Process, TaskGroup
 
 from agentest.agents.server_output import AGENTS_SERVER
 from agentest.config.agents.server import Server
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ServerError
 from agentest.support.http.address_guard import RefusedAddress
 from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.process_groups import CHILDREN_GRACE_S, Reaper, end_group, search_path
 from agentest.support.terminal import clean_rows, without_colours
 

@@ -41,9 +41,9 @@ from agentest.runner.plan import Plan, agents_under_test
 from agentest.runner.prepare import CONFIRM, MODEL_VARIABLE, Prepared, RunRequest, managed_servers_of
 from agentest.runner.run_budget import estimate
 from agentest.runner.tools import TYPES_WITH_TOOLS_ON_EITHER_SIDE
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ModelError, UsageError
 from agentest.support.http.client import Client
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 

@@ -12,8 +12,8 @@ from agentest.domain.end_reason import REASONS_TO_STOP
 from agentest.domain.results import CaseId, RunResult, ScenarioResult, Status
 from agentest.domain.transcript import ToolCall, are_arguments_unknown
 from agentest.runner.plan import Unit
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 
 TASK, PATH = "task:", "path:"
 _WORST_FIRST = (Status.FAILED, Status.ERRORED, None, Status.SKIPPED, Status.PASSED)

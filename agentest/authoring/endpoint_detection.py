@@ -27,12 +27,12 @@ from agentest.agents.response_features import (
 )
 from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.fields import check_url
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard, RefusedAddress
 from agentest.support.http.client import Client, Headers, open_client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.interrupts import run_event_loop
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import url_secrets
 from agentest.support.text import shortened
 

@@ -24,9 +24,9 @@ from agentest.scenarios.model import Scenario
 from agentest.scenarios.serialization import as_data
 from agentest.scenarios.source_code import ExportedExpectations
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.importing import Imports
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
 Form = Literal["evalset", "scenario"]

@@ -17,8 +17,8 @@ from agentest.scenarios.discovery import matches_name
 from agentest.scenarios.source_code import ExportedExpectations, exported_name, missing
 from agentest.store.adk_results import turn_invocation
 from agentest.store.reader import read_results, usable
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, did_you_mean
 
 _MAX_SHOWN = 5

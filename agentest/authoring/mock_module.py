@@ -23,9 +23,9 @@ from agentest.scenarios.python_formatting import (
     node,
     rows,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 NOT_RECORDED, IN_TURN, FROM_FILE = "_not_recorded", "_in_turn", "_answer_in"
@@ -46,7 +46,7 @@ class AnswerFiles(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MockSource:
-    """The mock of a tool in the module."""
+    """The source code of the mock of one tool."""
 
     function: tuple[str, ...] = ()
     """The lines of its function; empty if it needs none."""

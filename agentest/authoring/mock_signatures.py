@@ -8,7 +8,7 @@ from typing import Any
 
 from agentest.authoring.recorded_calls import RecordedTool
 from agentest.scenarios.python_formatting import literal
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _RESERVED_NAMES = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
 """Names that have another meaning in a mock."""

@@ -16,9 +16,9 @@ from agentest.authoring.endpoint_detection import DetectedAgent, detect_agent
 from agentest.config.config import Config
 from agentest.config.file import NAMES
 from agentest.scenarios.discovery import search
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean
 
 IGNORED = (".agentest/", ".env")

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import UNANSWERED, ToolCall
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN, looks_secret
 from agentest.support.text import count
 

@@ -42,10 +42,10 @@ from agentest.scenarios.source_code import (
 )
 from agentest.store.codec import CODECS
 from agentest.store.reader import usable
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import matches_any, name_problem, patterns, readable
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 Kind = Literal["script", "case", "scenario"]

@@ -41,9 +41,9 @@ from agentest.runner.prepare import Prepared, RunRequest, configure, discover_sc
 from agentest.runner.sources import LiveConversations, OnMocks, unclaimed_call_warnings
 from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, search
 from agentest.scenarios.model import Scenario
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import without_secrets
 
 STOPPED = "the conversation was stopped in the middle of a turn"

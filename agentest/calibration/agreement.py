@@ -19,8 +19,8 @@ from agentest.calibration.labels import (
 )
 from agentest.domain.metrics import BUILTIN, CRITERIA, Kind
 from agentest.domain.results import ModelUsage, Unscored
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import ConfidenceInterval, wilson
 from agentest.support.text import count, shortened
 
@@ -168,9 +168,11 @@ def _majority_value(values: Sequence[Value]) -> Value | None:
 def figures_of(
     metric: str, labels: LabelSet, consensus: Consensus, answers: Mapping[LabelQuestion, JudgeOutcome]
 ) -> Figures:
-    """Compute the figures of one metric.
+    """Compute how well the judge agrees with people on one metric, and people with each other.
 
     Args:
+        labels: what people answered.
+        consensus: people's joint answers.
         answers: the judge's answers.
     """
     pairs = [pair for pair in pairs_of(consensus, answers) if pair.question.metric == metric]

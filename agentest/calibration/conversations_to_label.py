@@ -20,9 +20,9 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import RunRequest, is_configured, prepare
 from agentest.runner.run_summary import known_agent
 from agentest.store.reader import is_journal, read_results, unreadable, usable
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
 

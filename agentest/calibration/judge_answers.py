@@ -47,9 +47,9 @@ from agentest.runner.session import (
 )
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.interrupts import handled_signals
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 
 SCOPE = "calibrate"

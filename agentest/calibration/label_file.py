@@ -24,10 +24,10 @@ from agentest.domain.metrics import CRITERIA
 from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.json_text import Json, encoded, plain, reject_constant
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_keys
 
 _BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions", "tools", "date", "unseen")

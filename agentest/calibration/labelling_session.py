@@ -41,10 +41,10 @@ from agentest.domain.transcript import NO_TEXT, StateChange, Turn, call_text
 from agentest.judging.judge_input import JudgeBackground, JudgeQuestion
 from agentest.judging.questions import CRITERION, prompt_of
 from agentest.scenarios.discovery import matches_name
-from agentest.support.dataclasses import dataclass
 from agentest.support.dates import format_date
 from agentest.support.errors import UsageError
 from agentest.support.json_text import NotJson, json_text
+from agentest.support.lazy_dataclasses import dataclass
 
 NOT_ASKED = "The judge was not asked this in that run."
 

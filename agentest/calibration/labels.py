@@ -24,8 +24,8 @@ from agentest.domain.results import CriterionOutcome, GoalOutcome
 from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 MOST_OF_A_FAULT = 3

@@ -23,7 +23,7 @@ from agentest.calibration.labels import (
     parse_value,
 )
 from agentest.judging.judge_input import JudgeBackground
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean_rows
 from agentest.support.text import count
 

@@ -45,11 +45,11 @@ from agentest.runner.judge_models import (
     write_calibrations,
 )
 from agentest.runner.prepare import Prepared, RunRequest
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_document
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import count, did_you_mean
 

@@ -38,10 +38,10 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, StoredRunFolder, list_stored_runs, read_record, run_file
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import write_atomically
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["console", "json", "markdown"]

@@ -23,9 +23,9 @@ from agentest.runner.prepare import Prepared, RunRequest, is_configured, prepare
 from agentest.scenarios.discovery import matches_name
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, latest_run
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any, shown_path
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]

@@ -20,8 +20,8 @@ from agentest.judging.role_check import role_check_prompt
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.scenarios.model import Criterion
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 from agentest.support.text import did_you_mean, snake_case
 

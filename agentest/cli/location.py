@@ -8,9 +8,9 @@ from pathlib import Path
 from agentest.config.config import Config
 from agentest.config.file import find_config, find_config_above, load
 from agentest.store.runs.folder import run_file
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import path_from
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 
 _DEFAULT_OUTPUT = ".agentest"

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from agentest.cli.requests import RequestOptions
 from agentest.runner.mock_servers import RealTools, compare_real_tools
 from agentest.runner.prepare import configure
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import run_event_loop
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count
 

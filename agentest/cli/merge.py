@@ -22,8 +22,8 @@ from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 from agentest.runner.environment import check_can_be_written
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ExitCode, UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 from agentest.support.text import count
 from agentest.version import __version__

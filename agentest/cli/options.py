@@ -13,7 +13,7 @@ import click
 from agentest.cli.exit_status import exit_status_of
 
 if TYPE_CHECKING:
-    from agentest.domain.repeat import Repeat
+    from agentest.domain.repeat_setting import Repeat
     from agentest.domain.shards import Shard
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -139,7 +139,7 @@ def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int
 
 def _repeat(_: click.Context, param: click.Parameter, value: str | None) -> Repeat | None:
     """Parse `--repeat` into the minimum and maximum number of conversations."""
-    from agentest.domain.repeat import parse_repeat
+    from agentest.domain.repeat_setting import parse_repeat
 
     try:
         return parse_repeat(value)

@@ -42,11 +42,11 @@ from agentest.runner.mock_servers import (
 )
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.runner.sources import LiveConversations, SourceFactory
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import handled_signals, run_event_loop
 from agentest.support.json_text import json_value
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell
 from agentest.support.text import count, shortened
 

@@ -15,9 +15,9 @@ from agentest.cli.selection import ScenarioSelection
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, ReportOptions, RunRequest
 from agentest.scenarios.discovery import parse_path_choice
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import moved
+from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.adk.plan import EvalRequest

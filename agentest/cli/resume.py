@@ -24,11 +24,11 @@ from agentest.runner.selection import PlanEntry, narrow_plan, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import path_from, read_user_bytes
 from agentest.support.importing import imported_files
 from agentest.support.json_text import CODE, canonical
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 from agentest.version import __version__
 

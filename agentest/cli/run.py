@@ -23,10 +23,10 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.last_run import find_earlier_run
 from agentest.store.runs.folder import ANSWERS, FILES, RunKind, complete_runs
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
 from agentest.support.interrupts import run_event_loop
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, clean_for_log, tell
 
 if TYPE_CHECKING:

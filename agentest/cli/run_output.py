@@ -36,9 +36,9 @@ from agentest.store.runs.folder import (
     with_end,
     write_record,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import commit_of
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import LOCK, FolderLocked, locked
 from agentest.version import __version__
 

@@ -14,8 +14,8 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.selection import PlanEntry, first, narrow_plan, shuffled
 from agentest.store.runs.folder import RunKind
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from agentest.store.runs.folder import (
     list_stored_runs,
     read_record,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say
 from agentest.support.text import did_you_mean, duration
 

@@ -7,9 +7,9 @@ from dataclasses import field
 import anyio
 
 from agentest.cli.location import Location
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import exit_immediately, handled_signals, run_event_loop
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell
 from agentest.web.listener import ListeningSockets
 from agentest.web.project import WebProject

@@ -15,11 +15,11 @@ from agentest.cli.selection import ScenarioSelection
 from agentest.runner.environment import output_dir
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.scenarios.discovery import is_scenario_file
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import matches_any, path_from, patterns
 from agentest.support.importing import forget_modules, imported_files
 from agentest.support.interrupts import was_interrupted
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 
 Stamps = dict[Path, int]

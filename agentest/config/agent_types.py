@@ -15,7 +15,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler, PlainValidator, Tag
 
 from agentest.config.agents.base import AnyAgent
 from agentest.domain.tool_visibility import ToolVisibility, cannot_be_seen
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:

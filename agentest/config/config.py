@@ -21,7 +21,7 @@ from agentest.config.agents.server import Servers
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, parse_reports
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
 from agentest.domain.metrics import metric_name, normalize_thresholds
-from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
+from agentest.domain.repeat_setting import EXCLUDES, Repeat, parse_repeat
 from agentest.domain.results import Severity
 from agentest.support.dates import normalize_date
 from agentest.support.text import snake_keys

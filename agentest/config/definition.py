@@ -16,7 +16,7 @@ from agentest.support.redaction import Redactor
 if TYPE_CHECKING:
     from agentest.config.agents.base import AnyAgent
     from agentest.config.models import JudgeSettings, ProviderOptions, UserSettings
-    from agentest.domain.repeat import Repeat
+    from agentest.domain.repeat_setting import Repeat
 
 _CALL = Path("define_config")
 """Replaces the path of a configuration in error messages."""

@@ -18,11 +18,11 @@ from agentest.config.agent_types import secrets_of_agent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.fields import Path_, Section, dotted, key_location
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import check_user_file, read_text_file, user_text
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.json_text import plainly
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import (
     Redactor,
     environment_secrets,

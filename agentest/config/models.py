@@ -23,7 +23,7 @@ from agentest.config.fields import (
     check_url,
     no_bool,
 )
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 PROVIDERS = ("openai", "anthropic", "google", "ollama", "openai-compatible", "litellm")
 

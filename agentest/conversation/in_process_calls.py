@@ -15,10 +15,10 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, Usage
 from agentest.mocks.calls import PendingRealCall
 from agentest.mocks.resolver import MockResolver
-from agentest.support.dataclasses import replace
 from agentest.support.errors import AgentError, AgentestError, MockError
 from agentest.support.importing import called_at
 from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.lazy_dataclasses import replace
 
 
 class InProcessCalls(CallSource):

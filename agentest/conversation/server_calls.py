@@ -19,8 +19,8 @@ from agentest.mock_servers.port import (
 )
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
-from agentest.support.dataclasses import replace
 from agentest.support.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
+from agentest.support.lazy_dataclasses import replace
 from agentest.support.trace_context import TraceContext, in_turn
 
 

@@ -27,9 +27,9 @@ from agentest.domain.transcript import ToolCall, Turn
 from agentest.mocks.resolver import MockResolver
 from agentest.models.port import CallKey, Message, Model
 from agentest.scenarios.model import Scenario
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import MockError, ModelError
 from agentest.support.json_text import reject_constant, well_formed
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import cut, data_block, shortened
 
 

@@ -45,10 +45,10 @@ from agentest.domain.transcript import (
     with_mentions,
 )
 from agentest.mocks.resolver import EndState, MockResolver
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.dates import today
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.json_text import copied, well_formed
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 
 MAX_TOOL_ROUNDS = 50

@@ -21,7 +21,6 @@ from agentest.domain.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.dates import moment_of
 from agentest.support.errors import (
     AgentestError,
@@ -32,6 +31,7 @@ from agentest.support.errors import (
     ProgramDelayed,
     SessionMismatch,
 )
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 if TYPE_CHECKING:
     from agentest.mock_servers.port import SpanRequest, TurnTraces

@@ -14,7 +14,7 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.transcript import Turn
 from agentest.scenarios.model import Scenario
-from agentest.support.dataclasses import dataclass, replace
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

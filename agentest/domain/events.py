@@ -17,7 +17,7 @@ from agentest.domain.results import (
     Status,
 )
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

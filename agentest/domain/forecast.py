@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import heapify, heapreplace
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import about, count
 
 

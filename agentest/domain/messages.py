@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
 
-from agentest.domain import judge_text
-from agentest.domain.judge_text import Anchors
-from agentest.support.dataclasses import dataclass
+from agentest.domain import judge_questions
+from agentest.domain.judge_questions import Anchors
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import snake_case
 
 NO_FAILURE = "no failure"
@@ -179,31 +179,34 @@ def _amount_metric(name: str, *, judges_tool_calls: bool = False) -> MetricDefin
 
 
 _BUILTIN = (
-    _scale_metric("helpfulness", judge_text.HELPFULNESS, judge_text.HELPFULNESS_POINTS),
-    _scale_metric("coherence", judge_text.COHERENCE, judge_text.COHERENCE_POINTS),
-    _scale_metric("relevance", judge_text.RELEVANCE, judge_text.RELEVANCE_POINTS),
+    _scale_metric("helpfulness", judge_questions.HELPFULNESS, judge_questions.HELPFULNESS_POINTS),
+    _scale_metric("coherence", judge_questions.COHERENCE, judge_questions.COHERENCE_POINTS),
+    _scale_metric("relevance", judge_questions.RELEVANCE, judge_questions.RELEVANCE_POINTS),
     _scale_metric(
-        "faithfulness", judge_text.FAITHFULNESS, judge_text.FAITHFULNESS_POINTS, terms=(judge_text.EVIDENCE,)
+        "faithfulness",
+        judge_questions.FAITHFULNESS,
+        judge_questions.FAITHFULNESS_POINTS,
+        terms=(judge_questions.EVIDENCE,),
     ),
-    _scale_metric("verbosity", judge_text.VERBOSITY, judge_text.VERBOSITY_POINTS),
+    _scale_metric("verbosity", judge_questions.VERBOSITY, judge_questions.VERBOSITY_POINTS),
     MetricDefinition(
         name=GOAL,
         kind=Kind.BINARY,
         level=MetricLevel.CONVERSATION,
         thresholds=(0.0, 1.0),
-        question=judge_text.GOAL_COMPLETION,
+        question=judge_questions.GOAL_COMPLETION,
     ),
     _label_metric(
         "agent_behavior_failure",
-        judge_text.BEHAVIOR,
-        judge_text.BEHAVIOR_LABELS,
-        (judge_text.EVIDENCE, judge_text.FAILURE),
+        judge_questions.BEHAVIOR,
+        judge_questions.BEHAVIOR_LABELS,
+        (judge_questions.EVIDENCE, judge_questions.FAILURE),
     ),
     _label_metric(
         "tool_call_behavior_failure",
-        judge_text.TOOL_USE,
-        judge_text.TOOL_USE_LABELS,
-        (judge_text.FAILURE,),
+        judge_questions.TOOL_USE,
+        judge_questions.TOOL_USE_LABELS,
+        (judge_questions.FAILURE,),
         judges_tool_calls=True,
     ),
 )

@@ -20,7 +20,7 @@ from agentest.domain.results import (
     TrajectoryResult,
 )
 from agentest.domain.transcript import Blame, Conversation, Failure
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 def conversation_reasons(result: ConversationResult) -> list[Reason]:

@@ -34,7 +34,7 @@ from agentest.domain.results import (
     UniqueError,
 )
 from agentest.domain.transcript import NO_MOCK, Conversation
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 _TITLE_CHARS = 160

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _FORM = re.compile(r"(\d+)/(\d+)")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.tool_visibility import Approval, SeenBy
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.json_text import copied, fast_copy, safe_repr
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from agentest.domain.results import ConversationResult, TrajectoryResult, TurnEvaluation
 from agentest.domain.transcript import CUT_OFF, Conversation, Remark, ToolCall, Turn, UnfinishedTurn
-from agentest.support.dataclasses import replace as replaced
+from agentest.support.lazy_dataclasses import replace as replaced
 from agentest.support.redaction import Redactor, without_secrets
 
 MAX_CHARS = 1_000_000

@@ -13,8 +13,8 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import METRICS, NO_FAILURE, Kind
 from agentest.domain.results import ConversationResult, ModelUsage, RunResult, ScenarioResult, Score, Status
 from agentest.domain.verdict import conversation_status
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.differences import Cluster
 
 _PASSED = {Status.PASSED: True, Status.FAILED: False}

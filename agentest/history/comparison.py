@@ -18,7 +18,7 @@ from agentest.history.compared_runs import (
     pair_scenarios,
     selected_pairs,
 )
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.differences import (
     Cluster,
     Stratum,

@@ -44,8 +44,8 @@ from agentest.store.runs.folder import (
     run_file,
 )
 from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
 _MAX_SHOWN = 3

@@ -11,8 +11,8 @@ from agentest.domain.results import CauseJoin
 from agentest.domain.root_causes import JudgedCause
 from agentest.judging.judge_input import block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encode_on_one_line
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 GROUPS_PER_CALL = 50

@@ -30,10 +30,10 @@ from agentest.scenarios.matchers.display import beginning
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.options import CHECK_PARAMETERS
 from agentest.support.calling import accepted_values, ends_the_run, message_of_error, result_of
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.importing import defined_at, is_users_file, raised_at
 from agentest.support.json_text import copied, safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened
 

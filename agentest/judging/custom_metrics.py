@@ -19,9 +19,9 @@ from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unsc
 from agentest.domain.transcript import ToolCall, Turn, copy_call, copy_turn
 from agentest.models.port import CallKey, Model
 from agentest.support.calling import ends_the_run, message_of_error, result_of
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import snake_case
 
 _TIMEOUT_S = 300.0

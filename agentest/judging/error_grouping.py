@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, create_model
 
 from agentest.domain.end_reason import IN_WORDS
 from agentest.domain.goal_outcome import goal_outcome, goal_reason
-from agentest.domain.judge_text import SEVERITIES
+from agentest.domain.judge_questions import SEVERITIES
 from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
@@ -29,9 +29,9 @@ from agentest.domain.truncation import shortened as truncated
 from agentest.judging.judge_input import block
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
 from agentest.scenarios.model import Scenario
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
 from agentest.support.json_text import encode_on_one_line, safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 from agentest.support.text import shortened
 

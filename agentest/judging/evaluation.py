@@ -31,7 +31,7 @@ from agentest.domain.verdict import conversation_failed
 from agentest.judging.judgement import Judgement, growing_histories
 from agentest.scenarios.model import Scenario
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import replace
+from agentest.support.lazy_dataclasses import replace
 
 if TYPE_CHECKING:
     from agentest.judging.evaluator import ScenarioEvaluator

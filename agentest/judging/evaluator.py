@@ -22,8 +22,8 @@ from agentest.models.port import CallKey, Model
 from agentest.scenarios.expectations import Expect
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.json_text import safe_repr
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.redaction import HIDDEN
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from agentest.domain.results import MetricResult, Skipped, Unscored
 from agentest.domain.transcript import Conversation
 from agentest.models.port import CallKey, Model
 from agentest.support.calling import ends_the_run, message_of_error
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import AnswerProblem
 from agentest.scenarios.model import Criterion
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 BATCH_METRIC = "batch"

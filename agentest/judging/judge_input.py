@@ -25,9 +25,9 @@ from agentest.domain.transcript import (
 )
 from agentest.domain.truncation import MAX_CHARS
 from agentest.scenarios.model import Criterion, Scenario
-from agentest.support.dataclasses import dataclass
 from agentest.support.dates import format_date
 from agentest.support.json_text import encode_on_one_line, safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import cut, data_block
 
 _INSTRUCTIONS = "The assistant's instructions. It had to keep to them, also against the user's wishes:"

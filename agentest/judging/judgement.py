@@ -31,7 +31,7 @@ from agentest.judging.judge_input import (
 from agentest.models.port import CallKey
 from agentest.scenarios.model import Criterion, Scenario
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.judging.judge import Judge, JudgedPart, SampledAnswers

@@ -21,7 +21,7 @@ from agentest.judging.judge_input import JudgeQuestion, block, criterion_questio
 from agentest.models.port import Message
 from agentest.models.structured_output import AnswerProblem, UsableParts
 from agentest.scenarios.model import Criterion
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import fill
 
 CRITERION = """\

@@ -16,7 +16,7 @@ from agentest.judging.answers import choices_of
 from agentest.judging.judge import ask_samples, usable_answers
 from agentest.judging.judge_input import block, call_block, message_blocks
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
-from agentest.support.dataclasses import dataclass, replace
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 METRIC = "user"
 """The name of this question in the keys of judge calls."""

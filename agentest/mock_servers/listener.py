@@ -16,10 +16,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from agentest.config.agents.mock_servers import CompanionServer
 from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.registry import Registry, ServerGroup
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.http.caller_guard import CallerGuard, ConnectionLimit, Handler, json_refusal, listening
 from agentest.support.http.client import Client
+from agentest.support.lazy_dataclasses import dataclass
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000

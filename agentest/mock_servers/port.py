@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from agentest.domain.transcript import ToolCall, Usage
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ from agentest.mock_servers.port import (
     SpanReceiver,
     WaitingBlock,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentestError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.trace_context import named_in_baggage, named_in_trace
 
 WAYS_TO_NAME = (

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence
 from agentest.mocks.calls import HttpResponse, RecordedCall
 from agentest.support.calling import USER_CODE, code_owned_by, ends_the_run, message_of_error
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentestError, MockError, ToolError
 from agentest.support.function_threads import in_thread
 from agentest.support.importing import raised_at
 from agentest.support.json_text import NotJson, json_text
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 

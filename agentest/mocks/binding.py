@@ -28,8 +28,8 @@ from pydantic import (
 
 from agentest.domain.messages import ToolSpec
 from agentest.support.calling import is_async
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import NotJson, check_plain
+from agentest.support.lazy_dataclasses import dataclass
 
 _RAW = {"args", "ctx"}
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

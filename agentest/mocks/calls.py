@@ -14,9 +14,9 @@ from typing import Any
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
 from agentest.support.calling import message_of_error
-from agentest.support.dataclasses import replace
 from agentest.support.errors import AgentError
 from agentest.support.json_text import NotJson, json_text, safe_repr, well_formed, well_formed_value
+from agentest.support.lazy_dataclasses import replace
 
 _FAILING = 400
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

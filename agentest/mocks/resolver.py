@@ -24,7 +24,6 @@ from agentest.mocks.calls import (
     shortened_args,
 )
 from agentest.support.calling import ends_the_run, message_of_error
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentestError, MockError, UnmockedToolError
 from agentest.support.json_text import (
     BuiltinState,
@@ -36,6 +35,7 @@ from agentest.support.json_text import (
     well_formed,
     well_formed_value,
 )
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 

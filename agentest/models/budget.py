@@ -16,8 +16,8 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from agentest.domain.transcript import Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ModelError
+from agentest.support.lazy_dataclasses import dataclass
 
 _TABLE = "model_prices_and_context_window_backup.json"
 _EXAMPLE = "sample_spec"

@@ -28,10 +28,10 @@ from agentest.models.port import (
     TransientError,
 )
 from agentest.models.structured_output import answer_schema
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S, pause_before_retry
+from agentest.support.lazy_dataclasses import dataclass
 
 _SIMPLE_REQUEST = ChatRequest(
     [{"role": "user", "content": 'Answer with the JSON object {"ok": true} and nothing else.'}],

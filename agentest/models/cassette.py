@@ -37,8 +37,8 @@ from agentest.models.tape import (
     scenario_error,
     to_json,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.files import write_atomically
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 
 Sheets = dict[int, Entries]

@@ -10,9 +10,9 @@ from math import ceil, inf
 import anyio
 
 from agentest.models.port import TransientError
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelUnavailable
 from agentest.support.http.retries import MAX_RETRY_AFTER_S
+from agentest.support.lazy_dataclasses import dataclass
 
 _FAILURES = 3
 """Failed attempts in a row, over all calls, that count as an outage."""

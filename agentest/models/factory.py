@@ -18,9 +18,9 @@ from agentest.models.port import AnswerSource, ChatModel, Ledger, Model, Models
 from agentest.models.providers import ModelSpec, parameters
 from agentest.models.structured_output import StructuredModel
 from agentest.models.tape import CassetteMode, Recorder, Replay, Tape
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.http.client import Client, open_client, proxy_for
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(slots=True)

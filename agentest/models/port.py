@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from agentest.domain.results import ModelUsage
 from agentest.domain.transcript import Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
+from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.config.models import RequestedModel

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from agentest.config.config import Config
 from agentest.config.fields import check_headers, check_url
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions, Sampling
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
+from agentest.support.lazy_dataclasses import dataclass
 
 
 def key_variables(prefix: str) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from typing import Any, NoReturn, Self, cast
 from pydantic import BaseModel, ValidationError
 
 from agentest.models.port import Answer, AnswerSource, CallKey, Level, Message, Question
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import InvalidAnswer
 from agentest.support.json_text import well_formed
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import HIDDEN
 
 MAX_REPAIRS = 2

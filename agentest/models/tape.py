@@ -23,9 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 from agentest.domain.results import ModelUsage
 from agentest.models.port import AnswerSource, CallKey, Ledger, ModelAnswer, Question
 from agentest.models.structured_output import answer_schema
-from agentest.support.dataclasses import dataclass
 from agentest.support.dates import mask_moments
 from agentest.support.errors import ModelError, ModelUnavailable
+from agentest.support.lazy_dataclasses import dataclass
 
 VERSION = 1
 _SUM_CHARS = 8

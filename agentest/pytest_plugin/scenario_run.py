@@ -38,8 +38,8 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.run import RunMode
 from agentest.runner.session import RunSession, Stop, settings_of
 from agentest.store.runs.folder import FILES, RunKind
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.testing.run import RunNeverStarted, run_session
 
 Key = tuple[str, str]

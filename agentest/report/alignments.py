@@ -8,7 +8,7 @@ from dataclasses import replace
 from agentest.domain.reasons import LocatedTrajectory, located_trajectories, threshold_counted_trajectories
 from agentest.domain.results import AlignedRow, ConversationResult, Reason, RowStatus, TrajectoryResult
 from agentest.domain.transcript import Conversation, ToolCall, call_text
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 MOST_ROWS = 15

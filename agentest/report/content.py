@@ -44,8 +44,8 @@ from agentest.domain.transcript import (
     state_changes,
 )
 from agentest.domain.verdict import run_status
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, plain
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
 
 NOT_PASSED = (Status.FAILED, Status.ERRORED)

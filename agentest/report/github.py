@@ -38,9 +38,9 @@ from agentest.report.content import (
 from agentest.report.github_annotations import annotation_lines, reason_lines, repository_path
 from agentest.report.markdown import ICONS, code, inline, table_head, table_row
 from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size
-from agentest.support.dataclasses import dataclass
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
 SUMMARY_LIMIT = 1024 * 1024

@@ -17,7 +17,7 @@ from agentest.report.content import (
 )
 from agentest.report.markdown import cut
 from agentest.report.transcripts import Transcripts, reason_title
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean_for_command
 from agentest.support.text import count
 

@@ -23,9 +23,9 @@ from agentest.store.run_results import (
     conversations_in_memory,
     stored_head,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.files import report_writer, shown_path
 from agentest.support.json_text import Json, encoded
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
 Spans = Callable[[str, str, str], Sequence[Json]]

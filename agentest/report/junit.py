@@ -21,8 +21,8 @@ from agentest.report.console.text import DisplayOptions
 from agentest.report.content import NOT_PASSED, RunReport, ScenarioReport, cause_badness
 from agentest.report.markdown import cut
 from agentest.report.transcripts import Transcripts, byte_size
-from agentest.support.dataclasses import dataclass
 from agentest.support.files import report_writer
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, clean_rows, without_colours
 from agentest.support.text import count
 

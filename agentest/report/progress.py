@@ -18,7 +18,7 @@ from agentest.domain.events import (
     TurnFinished,
 )
 from agentest.domain.results import ModelUsage, Status
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import about, count, duration
 
 _SEP = " · "

@@ -14,10 +14,10 @@ from agentest.domain.events import Event, Noted, Reporter, ReportRequest, RunFin
 from agentest.domain.forecast import Forecast
 from agentest.domain.results import RunResult
 from agentest.store.runs.folder import FILES
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import OutputError
 from agentest.support.files import shown_path
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, tell, with_reminders
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from agentest.report.console.text import DisplayOptions
 from agentest.report.console.transcript import alignment_lines
 from agentest.report.content import NOT_PASSED, ScenarioReport, exchanges, server_rows
 from agentest.report.markdown import cut
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain, well_formed
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean
 
 _MAX_MESSAGE_CHARS = 4_000

@@ -24,10 +24,10 @@ from agentest.domain.tool_visibility import ToolVisibility
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.prepare import ManagedServer, ManagedServers, Prepared
 from agentest.runner.session import report_wait
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, ServerError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import free_ports
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from agentest.runner.plan import Unit
 from agentest.runner.session import Settings, UnitConnections
 from agentest.runner.sources import ConversationSource
 from agentest.runner.units import UnitEvaluation
-from agentest.support.dataclasses import dataclass, replace
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric

@@ -54,7 +54,7 @@ from agentest.runner.session import (
 from agentest.runner.sources import Origin
 from agentest.runner.units import UnitDecision, UnitProgress, never_connected, unreached_servers
 from agentest.runner.warnings import without_unneeded_parts
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ from agentest.models.providers import (
     resolve_named,
     sampled,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import user_text, write_atomically
 from agentest.support.json_text import json_document, json_value
+from agentest.support.lazy_dataclasses import dataclass
 
 _WHO = {"judge": "judge", "user": "simulated user"}
 _NO_MODEL_OF_ROLE = {

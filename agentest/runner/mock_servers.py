@@ -39,10 +39,10 @@ from agentest.mocks.resolver import MockResolver
 from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries, unmocked_tools_setting
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import fill_known
 from agentest.support.text import count, nearest
 from agentest.support.trace_context import new_key

@@ -13,7 +13,7 @@ from agentest.config.config import Config
 from agentest.config.models import RequestedModel
 from agentest.domain.events import ConversationFinished
 from agentest.domain.metrics import BUILTIN, GOAL, PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, Kind
-from agentest.domain.repeat import Repeat
+from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import (
     ConversationResult,
     ModelUsage,
@@ -33,10 +33,10 @@ from agentest.scenarios.discovery import (
     select_by_paths,
 )
 from agentest.scenarios.model import Scenario
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import readable, shown_path
 from agentest.support.importing import import_object
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 if TYPE_CHECKING:

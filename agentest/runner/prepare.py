@@ -25,9 +25,9 @@ from agentest.domain.metrics import CRITERIA
 from agentest.domain.results import JudgeCalibration
 from agentest.runner.plan import Options, Plan, ResumedRun, make_plan, requested_models
 from agentest.scenarios.discovery import DiscoveredScenarios, discover
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.files import path_from
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import with_reminders
 
 if TYPE_CHECKING:

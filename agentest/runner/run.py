@@ -21,9 +21,9 @@ from agentest.runner.run_summary import RunResultBuilder
 from agentest.runner.session import RunOutcome, RunSession, Spending, Stop, report_wait, settings_of, ticking
 from agentest.runner.sources import LiveAgents, Origin, SourceFactory
 from agentest.runner.units import report_finished, report_never_begun
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.interrupts import handled_signals
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from agentest.models.cassette import Cassettes
 from agentest.models.port import CallKey, Ledger
 from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _GROWTH = 2.0
 """How much more expensive a later call may be than those so far: prompts grow with a conversation."""

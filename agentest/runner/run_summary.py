@@ -43,8 +43,8 @@ from agentest.runner.plan import Plan, Unit, endpoint
 from agentest.runner.session import RunSession, Stop, UnitConnections, report_wait
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
 from agentest.runner.warnings import RunEvidence, amended, run_warnings
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
 

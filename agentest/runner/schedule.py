@@ -8,10 +8,10 @@ from math import ceil, log
 from statistics import mean
 
 from agentest.domain.metrics import BUILTIN, PASS_RATE, TRAJECTORY_METRICS, Kind
-from agentest.domain.repeat import MOST, Repeat
+from agentest.domain.repeat_setting import MOST, Repeat
 from agentest.domain.results import ConversationResult, Score, Status, Verdict
 from agentest.domain.verdict import conversation_status, fails_scenario
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.sequential import (
     CombinedLook,
     ErrorRates,

@@ -19,8 +19,8 @@ from agentest.domain.results import RunResult, Severity, Status
 from agentest.models.port import Ledger, Models
 from agentest.runner.plan import Options, Plan
 from agentest.runner.prepare import CONFIRM, Prepared, cassette_folder
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 from agentest.support.terminal import EVERY_S, pauses
 

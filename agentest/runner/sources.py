@@ -35,7 +35,7 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.tools import read_mock_server_tools
 from agentest.scenarios.calls import is_one_tool
-from agentest.support.dataclasses import dataclass, replace
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
 

@@ -32,8 +32,8 @@ from agentest.mocks.binding import ANY_ARGUMENTS, Mock, tool_specs
 from agentest.scenarios.calls import ToolName, is_one_tool, name_matches, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 from agentest.support.text import shortened
 

@@ -44,7 +44,7 @@ from agentest.runner.run_summary import (
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.warnings import UnitEvidence, questioned, unit_warnings
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric

@@ -40,7 +40,7 @@ from agentest.runner.tools import is_known
 from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.dataclasses import dataclass, replace
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 
 _ERROR_CHARS = 1_000

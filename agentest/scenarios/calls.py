@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from agentest.scenarios.matchers.display import brief, shown
 from agentest.scenarios.matchers.validity import function_problem
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, matches_whole
 
 ToolName = str | re.Pattern[str]

@@ -26,7 +26,7 @@ from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.matchers.values import OneOf, Text
 from agentest.scenarios.model import ScriptedTurn
 from agentest.scenarios.trajectory import Trajectory, calls_in
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 
 _ORDERED = ("strict", "in_order")

@@ -19,7 +19,7 @@ from typing import Any
 
 from agentest.domain.messages import Session
 from agentest.domain.metrics import metric_name, normalize_thresholds
-from agentest.domain.repeat import EXCLUDES, Repeat, parse_repeat
+from agentest.domain.repeat_setting import EXCLUDES, Repeat, parse_repeat
 from agentest.mocks.binding import MockSequence
 from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.expectations import (

@@ -12,7 +12,6 @@ from pathlib import Path
 from agentest.config.file import NAMES, repository_root
 from agentest.scenarios.definition import collect_scenarios
 from agentest.scenarios.model import Scenario
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import (
     EVERYTHING,
@@ -24,6 +23,7 @@ from agentest.support.files import (
     shown_path,
 )
 from agentest.support.importing import Imports, user_traceback
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 
 _MOST_BYTES = 10_000_000

@@ -30,8 +30,8 @@ from agentest.scenarios.parser import (
     texts_of,
 )
 from agentest.support.calling import accepted_values, is_async
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import json_text
+from agentest.support.lazy_dataclasses import dataclass
 
 SAYS_PARAMETERS = ("reply", "turn", "conversation")
 """Parameters that a function under `says` may have."""

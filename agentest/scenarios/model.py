@@ -10,15 +10,15 @@ from typing import Any
 from agentest.config.models import RequestedModel
 from agentest.domain.messages import Attachment, Session
 from agentest.domain.metrics import BUILTIN, MetricLevel
-from agentest.domain.repeat import Repeat
+from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import CaseId, Reference
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.matchers.display import brief
 from agentest.scenarios.parser import has_text_keys, kind_of, known_keys
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import NotJson, check_plain
+from agentest.support.lazy_dataclasses import dataclass
 
 _SESSION_KEYS = ("state", "app_name", "user_id", "session_id")
 

@@ -28,7 +28,7 @@ from agentest.scenarios.python_formatting import (
     split_source,
 )
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened, snake_case
 
 _MODULE_DOCSTRING = '"""Exported conversations: what users said, tools answered and the agent called."""'

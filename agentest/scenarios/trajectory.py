@@ -18,7 +18,7 @@ from agentest.scenarios.calls import (
     name_matches,
     names_in,
 )
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 MatchMode = Literal["strict", "unordered", "contains", "in_order", "within"]
 MATCH_MODES = ("strict", "unordered", "contains", "in_order", "within")

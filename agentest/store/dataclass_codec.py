@@ -17,8 +17,8 @@ from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, plain
+from agentest.support.lazy_dataclasses import dataclass
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any] | None

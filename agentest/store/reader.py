@@ -25,10 +25,10 @@ from agentest.store.codec import CODECS
 from agentest.store.run_results import by_name, run_of, stored_head
 from agentest.store.runs.folder import JOURNAL, read_record
 from agentest.store.shapes import ConversationLine, EndLine, Mode, RunHead, RunLine, ScenarioLine
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 SCHEMA_VERSION = 3
 

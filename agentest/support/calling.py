@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 import anyio
 from anyio.lowlevel import RunVar
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import call_in_thread, in_thread
+from agentest.support.lazy_dataclasses import dataclass
 
 _T = TypeVar("_T")
 _LONG_STEP_S = 0.02

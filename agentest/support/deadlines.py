@@ -196,7 +196,7 @@ class TimeLimit:
 
     @property
     def ends_at(self) -> float:
-        """End of the limit on the event loop's clock if there are no further delays."""
+        """When the limit ends, in seconds of the event loop's clock. It moves while the limit is paused."""
         return self._loop.time() + self._seconds - self.elapsed
 
 

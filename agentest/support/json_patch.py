@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import copy, deepcopy
 from typing import Any
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 MOST_COPIED = 10 * 1024 * 1024
 _VALUE_OVERHEAD = 20

@@ -16,8 +16,8 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.json_text import plain, safe_repr
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 MAX_ERROR_CHARS = 500
 HIDDEN = "[redacted]"

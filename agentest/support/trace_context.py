@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from secrets import token_hex
 from urllib.parse import unquote
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 KEY_CHARS = 24
 _CONVERSATION = "agentest.conversation"

@@ -15,9 +15,9 @@ import anyio
 
 from agentest.domain.transcript import Usage
 from agentest.mock_servers.port import Identity, SpanCall, SpanRequest, TurnTraces
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import in_thread
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 from agentest.support.trace_context import KEY_CHARS, TraceContext, turn_in_trace
 from agentest.tracing.conventions import Span, is_agentic, model_of, session_of, tool_of

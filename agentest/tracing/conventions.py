@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Any
 
 from agentest.domain.transcript import Usage
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _AGENTIC = ("gen_ai.", "openinference.", "ai.", "traceloop.", "langsmith.", "llm.", "mcp.")
 _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "completion", "responses"})

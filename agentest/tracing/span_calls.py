@@ -16,8 +16,8 @@ from typing import Any
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, ToolCall, Usage
 from agentest.mock_servers.port import Identity, SpanCall
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encoded
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.tracing.conventions import ModelSpan, RequestedCall, Span, ToolSpan, model_of, tool_of
 
 _SEPARATORS = ("__", "_", ".", "/", ":", "-")

@@ -24,8 +24,8 @@ from agentest.scenarios.matchers.comparison import (
 )
 from agentest.scenarios.matchers.display import shown
 from agentest.scenarios.trajectory import Slot, Trajectory
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.json_text import safe_repr
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
 from agentest.trajectory.assignment import Assignment
 from agentest.trajectory.call_facts import (

@@ -14,7 +14,7 @@ from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
 from agentest.scenarios.calls import ExpectedCall, name_text
 from agentest.scenarios.trajectory import Slot, Trajectory
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.trajectory.call_facts import CallFacts, CallView
 from agentest.trajectory.expected_text import place_text, slot_name, slot_text
 from agentest.trajectory.matching import (

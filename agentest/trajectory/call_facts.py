@@ -23,7 +23,7 @@ from agentest.scenarios.calls import ANYTHING, ExpectedCall, ToolName, is_one_to
 from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, arguments_hold, equal
 from agentest.scenarios.matchers.display import FUNCTIONS
 from agentest.scenarios.trajectory import Trajectory
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
 from agentest.trajectory.expected_text import expected_arguments, place_text
 from agentest.trajectory.matching import bits, union

@@ -10,7 +10,7 @@ from dataclasses import field
 
 from agentest.scenarios.calls import CallOrder, ToolName, name_text, names_in
 from agentest.scenarios.trajectory import Trajectory, calls_in
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 from agentest.trajectory.assignment import Assignment, CallDifferences
 from agentest.trajectory.call_facts import CallFacts, CallView

@@ -18,8 +18,8 @@ from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.scenarios.matchers.comparison import is_plain
 from agentest.scenarios.trajectory import Path, Trajectory, calls_in, paths_of
 from agentest.support.calling import result_of
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.deadlines import TimeLimit
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.trajectory.alignment import align_calls
 from agentest.trajectory.assignment import (
     NO_DIFFERENCES,

@@ -14,19 +14,19 @@ from aiohttp import web
 from agentest.adk.set_files import ChangedOnDisk
 from agentest.authoring.talk import ActionNotPossible
 from agentest.report.viewer.page import PageVariant, page, page_text
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import ConnectionLimit, Handler
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
 from agentest.web.guard import RequestGuard
 from agentest.web.jobs import ON_WAIT, add_jobs, add_live
+from agentest.web.json_routes import Refusal, reply_with_json
 from agentest.web.labels import add_labels
 from agentest.web.listener import ListeningSockets
 from agentest.web.project import IMPORTS, UI, ItemNotFound, WebProject
-from agentest.web.routes import Refusal, reply_with_json
 from agentest.web.runs import add_runs
 from agentest.web.talk import add_talks
 

@@ -24,8 +24,8 @@ from agentest.adk.set_text import SetFile, open_set
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.text import snake_case
+from agentest.web.json_routes import Refusal, Values, json_route, optional_text, required_text
 from agentest.web.project import UI
-from agentest.web.routes import Refusal, Values, json_route, optional_text, required_text
 
 
 def add_cases(app: web.Application) -> None:

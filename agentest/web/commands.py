@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from agentest.store.runs.folder import RunKind
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import name_problem
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.web.project import WebProject
 from agentest.web.run_index import WebRuns
 

@@ -14,11 +14,11 @@ from agentest.history.comparison import compare_measured_runs
 from agentest.history.comparison_data import ComparedSubjects, comparison_for_page
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.web.json_routes import Values, json_route
 from agentest.web.project import UI, WebProject
-from agentest.web.routes import Values, json_route
 from agentest.web.run_index import CHOSEN
 
 _COMMIT_CHARS = 7

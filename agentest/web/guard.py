@@ -18,8 +18,8 @@ from dataclasses import field
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal
+from agentest.support.lazy_dataclasses import dataclass
 
 HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",

@@ -21,13 +21,13 @@ from tempfile import TemporaryDirectory
 from aiohttp import web
 
 from agentest.store.runs.folder import JOB_VARIABLE, list_stored_runs
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.process_groups import Reaper, signal_group
 from agentest.web.commands import JobCommand, requested_command
+from agentest.web.json_routes import Values, json_route, open_event_stream, send_event
 from agentest.web.project import UI, ItemNotFound
-from agentest.web.routes import Values, json_route, open_event_stream, send_event
 from agentest.web.runs import RUNS
 
 MOST_AT_ONCE = 2

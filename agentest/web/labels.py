@@ -42,11 +42,11 @@ from agentest.domain.results import Unscored
 from agentest.runner.plan import Options
 from agentest.runner.prepare import RunRequest
 from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
+from agentest.web.json_routes import Answer, Refusal, Values, json_route, optional_text
 from agentest.web.project import UI, ItemNotFound, WebProject, call_with_imports
-from agentest.web.routes import Answer, Refusal, Values, json_route, optional_text
 
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000

@@ -10,9 +10,9 @@ import socket
 from contextlib import ExitStack
 from typing import Self
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import listening
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.web.guard import RequestGuard
 from agentest.web.project import WebProject
 from agentest.web.run_index import WebRuns

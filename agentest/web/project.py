@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import anyio
 from aiohttp import web
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.function_threads import in_thread
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ from agentest.store.runs.folder import (
 )
 from agentest.store.runs.reader import IndexedScenario, ReaderClosed, RunIndex
 from agentest.store.runs.verdicts import about, trend
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.web.project import ItemNotFound, WebProject
 
 CHOSEN = "chosen"

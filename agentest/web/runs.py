@@ -24,8 +24,8 @@ from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.function_threads import in_thread
 from agentest.support.json_text import Json, encoded
+from agentest.web.json_routes import Values, json_route, optional_text
 from agentest.web.project import UI, call_with_imports
-from agentest.web.routes import Values, json_route, optional_text
 from agentest.web.run_index import WebRuns
 
 RUNS: web.AppKey[WebRuns] = web.AppKey("runs", WebRuns)

@@ -42,8 +42,8 @@ from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.json_text import Json, NotJson, json_text
 from agentest.support.redaction import without_secrets
+from agentest.web.json_routes import Values, json_route, open_event_stream, optional_text, send_event
 from agentest.web.project import UI, ItemNotFound, call_with_imports
-from agentest.web.routes import Values, json_route, open_event_stream, optional_text, send_event
 from agentest.web.runs import save_conversation
 
 Event = Mapping[str, Any]

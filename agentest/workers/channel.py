@@ -26,8 +26,8 @@ from agentest.domain.results import Status
 from agentest.domain.transcript import ToolCall, get_call_metadata
 from agentest.mock_servers.port import Addresses, Identity, ServedAnswer, ServedCall, SpanRequest, TurnTraces
 from agentest.models.tape import CassettePage
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import plain
+from agentest.support.lazy_dataclasses import dataclass
 
 _LENGTH_BYTES = 8
 _WRAPPED_LEVELS = 20

@@ -32,7 +32,7 @@ from agentest.models.tape import (
     missing_answer_error,
     redact_entry,
 )
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send
 

@@ -21,8 +21,8 @@ from agentest.models.admission import Call, GateNumbers
 from agentest.models.budget import BudgetExhausted
 from agentest.models.port import ChatRequest, TransientError
 from agentest.models.providers import ModelSpec
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError, ModelUnavailable
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.lease_coordinator import (
     VALID_S,
     AllRequestsRefused,

@@ -21,8 +21,8 @@ from agentest.models.admission import Call, LentAttempt, LocalAttempt, LocalGate
 from agentest.models.budget import BudgetExhausted
 from agentest.models.limits import Limiter
 from agentest.models.port import TransientError
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelError, ModelUnavailable
+from agentest.support.lazy_dataclasses import dataclass
 
 _MOST_AHEAD = 256
 """Maximum number of leases that one worker may have ahead of need."""

@@ -30,7 +30,7 @@ from agentest.mock_servers.port import (
     WaitingBlock,
 )
 from agentest.mock_servers.registry import Registry
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import (
     BeginConversation,
     EnterRequest,

@@ -16,10 +16,10 @@ from agentest.runner.agents import in_worker, per_worker_part, start_servers, wi
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.sources import Origin
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import (
     AgentDied,
     CallRefused,

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from agentest.runner.conversation_run import RunningConversation
 from agentest.runner.prepare import Prepared
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count as counted
 from agentest.workers.channel import (
     ConversationDone,

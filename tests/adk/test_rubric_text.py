@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EVAL_CASE, Rubric, RubricContent
-from agentest.adk.formats.rubric_text import RubricParts, rubrics_of, split_rubric
+from agentest.adk.formats.rubric_properties import RubricParts, rubrics_of, split_rubric
 from agentest.adk.metrics.grader import rubric_lines
 from agentest.adk.metrics.grader_factory import make_grader
 from agentest.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

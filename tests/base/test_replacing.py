@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentest.support.dataclasses import replace
+from agentest.support.lazy_dataclasses import replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentest.domain.judge_text import Anchors
+from agentest.domain.judge_questions import Anchors
 from agentest.domain.metrics import (
     ABOUT_CALLS,
     ADK_METRICS,

@@ -20,7 +20,7 @@ from builders import (
 )
 from rich.console import Console
 
-from agentest.domain.repeat import Repeat
+from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import ConversationResult, RunResult
 from agentest.domain.transcript import Blame
 from agentest.report.console.reporter import ConsoleReporter

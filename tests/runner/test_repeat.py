@@ -23,7 +23,7 @@ from stored import to_json
 
 from agentest import scenario
 from agentest.domain.events import ConversationFinished, Event, Noted, RunStarted, ScenarioStarted
-from agentest.domain.repeat import Repeat, parse_repeat
+from agentest.domain.repeat_setting import Repeat, parse_repeat
 from agentest.domain.results import ConversationResult, RunResult, ScenarioResult, Status
 from agentest.domain.transcript import Blame
 from agentest.models.port import ChatRequest

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import TRAJECTORY_METRICS
-from agentest.domain.repeat import Repeat
+from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results import (
     AlignedRow,
     CaseId,

@@ -30,10 +30,10 @@ from agentest.adk.formats.judge_options import JudgeModelOptions, JudgeSelection
 from agentest.adk.formats.metric_info import Interval
 from agentest.config.models import NO_SAMPLING, RequestedModel, Sampling
 from agentest.domain.metrics import ADK_METRICS, MetricDefinition
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_text_file, user_text
 from agentest.support.json_text import json_value, safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import nearest, snake_case
 
 _MESSAGES = {

@@ -18,7 +18,7 @@ from agentest.scenarios.model import Criterion, parse_criteria
 from agentest.scenarios.options import parse_state
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)

@@ -27,7 +27,7 @@ from agentest.adk.formats.eval_set import (
     EvalSet,
     SessionInput,
 )
-from agentest.adk.formats.rubric_text import rubrics_of
+from agentest.adk.formats.rubric_properties import rubrics_of
 from agentest.domain.metrics import ADK_METRICS
 from agentest.support.text import did_you_mean, snake_case
 

@@ -11,8 +11,8 @@ from pydantic import AliasChoices, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import nearest, snake_case
 
 Location = tuple[str | int, ...]

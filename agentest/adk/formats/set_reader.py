@@ -39,9 +39,9 @@ from agentest.adk.formats.problems import (
     line_texts,
     problems,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest, snake_case
 
 MAX_PROBLEMS = 5

@@ -35,11 +35,11 @@ from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
 from agentest.store.adk_results import turn_invocation
 from agentest.support.calling import ends_the_run, message_of_error, result_of
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import import_object
 from agentest.support.json_text import copied, safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_case, snake_keys
 
 _GRADE_METHOD = "evaluate_invocations"

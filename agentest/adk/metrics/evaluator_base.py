@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from agentest.adk.formats.eval_set import Invocation
 from agentest.adk.formats.metric_info import MetricInfo
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_keys
 
 

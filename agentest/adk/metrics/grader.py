@@ -14,8 +14,8 @@ from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.transcript import Conversation
 from agentest.judging.grader import Grader, GraderResult
 from agentest.models.port import CallKey, Model
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encode_on_one_line
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import WITHOUT_DESCRIPTION
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _GROUNDED = ("supported", "not_applicable")
 _MAX_SHOWN_CHARS = 120

@@ -59,7 +59,7 @@ from agentest.judging.grader import Grader, GraderResult
 from agentest.judging.judge_input import block, conversation_context
 from agentest.judging.questions import judge_messages
 from agentest.models.port import WITHOUT_DESCRIPTION, CallKey, Message, Model
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import fill
 
 

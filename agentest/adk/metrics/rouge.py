@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _BY_CHARACTER = ((0x4E00, 0x9FFF), (0x3040, 0x30FF), (0xAC00, 0xD7AF))
 """Chinese, Japanese (both syllabaries), Korean."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, create_model, model_validator
 
 from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import EvalCase, Rubric
-from agentest.adk.formats.rubric_text import is_part
+from agentest.adk.formats.rubric_properties import is_part
 from agentest.adk.metrics.prompts import rubric_question
 from agentest.adk.metrics.turn_judge import (
     JudgePanel,
@@ -25,8 +25,8 @@ from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.domain.transcript import Conversation, Turn
 from agentest.models.port import WITHOUT_DESCRIPTION
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 

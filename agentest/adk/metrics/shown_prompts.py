@@ -22,9 +22,9 @@ from agentest.domain.end_reason import Ending
 from agentest.domain.metrics import ADK_METRICS
 from agentest.domain.transcript import Conversation, ToolCall, Turn
 from agentest.models.port import Answer, CallKey, Message
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ModelUnavailable
 from agentest.support.interrupts import run_event_loop
+from agentest.support.lazy_dataclasses import dataclass
 
 JUDGED_NAMES = tuple(metric.name for metric in ADK_METRICS.values() if metric.judged)
 """The metrics that use a judge."""

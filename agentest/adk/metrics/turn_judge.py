@@ -25,7 +25,7 @@ from agentest.judging.judge import ask_model
 from agentest.models.port import CallKey, Message, Model
 from agentest.models.structured_output import AnswerProblem
 from agentest.support.calling import run_concurrently
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 async def each_turn(

@@ -37,9 +37,9 @@ from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Res
 from agentest.config.agents.a2a import A2aAgent
 from agentest.domain.messages import Message, UserText
 from agentest.domain.transcript import ToolCall
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template
 
 _FIRST_PAUSE_S = 0.05

@@ -12,8 +12,8 @@ from uuid import UUID, uuid5
 
 import anyio
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 
 _JSON_RPC, _REST = "JSONRPC", "HTTP+JSON"
 _HISTORY_EXTENSION = "https://langchain.com/a2a/extensions/history-scope/v1"

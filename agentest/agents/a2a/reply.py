@@ -24,8 +24,8 @@ from agentest.agents.a2a.task import (
 from agentest.agents.json_reader import excerpt, read_result
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 
 _BETWEEN_ARTIFACTS = "\n\n"
 _AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"

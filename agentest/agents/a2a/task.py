@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from agentest.agents.json_reader import excerpt
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 
 _PREFIX = "TASK_STATE_"
 _NO_DATA = object()

@@ -15,9 +15,9 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
 from agentest.domain.messages import Message, Session, UserText, last_user_message
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import NO_VALUES, Values
 
 _CONFLICT_STATUS = 409

@@ -16,8 +16,8 @@ from agentest.agents.port import AgentReply, NoReply
 from agentest.domain.messages import Attachment, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 
 _USER = "user"
 _DEFAULT_AUTHOR = "agent"

@@ -17,8 +17,8 @@ from agentest.agents.json_reader import excerpt, read_any, read_arguments
 from agentest.domain.messages import ToolRequest
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 
 _UNANSWERED_ERROR = "the run ended before it was answered"
 _REASON_FIELDS = ("reason", "message", "feedback", "comment", "response", "answer", "text")

@@ -39,10 +39,10 @@ from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpe
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
 from agentest.mocks.binding import any_tool
-from agentest.support.dataclasses import dataclass, replace
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.http.sse import Event
+from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.templates import Template, Values
 
 BETWEEN_MESSAGES = "\n\n"
@@ -70,7 +70,10 @@ class AgUiClient:
         yield self._new_conversation()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to a complete history in a new thread. Raises NoReply, MockBypassed, CannotSend."""
+        """Return the reply of the agent to a complete history, in a new thread.
+
+        Raises NoReply, MockBypassed or CannotSend.
+        """
         return await self._new_conversation().reply(messages, ctx)
 
     def _new_conversation(self) -> AgUiConversation:

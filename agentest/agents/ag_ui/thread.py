@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from agentest.agents.json_reader import excerpt
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResult, ToolSpec, UserText
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, CannotSend
 from agentest.support.json_patch import BadPatch, CopyLimit, patched
+from agentest.support.lazy_dataclasses import dataclass
 
 Wire = dict[str, Any]
 """A message, a tool call or an event as a JSON object."""
@@ -175,7 +175,7 @@ def call(identifier: str, name: str, arguments: str) -> Wire:
 
 
 def with_ids(messages: Sequence[Wire]) -> list[Wire]:
-    """Add ids to messages from the configuration."""
+    """Give an id to each message of the configuration, because AG-UI requires one."""
     return [message if message.get("id") else {"id": new_id(), **message} for message in messages]
 
 

@@ -41,8 +41,8 @@ from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall, Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend
+from agentest.support.lazy_dataclasses import dataclass
 
 
 def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> AiSdkClient:

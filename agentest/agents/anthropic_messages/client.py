@@ -38,9 +38,9 @@ from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Res
 from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template
 
 _VERSION = ("anthropic-version", "2023-06-01")

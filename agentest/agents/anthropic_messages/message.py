@@ -17,8 +17,8 @@ from agentest.agents.port import IgnoredCounter
 from agentest.domain.messages import ToolRequest
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall, Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 
 MESSAGES_PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 PAUSED = "pause_turn"

@@ -39,11 +39,11 @@ from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import Poll, names_in
 from agentest.domain.messages import Message
 from agentest.domain.transcript import ToolCall
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError, CannotSend
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import JsonPath
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Values
 
 

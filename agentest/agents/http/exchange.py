@@ -18,9 +18,9 @@ from agentest.agents.http.requests import origin
 from agentest.agents.http_sender import MAX_REDIRECTS, HttpAnswer, HttpSender, OutgoingRequest, beginning_of
 from agentest.agents.port import NoReply
 from agentest.config.fields import check_url
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Headers, Sender
+from agentest.support.lazy_dataclasses import dataclass
 
 _UNAUTHORIZED = 401
 T = TypeVar("T")

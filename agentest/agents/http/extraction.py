@@ -26,10 +26,10 @@ from agentest.agents.reply_paths import (
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import ValueSource
 from agentest.domain.transcript import Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
 from agentest.support.json_path import JsonPath
+from agentest.support.lazy_dataclasses import dataclass
 
 _NEWLINE = "\n"
 _PROMPT = ("prompt_tokens", "input_tokens", "promptTokens", "inputTokens", "promptTokenCount", "prompt")

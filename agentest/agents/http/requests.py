@@ -12,8 +12,8 @@ from xml.sax.saxutils import escape
 from agentest.agents.http_sender import OutgoingRequest
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import HttpRequestSettings, names_in
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template, Values, as_text, without
 
 _TYPE = "content-type"

@@ -16,9 +16,9 @@ from agentest.agents.http_sender import HttpSender
 from agentest.agents.port import NoReply
 from agentest.agents.reply_paths import empty_path_message
 from agentest.config.agents.http_requests import SetUpRequest
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentestError
 from agentest.support.http.client import DirectResponse
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Values
 
 _HIDDEN = "…"

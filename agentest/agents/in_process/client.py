@@ -22,8 +22,8 @@ from agentest.agents.python_calls import call_with_timeout
 from agentest.config.frameworks import Framework
 from agentest.domain.messages import Message, Session
 from agentest.support.calling import BlockingTimer, ends_the_run, message_of_error
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, CannotSend, ConfigError
+from agentest.support.lazy_dataclasses import dataclass
 
 MakeContext = Callable[..., Any]
 """A function of the user's, without parameters or with the scenario's session."""

@@ -34,10 +34,10 @@ from agentest.config.fields import AgentObject
 from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.support.calling import BlockingTimer, message_of_error
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, AgentestError, ConfigError, SessionMismatch
 from agentest.support.importing import Imports
 from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
 
 _DEFAULT_USER = "agentest"

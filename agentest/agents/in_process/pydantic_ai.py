@@ -23,9 +23,9 @@ from agentest.agents.port import AgentReply
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import Usage
 from agentest.support.calling import NonWaitingExecutor, message_of_error
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
 from agentest.support.json_text import json_text
+from agentest.support.lazy_dataclasses import dataclass
 
 _NATIVE_CALLS = ("native-tool-call", "builtin-tool-call")
 _AT_THE_PROVIDER = "is a native tool that runs at the model's provider"

@@ -24,10 +24,10 @@ from agentest.support.calling import (
     is_run_in_progress,
     make_loop_independent,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import REAL_TOOLS_RUN, AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.support.function_threads import in_function_thread
 from agentest.support.json_text import NotJson, json_text
+from agentest.support.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

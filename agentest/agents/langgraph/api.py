@@ -27,10 +27,10 @@ from agentest.agents.langgraph.messages import PLACE, GraphRun, SentMessage, Str
 from agentest.agents.port import IgnoredCounter, NoReply, Resources
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import UserText
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import CannotSend, ProgramDelayed
 from agentest.support.http.client import DirectResponse
 from agentest.support.json_path import JsonPath
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template, Values
 
 _TIMEOUT_HINT = (
@@ -264,7 +264,10 @@ class RunBodies:
         )
 
     def state_keys(self, state: Mapping[str, Any]) -> list[str]:
-        """Return the keys of a session's state that become input; `body` and `headers` place the others."""
+        """Return the keys of a session's state that are sent as input.
+
+        Keys that the settings `body` and `headers` use are sent there instead.
+        """
         if "state" in self._placeholders:
             return []
         placed = {name.split(".")[1] for name in self._placeholders if name.startswith("state.")}

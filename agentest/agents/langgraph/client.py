@@ -48,8 +48,8 @@ from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall, waiting
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError, SessionMismatch
+from agentest.support.lazy_dataclasses import dataclass
 
 
 def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> LangGraphClient:

@@ -20,8 +20,8 @@ from agentest.agents.json_reader import (
 )
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 
 Wire = Mapping[str, Any]
 

@@ -29,10 +29,10 @@ from agentest.agents.responses.response import (
 )
 from agentest.config.agents.responses import History, ResponsesAgent
 from agentest.domain.messages import Message
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template, Values
 
 _HANDED_OVER = "have the agent answer with the call alone, without its output (a tool of body.tools)"

@@ -14,8 +14,8 @@ from agentest.agents.port import IgnoredCounter
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import AgentError
+from agentest.support.lazy_dataclasses import dataclass
 
 Item = Mapping[str, Any]
 """An item of a response's `output`, as received."""

@@ -8,7 +8,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 from agentest.domain.transcript import Conversation, TimeSpent
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 class RowStatus(StrEnum):

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, field
 from enum import StrEnum
 from heapq import nlargest
 
-from agentest.domain.repeat import Repeat
+from agentest.domain.repeat_setting import Repeat
 from agentest.domain.results.evaluations import (
     CaseId,
     CheckResult,
@@ -21,7 +21,7 @@ from agentest.domain.results.evaluations import (
 )
 from agentest.domain.tool_visibility import ToolVisibility
 from agentest.domain.transcript import TimeSpent, Usage
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 
 class Status(StrEnum):
@@ -161,7 +161,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioCause:
-    """A cause that affects some conversations of one scenario and needs no judge's labels."""
+    """Why some conversations of one scenario failed, as far as it can be told without a judge's labels."""
 
     kind: CauseKind
     title: str

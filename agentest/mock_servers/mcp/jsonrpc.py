@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import parse_untrusted_json
+from agentest.support.lazy_dataclasses import dataclass
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

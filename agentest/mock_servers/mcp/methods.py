@@ -23,7 +23,7 @@ from agentest.mock_servers.mcp.tool_catalog import Catalog, OutputSchemaError, a
 from agentest.mock_servers.mcp.upstream import Upstream
 from agentest.mock_servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
 from agentest.mock_servers.registry import Names, Registry, ServerGroup, names_of
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")

@@ -10,10 +10,10 @@ from typing import Any
 
 from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.mcp.jsonrpc import INVALID_PARAMS, RpcError
-from agentest.support.dataclasses import dataclass
 from agentest.support.function_threads import in_thread
 from agentest.support.json_schema import check_references, draft_of, schema_validator
 from agentest.support.json_text import json_text
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import did_you_mean, shortened
 

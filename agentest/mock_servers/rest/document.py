@@ -15,10 +15,10 @@ import yaml
 
 from agentest.config.fields import dotted
 from agentest.config.file import AliasSizes
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import ConfigError
 from agentest.support.files import user_text
 from agentest.support.json_text import json_value, plainly
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest
 
 At = tuple[str | int, ...]

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.rest.document import Document, Node
 from agentest.mock_servers.rest.schema import Schema, check_schema
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 PLACES = ("path", "query", "header", "cookie")

@@ -19,7 +19,7 @@ from agentest.mock_servers.rest.request_values import (
     value_of,
 )
 from agentest.mock_servers.rest.schema import SchemaViolation
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, nearest
 
 BODY = "body"

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any
 
 from agentest.mock_servers.rest.document import Document, Node
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import json_text
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened
 

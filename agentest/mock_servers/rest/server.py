@@ -27,7 +27,6 @@ from agentest.mock_servers.rest.request_reader import (
     read_request,
 )
 from agentest.mock_servers.rest.schema import SchemaViolation
-from agentest.support.dataclasses import dataclass
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
@@ -37,6 +36,7 @@ from agentest.support.http.caller_guard import CallerGuard
 from agentest.support.http.client import Client
 from agentest.support.http.retries import CONNECTION_ERRORS, describe
 from agentest.support.json_text import json_text, well_formed
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import without_credentials
 from agentest.support.text import nearest, shortened
 

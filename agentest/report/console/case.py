@@ -35,8 +35,8 @@ from agentest.report.console.text import (
     line,
     rows_of,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 _SHOWN_SHORTFALLS = 10

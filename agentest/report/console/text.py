@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from agentest.domain.results import JudgeCalibration, Status
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, encodable
 
 Part = str | tuple[str, str]

@@ -19,8 +19,8 @@ from html import escape
 from importlib.resources import files
 from typing import NamedTuple
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import encoded
+from agentest.support.lazy_dataclasses import dataclass
 
 ASSETS = files("agentest.report.viewer") / "assets"
 _IMPORT = re.compile(r'^import \{ (?P<names>[\w, ]+) \} from "\./(?P<module>\w+\.js)";$', re.MULTILINE)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.support.calling import ends_the_run, message_of_error
-from agentest.support.dataclasses import dataclass
 from agentest.support.importing import raised_at
 from agentest.support.json_text import copied, safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, matches_whole
 from agentest.support.text import shortened
 

@@ -18,7 +18,7 @@ from typing import Any
 from agentest.scenarios.matchers.comparison import Equal, Matcher
 from agentest.scenarios.matchers.display import brief, shown
 from agentest.scenarios.matchers.values import OneOf
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 Part = tuple[str, Any, Any]
 _REL = Fraction(1, 10**6)

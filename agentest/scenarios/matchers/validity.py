@@ -12,7 +12,7 @@ from agentest.scenarios.matchers.comparison import Matcher
 from agentest.scenarios.matchers.display import FUNCTIONS, is_bare_type, shown
 from agentest.scenarios.matchers.values import is_call
 from agentest.support.calling import is_async
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 _MOST_DEPTH = 100

@@ -22,7 +22,7 @@ from agentest.scenarios.matchers.comparison import (
     may_be_absent,
 )
 from agentest.scenarios.matchers.display import shown
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 _CALLS = ("ExpectedCall", "AnyOf", "CallOrder")

@@ -22,9 +22,9 @@ from agentest.store.shapes import (
     RunLine,
     ScenarioLine,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import encoded
+from agentest.support.lazy_dataclasses import dataclass
 
 Place = tuple[str, str]
 """Names of a scenario and its agent."""

@@ -18,10 +18,10 @@ from agentest.domain.results import ModelUsage, RunResult, ScenarioResult, Statu
 from agentest.domain.shards import ShardedRun
 from agentest.domain.verdict import run_status
 from agentest.store.dataclass_codec import Codecs, Layout
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.files import write_atomically
 from agentest.support.json_text import encoded
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import LOCK, is_locked, locked
 
 JOURNAL = "journal.jsonl"

@@ -28,9 +28,9 @@ from agentest.store.shapes import (
     RunLine,
     ScenarioLine,
 )
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json, encoded
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
 _UNREADABLE = (JournalError, LookupError, TypeError, ValueError, AttributeError, RecursionError)

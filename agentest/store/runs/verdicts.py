@@ -13,8 +13,8 @@ from agentest.store.codec import CODECS
 from agentest.store.run_results import entries
 from agentest.store.runs.folder import JOURNAL, RESULTS, RunKind, RunRecord, StoredRunFolder, list_stored_runs
 from agentest.store.shapes import CONVERSATION, RUN, SCENARIO, RunLine, ScenarioLine
-from agentest.support.dataclasses import dataclass
 from agentest.support.json_text import Json, encoded
+from agentest.support.lazy_dataclasses import dataclass
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})
 """The kinds of runs that execute conversations."""

@@ -18,7 +18,7 @@ from dataclasses import field
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

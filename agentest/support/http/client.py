@@ -27,7 +27,6 @@ from anyio.lowlevel import checkpoint
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.http.address_guard import AddressGuard, literal
 from agentest.support.http.bodies import (
     MAX_BODY_BYTES,
@@ -37,6 +36,7 @@ from agentest.support.http.bodies import (
     RawResponse,
     decompressor_for,
 )
+from agentest.support.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from agentest.support.http.websockets import WebSocket

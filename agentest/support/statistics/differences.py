@@ -15,7 +15,7 @@ from math import comb, erfc, exp, floor, inf, isinf, lgamma, log, log1p, prod, s
 from operator import itemgetter
 from random import Random
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.statistics.intervals import Z_95, wilson
 
 Cluster = tuple[float, int]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import hypot, isfinite, sqrt
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 Z_95 = 1.959963984540054
 """The quantile of the normal distribution with 2.5% above it."""

@@ -19,7 +19,7 @@ from functools import lru_cache
 from math import ceil, sqrt
 from typing import Literal, Protocol
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _TOLERANCE = 1e-9
 _BETS = (0.25, 0.5, 1.0)

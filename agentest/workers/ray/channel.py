@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import pack_messages
 
 _T = TypeVar("_T")

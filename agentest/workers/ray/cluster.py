@@ -17,9 +17,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO, Any
 
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
 from agentest.support.interrupts import STOPPING, handle_sigterm
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell, with_reminders
 from agentest.support.text import count
 from agentest.version import __version__

@@ -17,7 +17,7 @@ from agentest.runner.executor import RunUnits
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession, stopping
 from agentest.runner.sources import Origin
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.coordinator import WorkerEngine
 from agentest.workers.ray.actors import RayWorkerSource
 from agentest.workers.ray.address import cluster_address, watch_membership

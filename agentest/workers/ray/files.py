@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from agentest.runner.prepare import Prepared
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError
+from agentest.support.lazy_dataclasses import dataclass
 
 _EXCLUDED = (
     ".git",

@@ -24,8 +24,8 @@ import anyio
 from agentest.runner.agents import with_known_ports
 from agentest.runner.environment import make_room
 from agentest.runner.prepare import Prepared
-from agentest.support.dataclasses import dataclass
 from agentest.support.errors import UsageError, described
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.workers.channel import CannotStart, WorkerFailed
 from agentest.workers.ray.channel import MessageBatch, WorkerEnd

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 
 _NUMBER = re.compile(r"\((\d+)\)|^[ \t]*(\d+)[.)](?=\s)", re.MULTILINE)
 """`(1)` anywhere, `1.` and `1)` at the start of a line."""

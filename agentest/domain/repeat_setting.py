@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.support.dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean, snake_keys
 
 EXCLUDES = "repeat: excludes `conversations_per_scenario`, which fixes their number; leave one of the two out"
