@@ -45,7 +45,7 @@ def case_json(result: ScenarioResult) -> Json:
 def invocations_json(
     case: CaseId | None, thresholds: Mapping[str, float], conversation: ConversationResult
 ) -> Json:
-    """Return `evalMetricResultPerInvocation` of a conversation; empty if its scenario is no evaluation case."""
+    """Return `evalMetricResultPerInvocation` of a conversation; empty if it is no evaluation case."""
     if case is None:
         return {}
     evaluations = {turn.turn_index: turn for turn in conversation.turns}
