@@ -66,16 +66,7 @@ class Agentest:
         `run_async`.
         """
         refuse_in_async_code("agentest.run", "await agentest.run_async(…)")
-        options = self._options(options, has_model=model is not None)
-        runner = Runner(
-            agent=agent,
-            config=config or self._config,
-            model=model,
-            options=options,
-            on_event=on_event,
-            **settings,
-        )
-        return runner.run(*scenarios)
+        return self._runner(agent, config, model, options, on_event, settings).run(*scenarios)
 
     async def run_async(
         self,
@@ -88,8 +79,19 @@ class Agentest:
         **settings: Unpack[RunSettings],
     ) -> CheckedRun:
         """Run scenarios in async code; see `run`."""
+        return await self._runner(agent, config, model, options, on_event, settings).run_async(*scenarios)
+
+    def _runner(
+        self,
+        agent: AgentLike | None,
+        config: ConfigLike | None,
+        model: ChatModel | str | None,
+        options: Options | None,
+        on_event: Callable[[Event], object] | None,
+        settings: RunSettings,
+    ) -> Runner:
         options = self._options(options, has_model=model is not None)
-        runner = Runner(
+        return Runner(
             agent=agent,
             config=config or self._config,
             model=model,
@@ -97,7 +99,6 @@ class Agentest:
             on_event=on_event,
             **settings,
         )
-        return await runner.run_async(*scenarios)
 
     def eval(
         self,
