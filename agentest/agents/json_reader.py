@@ -17,7 +17,7 @@ TOO_DEEP = "what the agent has answered is nested too deeply to be sent back to 
 
 
 def read_json(body: bytes, location: str) -> Any:
-    """Parse a body as JSON. Raises AgentError; `place` is a hint about the usual address of such agents."""
+    """Parse a body as JSON. Raises AgentError; `location` is a hint about the usual address of agents."""
     try:
         return parse_json(body)
     except (ValueError, RecursionError):
@@ -40,7 +40,11 @@ def excerpt(value: Any) -> str:
 
 def read_object(body: bytes, location: str) -> dict[str, Any]:
     """Parse a body as a JSON object. Raises AgentError like `read_json`."""
-    data = read_json(body, location)
+    return check_object(read_json(body, location))
+
+
+def check_object(data: Any) -> dict[str, Any]:
+    """Return an answer that is a JSON object. Raises AgentError for any other."""
     if not isinstance(data, dict):
         raise AgentError(f"the agent's answer is not a JSON object: {excerpt(data)}")
     return data
@@ -73,15 +77,41 @@ def truncated_stream_error(missing: str, received: bool = True) -> AgentError:
     return AgentError(f"the agent's stream was cut: it ended without {missing}{nothing}")
 
 
-def text_or_none(value: Any) -> str | None:
-    """Return an optional text such as an id; values of other types count as missing."""
-    return value if isinstance(value, str) and value else None
+def text_at(value: Mapping[str, Any], key: str) -> str:
+    """Return the text at a key; "" if there is none."""
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
 
 
-def read_count(reported: Any, key: str) -> int:
-    """Return a reported token count. A missing or invalid count is 0."""
-    value = reported.get(key) if isinstance(reported, Mapping) else None
-    return value if type(value) is int and value > 0 else 0
+def mapping_at(value: Any, key: str) -> Mapping[str, Any]:
+    """Return the object at a key; empty if there is none."""
+    found = value.get(key) if isinstance(value, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def objects_at(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the objects in the list at a key, without its other values."""
+    found = value.get(key)
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+
+
+def is_list_of_objects(value: Any) -> bool:
+    """Return True for a list that contains only JSON objects."""
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+
+
+def read_count(reported: Any, *keys: str) -> int:
+    """Return a reported token count, at the first key that has one. A missing or invalid count is 0."""
+    values = [reported.get(key) for key in keys] if isinstance(reported, Mapping) else []
+    return next((value for value in values if type(value) is int and value > 0), 0)
+
+
+def error_text(error: Any, kind_key: str) -> str:
+    """Return the `message` of a reported error and its kind, which is at `kind_key`."""
+    if not isinstance(error, Mapping) or not isinstance(error.get("message"), str):
+        return excerpt(error) if error else "no reason is given"
+    kind = error.get(kind_key)
+    return f"{error['message']} ({kind})" if isinstance(kind, str | int) and kind else str(error["message"])
 
 
 def read_arguments(arguments: Any) -> tuple[Any, str | None]:

@@ -102,7 +102,7 @@ AGENT_TYPES: dict[str, AgentType] = {
     ),
     "anthropic_messages": AgentType(
         settings="agentest.config.agents.anthropic_messages:AnthropicMessagesAgent",
-        client="agentest.agents.anthropic_messages.client",
+        client="agentest.agents.anthropic_messages",
         probe="agentest.agents.protocol_probes:probe_anthropic_messages",
     ),
     "command": AgentType(

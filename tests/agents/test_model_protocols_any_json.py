@@ -16,15 +16,20 @@ from hypothesis import strategies as st
 from talking import as_json, held
 from wire import http
 
-from agentest.agents.anthropic_messages import client as messages_stream
-from agentest.agents.anthropic_messages.client import as_received
-from agentest.agents.anthropic_messages.message import blocks_of, made_so_far, read_blocks, usage_of
+from agentest.agents.anthropic_messages import (
+    MessageAssembly,
+    as_received,
+    blocks_of,
+    made_so_far,
+    read_blocks,
+    usage_of,
+)
 from agentest.agents.http_sender import EventStream
 from agentest.agents.port import IgnoredCounter, Resources
 from agentest.agents.responses import response as responses_stream
-from agentest.agents.responses.items import output_item, requested_by_id
-from agentest.agents.responses.response import items_of, reply_of
+from agentest.agents.responses.items import items_of, output_item, requested_by_id
 from agentest.agents.responses.response import made_so_far as made_in_response
+from agentest.agents.responses.response import reply_of
 from agentest.domain.messages import ToolResult
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
@@ -159,7 +164,7 @@ def test_any_message(message: dict[str, Any], blocks: Any) -> None:
     ("assembly", "whole", "read"),
     [
         (responses_stream.ResponseAssembly, responses_stream.ResponseAssembly.response, read_response),
-        (messages_stream.MessageAssembly, messages_stream.MessageAssembly.message, read_message),
+        (MessageAssembly, MessageAssembly.message, read_message),
     ],
     ids=["responses", "messages"],
 )

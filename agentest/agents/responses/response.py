@@ -7,25 +7,29 @@ from typing import Any
 
 from agentest.agents.http_sender import EventStream
 from agentest.agents.json_reader import (
+    check_object,
+    error_text,
     excerpt,
+    mapping_at,
+    objects_at,
     read_count,
-    read_event,
-    read_object,
+    read_json,
+    text_at,
     truncated_stream_error,
 )
 from agentest.agents.port import AgentReply, IgnoredCounter, NoReply
+from agentest.agents.protocol_client import json_events
 from agentest.agents.responses.items import (
     Item,
-    approval_error,
-    check_items,
+    check_approvals,
     check_outputs,
     is_call,
+    items_of,
     read_calls,
     read_made,
     read_texts,
-    with_ids,
 )
-from agentest.domain.transcript import ToolCall, Usage
+from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
 
 RESPONSES_PLACE = "is the path right? Responses endpoints usually end with /v1/responses or /responses"
@@ -68,12 +72,12 @@ _REDUNDANT_EVENTS = (
 """Prefixes of events whose content is also in the finished item."""
 
 
-def read_response(body: bytes) -> Response:
-    """Read the response in a body. Raises AgentError."""
-    answer = read_object(body, RESPONSES_PLACE)
-    if not answer.keys() & {"output", "status"}:
-        raise AgentError(_missing_output(answer))
-    return answer
+def check_response(answer: Any) -> Response:
+    """Return the response in an answer. Raises AgentError if it is none."""
+    response = check_object(answer)
+    if not response.keys() & {"output", "status"}:
+        raise AgentError(_missing_output(response))
+    return response
 
 
 def is_running(response: Response) -> bool:
@@ -83,15 +87,7 @@ def is_running(response: Response) -> bool:
 
 def made_so_far(response: Response, turn_index: int) -> tuple[ToolCall, ...]:
     """Return the calls that the agent has made, in a response of any status. Never raises."""
-    output = response.get("output")
-    items = [i for i in output if isinstance(i, Mapping)] if isinstance(output, list) else []
-    return read_made(items, turn_index)
-
-
-def items_of(response: Response) -> tuple[Item, ...]:
-    """Return the items of a finished response in the form for the next request. Raises AgentError."""
-    identifier = response.get("id")
-    return with_ids(check_items(response.get("output")), f"call_{identifier or 'of_agent'}")
+    return read_made(objects_at(response, "output"), turn_index)
 
 
 def reply_of(
@@ -108,38 +104,26 @@ def reply_of(
 
     Raises NoReply with the agent's calls if the response failed or is invalid.
     """
-    problem = _problem(response)
-    if problem is None:
-        try:
-            items = items_of(response)
-            check_outputs(items, before)
-            return _reply(items, response, turn_index, author, ignored)
-        except AgentError as error:
-            problem = str(error)
-    raise NoReply(problem, observed=made_so_far(response, turn_index))
-
-
-def _reply(
-    items: tuple[Item, ...], response: Response, turn_index: int, author: str, ignored: IgnoredCounter
-) -> AgentReply:
-    if problem := approval_error(items):
-        raise AgentError(problem)
-    calls, texts = read_calls(items, turn_index), read_texts(items, ignored)
+    try:
+        if problem := _problem(response):
+            raise AgentError(problem)
+        items = items_of(response)
+        check_outputs(items, before)
+        check_approvals(items)
+        (requests, made), (text, remarks) = read_calls(items, turn_index), read_texts(items, ignored)
+    except AgentError as error:
+        raise NoReply(str(error), observed=made_so_far(response, turn_index)) from None
+    reported = response.get("usage")
     return AgentReply(
-        text=texts.reply,
-        tool_requests=calls.requests,
-        usage=_usage(response.get("usage")),
-        observed=calls.made,
-        remarks=texts.remarks_of(author),
-    )
-
-
-def _usage(reported: Any) -> Usage:
-    cached = reported.get("input_tokens_details") if isinstance(reported, Mapping) else None
-    return Usage(
-        read_count(reported, "input_tokens"),
-        read_count(reported, "output_tokens"),
-        read_count(cached, "cached_tokens"),
+        text=text,
+        tool_requests=requests,
+        usage=Usage(
+            read_count(reported, "input_tokens"),
+            read_count(reported, "output_tokens"),
+            read_count(mapping_at(reported, "input_tokens_details"), "cached_tokens"),
+        ),
+        observed=made,
+        remarks=tuple(Remark(author, remark) for remark in remarks),
     )
 
 
@@ -147,11 +131,14 @@ def _problem(response: Response) -> str | None:
     """Return why a response is not a valid reply; None if it is."""
     status = response.get("status")
     if status == "incomplete":
-        return _incomplete(response)
+        details = response.get("incomplete_details")
+        reason = excerpt(details.get("reason")) if isinstance(details, Mapping) else "no reason is given"
+        hint = "; raise body.max_output_tokens, if it is yours" if reason == "max_output_tokens" else ""
+        return f"the agent's response is incomplete ({reason}): it was cut before its end{hint}"
     if status == "cancelled":
         return "the agent's response was cancelled"
     if status == "failed" or response.get("error"):
-        return f"the agent's response failed: {_error(response.get('error'))}"
+        return f"the agent's response failed: {error_text(response.get('error'), 'code')}"
     if status in _RUNNING_STATUSES:
         return f"the agent's response is still {status!r}, and has no id by which it could be asked for"
     if status not in (None, "completed"):
@@ -161,22 +148,8 @@ def _problem(response: Response) -> str | None:
 
 def _missing_output(answer: Response) -> str:
     if answer.get("error"):
-        return f"the agent's response failed: {_error(answer['error'])}"
+        return f"the agent's response failed: {error_text(answer['error'], 'code')}"
     return f"the agent's answer is no response: it has no `output`: {excerpt(answer)}"
-
-
-def _incomplete(response: Response) -> str:
-    details = response.get("incomplete_details")
-    reason = excerpt(details.get("reason")) if isinstance(details, Mapping) else "no reason is given"
-    hint = "; raise body.max_output_tokens, if it is yours" if reason == "max_output_tokens" else ""
-    return f"the agent's response is incomplete ({reason}): it was cut before its end{hint}"
-
-
-def _error(error: Any) -> str:
-    if not isinstance(error, Mapping) or not isinstance(error.get("message"), str):
-        return excerpt(error) if error else "no reason is given"
-    code = error.get("code")
-    return f"{error['message']} ({code})" if isinstance(code, str | int) and code else str(error["message"])
 
 
 class ResponseAssembly:
@@ -193,19 +166,17 @@ class ResponseAssembly:
     async def read(self, stream: EventStream) -> Response:
         """Read the complete response. Raises AgentError if the stream ends before it."""
         received = False
-        async for event in stream:
-            data = event.data.strip()
-            if data == "[DONE]":
-                break
-            if not data:
-                continue  # some servers keep the connection alive with empty events
+        async for kind, event in json_events(stream):
             received = True
-            content = read_event(data)
-            if self._add(content, str(content.get("type") or event.name), stream):
+            if self._add(event, kind, stream):
                 return self.response()
         raise truncated_stream_error("response.completed, response.failed or response.incomplete", received)
 
-    def take(self, response: Response) -> Response:
+    def take(self, body: bytes) -> Response:
+        """Read the complete response in a body. Raises AgentError."""
+        return self.replace(check_response(read_json(body, RESPONSES_PLACE)))
+
+    def replace(self, response: Response) -> Response:
         """Replace everything with a complete response and return it."""
         self._head, self._items = response, {}
         return response
@@ -223,42 +194,29 @@ class ResponseAssembly:
     def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
         """Add an event and return whether it was the last."""
         if kind in _END_EVENTS:
-            self._head = {**self._head, **_response_in(event), "status": _END_EVENTS[kind]}
+            self._head = {**self._head, **mapping_at(event, "response"), "status": _END_EVENTS[kind]}
             return True
         if kind == "error" or (event.get("error") and "type" not in event):
             self._head = {**self._head, "status": "failed", "error": event.get("error") or dict(event)}
             return True
-        if kind in _BEGIN_EVENTS:
-            self._head = _response_in(event)
-        elif kind in ("response.output_item.added", "response.output_item.done"):
-            self._take_item(event, done=kind.endswith("done"))
-        else:
-            self._add_piece(event, kind, stream)
-        return False
-
-    def _take_item(self, event: Mapping[str, Any], *, done: bool) -> None:
-        item = event.get("item")
-        if not isinstance(item, Mapping):
-            raise AgentError(f"an event of the agent's stream has no `item`: {excerpt(event)}")
-        index = self._index(event, item.get("id"))
-        self._items[index] = {**self._items.get(index, {}), **item} if done else dict(item)
-
-    def _add_piece(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> None:
         name, _, step = kind.rpartition(".")
-        if step in ("delta", "done") and name in _FIELD_EVENTS:
-            self._add_field(event, _FIELD_EVENTS[name], step)
+        if kind in _BEGIN_EVENTS:
+            self._head = mapping_at(event, "response")
+        elif kind in ("response.output_item.added", "response.output_item.done"):
+            item = event.get("item")
+            if not isinstance(item, Mapping):
+                raise AgentError(f"an event of the agent's stream has no `item`: {excerpt(event)}")
+            index = self._index(event, item.get("id"))
+            self._items[index] = {**(self._items.get(index, {}) if step == "done" else {}), **item}
+        elif step in ("delta", "done") and name in _FIELD_EVENTS:
+            field = self._items.setdefault(self._index(event, event.get("item_id")), {})
+            _extend(field, _FIELD_EVENTS[name], event, step)
         elif step in ("delta", "done") and name in _TEXT_EVENTS:
             if self._add_text(event, *_TEXT_EVENTS[name], step):
                 stream.note_first_token()
         elif not kind.startswith(_REDUNDANT_EVENTS):
             self._ignored.note("event", kind)
-
-    def _add_field(self, event: Mapping[str, Any], key: str, step: str) -> None:
-        item = self._items.setdefault(self._index(event, event.get("item_id")), {})
-        if step == "delta":
-            item[key] = _text(item.get(key)) + _text(event.get("delta"))
-        elif isinstance(event.get(key), str):
-            item[key] = event[key]
+        return False
 
     def _add_text(self, event: Mapping[str, Any], kind: str, key: str, step: str) -> bool:
         """Extend a part of a message and return whether it has text."""
@@ -267,10 +225,7 @@ class ResponseAssembly:
         place = event.get("content_index")
         parts = self._texts.setdefault(index, {})
         part = parts.setdefault(place if isinstance(place, int) else 0, {"type": kind, key: ""})
-        if step == "delta":
-            part[key] = _text(part.get(key)) + _text(event.get("delta"))
-        elif isinstance(event.get(key), str):
-            part[key] = event[key]
+        _extend(part, key, event, step)
         return bool(part.get(key))
 
     def _index(self, event: Mapping[str, Any], identifier: Any) -> int:
@@ -296,10 +251,9 @@ def _call_key(item: Item) -> tuple[Any, ...]:
     return excerpt(item.get("type")), excerpt(item.get("call_id") or item.get("id"))
 
 
-def _response_in(event: Mapping[str, Any]) -> Response:
-    response = event.get("response")
-    return response if isinstance(response, Mapping) else {}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _extend(target: dict[str, Any], key: str, event: Mapping[str, Any], step: str) -> None:
+    """Add a delta to a text, or replace the text by that of a `done` event."""
+    if step == "delta":
+        target[key] = text_at(target, key) + text_at(event, "delta")
+    elif isinstance(event.get(key), str):
+        target[key] = event[key]

@@ -1,0 +1,146 @@
+"""What the clients of protocols with conversations share.
+
+The clients differ in how they write messages and read answers. How a conversation is opened, how the requests
+of one reply are summed up, and how JSON arrives is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import field
+from typing import Any, TypeVar
+
+from agentest.agents.http_sender import EventStream, HttpAnswer, read_body
+from agentest.agents.json_reader import read_event, read_json
+from agentest.agents.port import Agent, AgentReply, NoReply, TurnContext
+from agentest.domain.messages import Attachment, Message, UserText
+from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.transcript import Remark, ToolCall, Usage
+from agentest.support.http.client import DirectResponse
+from agentest.support.lazy_dataclasses import dataclass
+
+T = TypeVar("T")
+
+
+class ProtocolClient:
+    """An agent whose protocol has conversations. Stores nothing about them."""
+
+    takes_attachments = True
+
+    def __init__(self, name: str, begin: Callable[[], Agent]) -> None:
+        """Create the client; `begin` begins a conversation."""
+        self.name = name
+        self._begin = begin
+
+    def conversation(self) -> AbstractAsyncContextManager[Agent]:
+        """Open one conversation. Nothing needs to be closed."""
+        return nullcontext(self._begin())
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """Reply in a new conversation. Raises what the conversation's `reply` raises."""
+        return await self._begin().reply(messages, ctx)
+
+
+@dataclass(slots=True)
+class ReplyTotals:
+    """The sums and lists over all requests of one reply."""
+
+    latency_ms: float = 0.0
+    first_token_ms: float | None = None
+    retries: int = 0
+    usage: Usage = field(default_factory=Usage)
+    observed: tuple[ToolCall, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+
+    def add(self, answer: HttpAnswer[T]) -> T:
+        """Add the timing of one request and return its value."""
+        if self.first_token_ms is None and answer.first_token_ms is not None:
+            self.first_token_ms = self.latency_ms + answer.first_token_ms
+        self.latency_ms += answer.latency_ms
+        self.retries += answer.retries
+        return answer.value
+
+    def reply(self, text: str | None, **fields: Any) -> AgentReply:
+        """Return the reply. `fields` are further fields of `AgentReply`."""
+        return AgentReply(
+            text=text or None,
+            usage=self.usage,
+            latency_ms=self.latency_ms,
+            retries=self.retries,
+            observed=self.observed,
+            remarks=self.remarks,
+            first_token_ms=self.first_token_ms,
+            **fields,
+        )
+
+    def no_reply(self, problem: Exception | str, calls: Sequence[ToolCall] = ()) -> NoReply:
+        """Return the error that ends the turn, after the observed calls and those in `calls`."""
+        retries = self.retries + getattr(problem, "retries", 0)
+        return NoReply(str(problem), retries, (*self.observed, *calls))
+
+
+def agent_call(
+    name: str,
+    args: Any,
+    turn_index: int,
+    *,
+    result: Any = None,
+    problem: str | None = None,
+    error: str | None = None,
+    call_id: str | None = None,
+    round: int | None = None,
+    approval: Approval | None = None,
+) -> ToolCall:
+    """Return a call that the agent made itself. `problem` describes invalid arguments."""
+    return ToolCall(
+        name=name,
+        args=args,
+        result=result,
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments=problem,
+        error=error,
+        seen_by=SeenBy.AGENT,
+        call_id=call_id,
+        round=round,
+        approval=approval,
+    )
+
+
+def content_parts(
+    message: UserText, text_type: str, file_part: Callable[[Attachment], Mapping[str, Any]]
+) -> str | list[Mapping[str, Any]]:
+    """Return a user message's content: its text, or a list of parts if files are attached.
+
+    Args:
+        text_type: the `type` of a part with text.
+        file_part: converts a file. May raise CannotSend.
+    """
+    if not message.attachments:
+        return message.text
+    text = [{"type": text_type, "text": message.text}] if message.text else []
+    return [*text, *map(file_part, message.attachments)]
+
+
+async def json_events(stream: EventStream) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Yield the type and the JSON of each event until `[DONE]`. Raises AgentError for invalid events.
+
+    Empty events are skipped, because some servers keep the connection alive with them.
+    """
+    async for event in stream:
+        data = event.data.strip()
+        if data == "[DONE]":
+            return
+        if data:
+            content = read_event(data)
+            yield str(content.get("type") or event.name), content
+
+
+async def read_json_body(response: DirectResponse, location: str, if_stream: str) -> Any:
+    """Read the JSON of a response. Raises AgentError, and NoReply with `if_stream` for a stream."""
+
+    async def refuse(_: EventStream) -> Any:
+        raise NoReply(if_stream)
+
+    return await read_body(response, False, lambda body: read_json(body, location), refuse)
