@@ -74,11 +74,11 @@ Block = Mapping[str, Any]
 
 def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> ProtocolClient:
     """Create the client of an agent that speaks Anthropic's Messages."""
-    endpoint = _Endpoint(config, resources)
+    endpoint = _MessagesEndpoint(config, resources)
     return ProtocolClient(config.name, lambda: _MessagesConversation(endpoint))
 
 
-class _Endpoint:
+class _MessagesEndpoint:
     """Sends requests to one endpoint. Stores nothing about conversations."""
 
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
@@ -109,7 +109,7 @@ class _Endpoint:
 class _MessagesConversation:
     """One conversation with an agent. Stores the agent's blocks as received."""
 
-    def __init__(self, endpoint: _Endpoint) -> None:
+    def __init__(self, endpoint: _MessagesEndpoint) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint
         self._history: list[WrittenMessage] = []

@@ -13,7 +13,7 @@ from wire import Answer, http
 
 from agentest import scenario
 from agentest.agents.ai_sdk.client import to_version_4, user_message
-from agentest.agents.ai_sdk.parts import AssistantMessage
+from agentest.agents.ai_sdk.stream import AssistantMessage
 from agentest.agents.protocol_probes import probe_ai_sdk
 from agentest.config.agent_types import AgentConfig
 from agentest.domain.messages import Attachment, UserText

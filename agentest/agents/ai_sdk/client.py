@@ -6,26 +6,26 @@ The backend runs its own tools and reports their calls. It requests calls of too
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import field
+from collections.abc import Sequence
 from typing import Any
 
-from agentest.agents.ai_sdk.parts import (
+from agentest.agents.ai_sdk.stream import (
     ASKED,
     DECIDED,
     DENIED,
     DONE,
     FAILED,
+    PLACE,
     STREAMING,
     WAITS,
     AssistantMessage,
     Part,
+    StreamResult,
     is_tool,
     new_id,
+    read_stream,
     tool_name,
 )
-from agentest.agents.ai_sdk.stream import TEXT_STREAM_HIDES_CALLS, AiSdkSender, StreamResult
 from agentest.agents.approvals import (
     MOST_APPROVALS,
     TOO_MANY_QUESTIONS,
@@ -33,75 +33,74 @@ from agentest.agents.approvals import (
     decision_of_setting,
     decision_of_user,
 )
-from agentest.agents.http_sender import HttpAnswer
+from agentest.agents.bypassed_tools import BypassDetector
+from agentest.agents.http_sender import HttpSender
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ReplyTotals, agent_call
 from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
-from agentest.domain.tool_visibility import Approval, SeenBy
-from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall, Usage
+from agentest.domain.tool_visibility import Approval
+from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
 from agentest.support.errors import CannotSend
+from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.templates import Template
+
+_BETWEEN = "\n\n"
+_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
+_TEXT_STREAM_HIDES_CALLS = (
+    "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
+    "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"
+)
+_ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
+Wire = dict[str, Any]
 
 
-def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> AiSdkClient:
+def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> ProtocolClient:
     """Create the client of a backend of the AI SDK."""
-    return AiSdkClient(config, resources)
+    backend = _Backend(config, resources)
+    return ProtocolClient(config.name, lambda: AiSdkConversation(backend))
 
 
-class AiSdkClient:
-    """Opens conversations with one backend. Stores nothing about them."""
-
-    takes_attachments = True
+class _Backend:
+    """Sends requests to one backend. Stores nothing about conversations."""
 
     def __init__(self, config: AiSdkAgent, resources: Resources) -> None:
-        self.name = config.name
-        self._exchange = AiSdkSender(config, resources)
+        self.config = config
+        self.ignored = IgnoredCounter(config.name, resources)
+        self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
+        self._body = Template(config.body)
+        self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)
 
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[AiSdkConversation]:
-        """Open one conversation, which stores the messages with the parts that the agent sent."""
-        yield AiSdkConversation(self._exchange)
+    async def send(self, payload: Wire, result: StreamResult, values: TurnValues, total: ReplyTotals) -> None:
+        """Send a request and read the response into `result`. Raises NoReply."""
 
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to a conversation's only message. Raises NoReply, CannotSend, MockBypassed."""
-        return await AiSdkConversation(self._exchange).reply(messages, ctx)
+        async def read(response: DirectResponse) -> None:
+            await read_stream(response, result, self.ignored.note)
+
+        body = {**self._body.filled(values), **payload}
+        total.add(await self._sender.post(self.config.endpoint, body, read, values=values, headers=_ACCEPT))
 
 
 @dataclass(slots=True)
-class _StreamTotals:
+class _StreamTotals(ReplyTotals):
     """The sums and lists over all streams of one reply."""
 
-    latency_ms: float = 0.0
-    first_token_ms: float | None = None
-    retries: int = 0
     is_text: bool = False
-    usage: Usage = field(default_factory=Usage)
-    model_calls: int | None = None
-    observed: tuple[ToolCall, ...] = ()
+    model_calls: int = 0
     said: tuple[str, ...] = ()
-
-    def add(self, answer: HttpAnswer[StreamResult]) -> None:
-        """Add the timing and usage of one stream."""
-        if self.first_token_ms is None and answer.first_token_ms is not None:
-            self.first_token_ms = self.latency_ms + answer.first_token_ms
-        self.latency_ms += answer.latency_ms
-        self.retries += answer.retries
-        self.is_text = self.is_text or answer.value.is_text
-        self.usage += answer.value.usage
-        if answer.value.model_calls:
-            self.model_calls = (self.model_calls or 0) + answer.value.model_calls
 
 
 class AiSdkConversation:
     """One conversation with a backend."""
 
-    def __init__(self, exchange: AiSdkSender) -> None:
-        self.name = exchange.name
-        self._exchange = exchange
+    def __init__(self, backend: _Backend) -> None:
+        self.name = backend.config.name
+        self._backend = backend
         self._messages: list[Wire | AssistantMessage] = []
-        self._version_4 = exchange.version == 4
+        self._version_4 = backend.config.version == 4
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply to the user's last message or to the last tool results.
@@ -109,35 +108,31 @@ class AiSdkConversation:
         Raises NoReply, CannotSend, MockBypassed.
         """
         if not self._messages:
-            self._exchange.own_tools.check_before(ctx)
-        current, total = self._current(), _StreamTotals()
-        if isinstance(messages[-1], ToolResult):
+            self._backend.own_tools.check_before(ctx)
+        current, total, message = self._current(), _StreamTotals(), messages[-1]
+        decision = decision_of_setting(self._backend.config.approvals)
+        if isinstance(message, ToolResult):
             self._fill_results(current, messages)
-            if waiting(current) and self._exchange.approvals == "ask":
+            if waiting(current) and decision is None:
                 return self._reply(current, total, ctx)
         else:
-            self._take_message(current, messages[-1])
-        decision = decision_of_setting(self._exchange.approvals)
+            assert isinstance(message, UserText)
+            if waiting(current):
+                _decide_waiting(current, decision_of_user(message.text))
+            else:
+                self._messages.append(user_message(message))
         for _ in range(MOST_APPROVALS):
             if decision is not None:
                 _decide_waiting(self._current(), decision)
             current = await self._send(total, messages, ctx)
             if requested_calls(current) or not waiting(current) or decision is None:
                 return self._reply(current, total, ctx)
-        raise NoReply(TOO_MANY_QUESTIONS, total.retries, total.observed)
+        raise total.no_reply(TOO_MANY_QUESTIONS)
 
     def _current(self) -> AssistantMessage:
         """Return the message that the agent continues: its last, or a new one after a user message."""
         last = self._messages[-1] if self._messages else None
-        return last if isinstance(last, AssistantMessage) else AssistantMessage(self._exchange.on_unknown)
-
-    def _take_message(self, current: AssistantMessage, message: Message) -> None:
-        """Take the user's message as the decision about waiting calls, or add it to the messages."""
-        assert isinstance(message, UserText)
-        if waiting(current):
-            _decide_waiting(current, decision_of_user(message.text))
-        else:
-            self._messages.append(user_message(message))
+        return last if isinstance(last, AssistantMessage) else AssistantMessage(self._backend.ignored.note)
 
     def _fill_results(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
         for message in reversed(messages):
@@ -145,90 +140,70 @@ class AiSdkConversation:
                 break
             part = current.tool(message.request_id)
             assert part is not None, "only calls of this message were handed to us"
-            fill_result(part, message)
+            value = read_any(message.text)
+            # The result of a mock that raises is an error.
+            if isinstance(value, dict) and value.keys() == {"error"} and isinstance(value["error"], str):
+                part.update(state=FAILED, errorText=value["error"])
+            else:
+                part.update(state=DONE, output=value)
             current.set_done(part)
 
     async def _send(
         self, total: _StreamTotals, messages: Sequence[Message], ctx: TurnContext
     ) -> AssistantMessage:
-        """Send all messages and add the stream to the message that it continues."""
-        current = self._current()
+        """Send all messages and add the stream to the message that it continues. Raises MockBypassed."""
+        current, own_tools = self._current(), self._backend.own_tools
         before = len(current.parts)
         result = StreamResult(current)
-        payload = self._payload(ctx.session_id)
-        try:
-            answer = await self._exchange.send(payload, result, TurnValues(messages, ctx))
-        except NoReply as error:
-            raise self._no_reply(str(error), total.retries + error.retries, total, current, ctx) from None
-        if self._messages[-1] is not current:
-            self._messages.append(current)
-        self._version_4 = self._version_4 or result.is_version_4
-        total.add(answer)
-        if result.is_text and ctx.tools:
-            self._exchange.own_tools.unreachable = _unreachable(self.name)
-            raise CannotSend(self._exchange.own_tools.unreachable)
-        self._take_calls(total, current, ctx)
-        total.said += tuple(texts(current.parts[before:]))
-        return current
-
-    def _no_reply(
-        self, problem: str, retries: int, total: _StreamTotals, current: AssistantMessage, ctx: TurnContext
-    ) -> NoReply:
-        calls = made(current, ctx.turn_index)
-        return NoReply(problem, retries, (*total.observed, *calls))
-
-    def _take_calls(self, total: _StreamTotals, current: AssistantMessage, ctx: TurnContext) -> None:
-        """Add the calls that the agent has made. Raises MockBypassed."""
-        calls = made(current, ctx.turn_index)
-        total.observed += calls
-        self._exchange.own_tools.check_after(total.observed, ctx)
-
-    def _payload(self, session_id: str) -> dict[str, Any]:
         wire = [m.wire() if isinstance(m, AssistantMessage) else m for m in self._messages]
         last = self._messages[-1]
-        continued = {"messageId": last.id} if isinstance(last, AssistantMessage) else {}
-        return {
-            "id": session_id,
+        payload = {
+            "id": ctx.session_id,
             "messages": to_version_4(wire) if self._version_4 else wire,
             "trigger": "submit-message",
-            **continued,
+            **({"messageId": last.id} if isinstance(last, AssistantMessage) else {}),
         }
+        try:
+            await self._backend.send(payload, result, TurnValues(messages, ctx), total)
+        except NoReply as error:
+            raise total.no_reply(error, made(current, ctx.turn_index)) from None
+        if last is not current:
+            self._messages.append(current)
+        self._version_4 = self._version_4 or result.is_version_4
+        total.is_text = total.is_text or result.is_text
+        total.usage += result.usage
+        total.model_calls += result.model_calls
+        if result.is_text and ctx.tools:
+            own_tools.unreachable = (
+                f"the scenario has mocks, and agent {self.name!r} answered with a text stream, which hands "
+                "over no call: its real tools run. Have it answer with a UI message stream "
+                "(toUIMessageStreamResponse), or leave the mocks out and set tool_visibility: unseen"
+            )
+            raise CannotSend(own_tools.unreachable)
+        total.observed += made(current, ctx.turn_index)
+        own_tools.check_after(total.observed, ctx)
+        total.said += tuple(texts(current.parts[before:]))
+        return current
 
     def _reply(self, current: AssistantMessage, total: _StreamTotals, ctx: TurnContext) -> AgentReply:
         requests, pending_calls = requested_calls(current), waiting(current)
         *before, last = total.said or ("",)
         if pending_calls and not requests:
-            last = "\n\n".join(part for part in (last, question(pending_calls)) if part)
-        return AgentReply(
-            text=last or None,
+            last = _BETWEEN.join(filter(None, (last, *map(_approval_question, pending_calls))))
+        total.observed += tuple(_call(part, current, ctx.turn_index) for part in pending_calls)
+        total.remarks = tuple(Remark(self.name, text) for text in before)
+        return total.reply(
+            last,
             tool_requests=requests,
-            usage=total.usage,
-            latency_ms=total.latency_ms,
-            retries=total.retries,
-            model_calls=total.model_calls,
-            observed=total.observed + undecided(current, ctx.turn_index),
-            remarks=remarks(before, self.name),
-            first_token_ms=total.first_token_ms,
-            calls_hidden=TEXT_STREAM_HIDES_CALLS if total.is_text else None,
+            model_calls=total.model_calls or None,
+            calls_hidden=_TEXT_STREAM_HIDES_CALLS if total.is_text else None,
         )
-
-
-def _unreachable(agent: str) -> str:
-    return (
-        f"the scenario has mocks, and agent {agent!r} answered with a text stream, which hands over no call: "
-        "its real tools run. Have it answer with a UI message stream (toUIMessageStreamResponse), or leave "
-        "the mocks out and set tool_visibility: unseen"
-    )
 
 
 def _decide_waiting(current: AssistantMessage, decision: Decision) -> None:
     for part in waiting(current):
-        fill_decision(part, decision.approved, None if decision.approved else decision.reason)
-
-
-_BETWEEN = "\n\n"
-_DENIED = "the call was denied"
-Wire = dict[str, Any]
+        why = {} if decision.approved else {"reason": decision.reason}
+        part.update(state=DECIDED, approval={**part["approval"], "approved": decision.approved, **why})
 
 
 def texts(parts: Sequence[Part]) -> list[str]:
@@ -240,11 +215,6 @@ def texts(parts: Sequence[Part]) -> list[str]:
         elif part["type"] == "text" and part["text"].strip():
             groups[-1].append(part["text"])
     return [_BETWEEN.join(group) for group in groups if group]
-
-
-def remarks(before: Sequence[str], agent: str) -> tuple[Remark, ...]:
-    """Return the texts before the reply as remarks of the agent."""
-    return tuple(Remark(agent, text) for text in before)
 
 
 def requested_calls(message: AssistantMessage) -> tuple[ToolRequest, ...]:
@@ -274,11 +244,6 @@ def waiting(message: AssistantMessage) -> list[Part]:
     ]
 
 
-def question(parts: Sequence[Part]) -> str:
-    """Return the agent's request for approvals as the text of a reply."""
-    return _BETWEEN.join(map(_approval_question, parts))
-
-
 def _approval_question(part: Part) -> str:
     reason = part["approval"].get("requestReason")
     why = f" ({reason})" if reason else ""
@@ -293,47 +258,33 @@ def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
     return tuple(_call(part, message, turn_index) for part in finished)
 
 
-def undecided(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
-    """Return the calls that wait for approval as calls of the current turn."""
-    return tuple(_call(part, message, turn_index) for part in waiting(message))
-
-
-def _is_denied(part: Part) -> bool:
-    return part["state"] == DENIED or (part["state"] == DECIDED and not part["approval"].get("approved"))
-
-
 def _is_finished(part: Part) -> bool:
     """Return whether a call needs neither a result nor an approval after the stream has ended."""
     return part["state"] not in (ASKED, WAITS) or (part["state"] == ASKED and _is_of_the_server(part))
 
 
 def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
-    state, invalid, args = part["state"], None, part.get("input")
+    state, problem, args, error = part["state"], None, part.get("input"), None
+    approved = part.get("approval", {}).get("approved")
+    approval = Approval.GRANTED if approved else None
     if state == STREAMING:
-        args, invalid = message.unfinished_input(part["toolCallId"]), "its input was cut"
-    error = part.get("errorText") if state == FAILED else _DENIED if _is_denied(part) else None
-    if state == WAITS:
-        error = WAITS_FOR_APPROVAL
-    return ToolCall(
-        name=tool_name(part),
-        args={} if args is None else args,
+        args, problem = message.unfinished_input(part["toolCallId"]), "its input was cut"
+    elif state == FAILED:
+        error = part.get("errorText")
+    elif state == WAITS:
+        error, approval = WAITS_FOR_APPROVAL, Approval.PENDING
+    elif state == DENIED or (state == DECIDED and not approved):
+        error, approval = "the call was denied", Approval.DENIED
+    return agent_call(
+        tool_name(part),
+        {} if args is None else args,
+        turn_index,
         result=part.get("output") if state == DONE else None,
-        mocked=False,
-        turn_index=turn_index,
-        invalid_arguments=invalid,
+        problem=problem,
         error=error,
-        seen_by=SeenBy.AGENT,
         call_id=part["toolCallId"],
-        approval=_approval(part),
+        approval=approval,
     )
-
-
-def _approval(part: Part) -> Approval | None:
-    if part["state"] == WAITS:
-        return Approval.PENDING
-    if _is_denied(part):
-        return Approval.DENIED
-    return Approval.GRANTED if part.get("approval", {}).get("approved") else None
 
 
 def user_message(message: UserText) -> Wire:
@@ -346,21 +297,6 @@ def _file(file: Attachment) -> Part:
     name = {"filename": file.name} if file.name else {}
     address = file.uri or f"data:{file.mime_type};base64,{file.base64}"
     return {"type": "file", "mediaType": file.mime_type, **name, "url": address}
-
-
-def fill_result(part: Part, result: ToolResult) -> None:
-    """Add a mock's result to the part of its call. The result of a mock that raises is an error."""
-    value = read_any(result.text)
-    if isinstance(value, dict) and value.keys() == {"error"} and isinstance(value["error"], str):
-        part.update(state=FAILED, errorText=value["error"])
-    else:
-        part.update(state=DONE, output=value)
-
-
-def fill_decision(part: Part, approved: bool, reason: str | None) -> None:
-    """Add the decision about an approval request to the part of its call."""
-    why = {} if reason is None else {"reason": reason}
-    part.update(state=DECIDED, approval={**part["approval"], "approved": approved, **why})
 
 
 def to_version_4(messages: Sequence[Wire]) -> list[Wire]:

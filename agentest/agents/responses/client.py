@@ -41,7 +41,7 @@ _LONGEST_PAUSE_S = 2.0
 
 def open_agent(_: str, config: ResponsesAgent, resources: Resources) -> ProtocolClient:
     """Create the client of an agent that speaks Responses."""
-    endpoint = _Endpoint(config, resources)
+    endpoint = _ResponsesEndpoint(config, resources)
     return ProtocolClient(config.name, lambda: _ResponsesConversation(endpoint))
 
 
@@ -53,7 +53,7 @@ class InvalidRequest(NoReply):
         return bool(re.search(pattern, str(self).partition(" answered ")[2], re.I))
 
 
-class _Endpoint:
+class _ResponsesEndpoint:
     """Sends requests to one endpoint. Stores nothing about conversations."""
 
     def __init__(self, config: ResponsesAgent, resources: Resources) -> None:
@@ -188,7 +188,7 @@ async def _read_polled(response: DirectResponse) -> Response:
 class _ResponsesConversation:
     """One conversation with an agent. Stores the agent's items as received."""
 
-    def __init__(self, endpoint: _Endpoint) -> None:
+    def __init__(self, endpoint: _ResponsesEndpoint) -> None:
         self.name = endpoint.name
         self._endpoint = endpoint
         self._items: list[Item] = []
