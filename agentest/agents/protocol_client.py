@@ -124,16 +124,13 @@ def content_parts(
 
 
 async def json_events(stream: EventStream) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Yield the type and the JSON of each event until `[DONE]`. Raises AgentError for invalid events.
+    """Yield the type and the JSON of each event. Raises AgentError for invalid events.
 
-    Empty events are skipped, because some servers keep the connection alive with them.
+    Empty events and `[DONE]` are skipped, because some servers keep the connection alive with them.
     """
     async for event in stream:
-        data = event.data.strip()
-        if data == "[DONE]":
-            return
-        if data:
-            content = read_event(data)
+        if event.data.strip() not in ("", "[DONE]"):
+            content = read_event(event.data)
             yield str(content.get("type") or event.name), content
 
 

@@ -13,17 +13,24 @@ from typing import Any
 from agentest.agents import approvals as graph_questions
 from agentest.agents.ag_ui.thread import Wire
 from agentest.agents.approvals import Decision
-from agentest.agents.json_reader import excerpt, read_any, read_arguments
+from agentest.agents.json_reader import (
+    excerpt,
+    is_list_of_objects,
+    mapping_at,
+    read_any,
+    read_arguments,
+    read_result,
+    text_at,
+)
+from agentest.agents.protocol_client import agent_call
 from agentest.domain.messages import ToolRequest
-from agentest.domain.tool_visibility import Approval, SeenBy
+from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
-_UNANSWERED_ERROR = "the run ended before it was answered"
 _REASON_FIELDS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
 """Text fields of an answer that take the user's words after a refusal."""
-_DEFAULT_QUESTION = "The agent asks for approval."
 
 
 @dataclass(slots=True)
@@ -47,18 +54,15 @@ class StreamedCall:
         """The text of the arguments. A snapshot wins: some servers lose the first piece of a stream."""
         streamed = "".join(self.pieces)
         texts = [text for text in (self.in_snapshot, streamed) if text and text.strip()]
-        return next((text for text in texts if _is_object(text)), texts[0] if texts else "")
+        return next(
+            (text for text in texts if isinstance(read_any(text), Mapping)), texts[0] if texts else ""
+        )
 
     def begin(self, name: str) -> None:
         """Start the call. A call that already has a name starts again, as after an interrupted run."""
         if self.name:
             self.pieces.clear()
         self.name = name
-
-    def list(self, function: Mapping[str, Any]) -> None:
-        """Take name and arguments from a snapshot of all messages."""
-        arguments = function.get("arguments")
-        self.name, self.in_snapshot = function["name"], arguments if isinstance(arguments, str) else None
 
     def answer(self, content: Any) -> None:
         """Store the call's reported result."""
@@ -71,21 +75,14 @@ class StreamedCall:
     def made(self, turn_index: int, error: str | None = None) -> ToolCall:
         """Return the call as one that the agent made; `error` explains a missing result."""
         args, problem = read_arguments(self.arguments)
-        return ToolCall(
-            name=self.name,
-            args=args,
-            result=_read_result(self.content),
-            mocked=False,
-            turn_index=turn_index,
-            invalid_arguments=problem,
-            error=error,
-            seen_by=SeenBy.AGENT,
-            call_id=self.id,
+        result = _read_result(self.content)
+        return agent_call(
+            self.name, args, turn_index, result=result, problem=problem, error=error, call_id=self.id
         )
 
     def made_or_begun(self, turn_index: int) -> ToolCall:
         """Return the call of a failed run, with an error if it has no result."""
-        return self.made(turn_index, None if self.answered else _UNANSWERED_ERROR)
+        return self.made(turn_index, None if self.answered else "the run ended before it was answered")
 
 
 def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[StreamedCall]:
@@ -109,7 +106,14 @@ def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[
     by_id: dict[str, list[StreamedCall]] = {}
     for call in distinct_calls:
         by_id.setdefault(call.id, []).append(call)
-    order = _in_order(list(by_id), list(dict.fromkeys(listed)))
+    # Calls missing in the snapshot follow their predecessor in the stream.
+    order, at = list(dict.fromkeys(listed)), 0
+    for identifier in by_id:
+        if identifier in order:
+            at = order.index(identifier) + 1
+        else:
+            order.insert(at, identifier)
+            at += 1
     return [call for identifier in order for call in by_id.get(identifier, ())]
 
 
@@ -119,33 +123,10 @@ def _is_repeated(call: StreamedCall, later: Sequence[StreamedCall]) -> bool:
     )
 
 
-def _in_order(streamed: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Return call ids in a snapshot's order. Ids missing there follow their predecessor in the stream."""
-    order, at = list(listed), 0
-    for identifier in streamed:
-        if identifier in order:
-            at = order.index(identifier) + 1
-        else:
-            order.insert(at, identifier)
-            at += 1
-    return order
-
-
-def _is_object(text: str) -> bool:
-    return isinstance(read_any(text), Mapping)
-
-
 def _read_result(content: Any) -> Any:
     """Parse a result that is a JSON object or list, and join text parts."""
-    if isinstance(content, list) and all(map(_is_text, content)):
-        content = "".join(part["text"] for part in content)
-    if not isinstance(content, str) or not content.lstrip().startswith(("{", "[")):
-        return content
-    return read_any(content)
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, Mapping) and isinstance(part.get("text"), str)
+    is_parts = is_list_of_objects(content) and all(isinstance(part.get("text"), str) for part in content)
+    return read_result("".join(part["text"] for part in content) if is_parts else content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +148,7 @@ class Interrupt:
 def interrupts_of(outcome: Mapping[str, Any]) -> list[Interrupt]:
     """Return the questions with which a run has ended. Raises AgentError if there are none."""
     listed = outcome.get("interrupts")
-    if not isinstance(listed, list) or not listed or not all(map(_is_interrupt, listed)):
+    if not listed or not is_list_of_objects(listed) or not all(isinstance(i.get("id"), str) for i in listed):
         raise AgentError(
             "the outcome `interrupt` of the agent's run has no list of `interrupts` with an `id` each: "
             f"{excerpt(outcome)}"
@@ -175,51 +156,43 @@ def interrupts_of(outcome: Mapping[str, Any]) -> list[Interrupt]:
     return [_interrupt(item) for item in listed]
 
 
-def _is_interrupt(item: Any) -> bool:
-    return isinstance(item, Mapping) and isinstance(item.get("id"), str)
-
-
 def _interrupt(item: Mapping[str, Any]) -> Interrupt:
-    value, schema, call_id = _graph_value(item), item.get("responseSchema"), item.get("toolCallId")
+    value = mapping_at(mapping_at(item, "metadata"), "langgraph").get("raw")
+    schema = item.get("responseSchema")
     return Interrupt(
         id=item["id"],
         question=_question(item.get("message") or value or item.get("reason")),
         value=value,
         schema=schema if isinstance(schema, Mapping) else None,
-        call_id=call_id if isinstance(call_id, str) else None,
+        call_id=text_at(item, "toolCallId") or None,
     )
-
-
-def _graph_value(item: Mapping[str, Any]) -> Any:
-    for key in ("metadata", "langgraph"):
-        value = item.get(key)
-        item = value if isinstance(value, Mapping) else {}
-    return item.get("raw")
 
 
 def old_interrupt(event: Wire) -> Interrupt:
     """Return the question in an event `on_interrupt`. Its value is JSON text or a plain question."""
-    value, raw = event.get("value"), event.get("rawEvent")
+    value = event.get("value")
     if isinstance(value, str):
         value = read_any(value)
-    identifier = raw.get("id") if isinstance(raw, Mapping) else None
-    return Interrupt(
-        id=identifier if isinstance(identifier, str) else None,
-        question=_question(value),
-        value=value,
-        old=True,
-    )
+    identifier = text_at(mapping_at(event, "rawEvent"), "id") or None
+    return Interrupt(id=identifier, question=_question(value), value=value, old=True)
 
 
 def _question(value: Any) -> str:
-    return graph_questions.question_text([{"value": value}]) if value not in (None, "") else _DEFAULT_QUESTION
+    if value in (None, ""):
+        return "The agent asks for approval."
+    return graph_questions.question_text([{"value": value}])
 
 
 def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
     """Return the request fields that answer the questions: `resume`, or `command` of `forwardedProps`."""
     if interrupts[0].old:
         return {"command": {"resume": _resume(interrupts, decision)}}
-    return {"resume": [_entry(interrupt, decision) for interrupt in interrupts]}
+    return {
+        "resume": [
+            {"interruptId": one.id, "status": "resolved", "payload": _payload(one, decision)}
+            for one in interrupts
+        ]
+    }
 
 
 def approvals(
@@ -237,10 +210,6 @@ def _resume(interrupts: Sequence[Interrupt], decision: Decision) -> Any:
     return graph_questions.resume(
         [{"value": interrupt.value, "id": interrupt.id} for interrupt in interrupts], decision
     )
-
-
-def _entry(interrupt: Interrupt, decision: Decision) -> Wire:
-    return {"interruptId": interrupt.id, "status": "resolved", "payload": _payload(interrupt, decision)}
 
 
 def _payload(interrupt: Interrupt, decision: Decision) -> Any:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentest.agents.ag_ui.calls import Interrupt, StreamedCall, answers, approvals
@@ -29,78 +27,90 @@ from agentest.agents.approvals import (
     decision_of_user,
 )
 from agentest.agents.bypassed_tools import BypassDetector, quote_tool_names
-from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
-from agentest.agents.json_reader import excerpt, read_event, read_json, truncated_stream_error
+from agentest.agents.http_sender import EventStream, HttpSender, read_body
+from agentest.agents.json_reader import excerpt, read_json, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ReplyTotals, json_events
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.agents.tools import AgentTool
 from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpec, UserText
 from agentest.domain.tool_visibility import Approval
-from agentest.domain.transcript import Remark, ToolCall, Usage, waiting
+from agentest.domain.transcript import Remark, ToolCall, waiting
 from agentest.mocks.binding import any_tool
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
-from agentest.support.http.sse import Event
 from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.templates import Template, Values
+from agentest.support.templates import Template
 
-BETWEEN_MESSAGES = "\n\n"
+_BETWEEN_MESSAGES = "\n\n"
+_PLACE = "is this the address at which the agent takes AG-UI runs, like http://localhost:8000/agent?"
+_HANDED_OVER = (
+    "have the agent hand the call over (take the tool from its own; ag-ui-adk: AGUIToolset; LangGraph: bind "
+    "the tools of the state)"
+)
+_TOO_MANY_RUNS = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")
 
 
-def open_agent(_: str, config: AgUiAgent, resources: Resources) -> AgUiClient:
+def open_agent(_: str, config: AgUiAgent, resources: Resources) -> ProtocolClient:
     """Create the client of an agent behind AG-UI."""
-    return AgUiClient(config, resources)
+    endpoint = _AgUiEndpoint(config, resources)
+    return ProtocolClient(config.name, lambda: AgUiConversation(endpoint))
 
 
-class AgUiClient:
-    """Opens conversations with one endpoint. They share the record of tools that the agent runs itself."""
-
-    takes_attachments = True
+class _AgUiEndpoint:
+    """Sends requests for runs to one endpoint. Stores nothing about conversations."""
 
     def __init__(self, config: AgUiAgent, resources: Resources) -> None:
-        self.name = config.name
-        self._config = config
-        self._sending = AgUiSender(config, resources)
-        self._own_tools = own_tools(config.name)
+        self.config = config
+        self.body = Template(config.body)
+        self.ignored = IgnoredCounter(config.name, resources)
+        self.own_tools = BypassDetector(
+            config.name, handed_over=_HANDED_OVER, left_out=" and its name in `client_tools`"
+        )
+        self._sender = HttpSender(config, resources.client, resources.timeout_s, _PLACE)
 
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[Agent]:
-        """Open one conversation. Nothing needs to be closed: threads do not end in AG-UI."""
-        yield self._new_conversation()
+    async def send(self, payload: Wire, run: AgUiRun, values: TurnValues, total: ReplyTotals) -> None:
+        """Send a request and add its events to `run`. Raises NoReply; `run` then has the earlier events."""
 
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Return the reply of the agent to a complete history, in a new thread.
+        async def read_events(events: EventStream) -> None:
+            is_ag_ui = False
+            async for kind, event in json_events(events):
+                event["type"] = kind
+                if run.take(event):
+                    is_ag_ui = True
+                else:
+                    self.ignored.note("event", kind)
+                if run.spoke:
+                    events.note_first_token()
+                if run.finished:
+                    return
+            if not is_ag_ui:
+                raise AgentError(f"the agent's stream ended without any event of AG-UI ({_PLACE})")
+            raise truncated_stream_error("RUN_FINISHED or RUN_ERROR")
 
-        Raises NoReply, MockBypassed or CannotSend.
-        """
-        return await self._new_conversation().reply(messages, ctx)
+        async def read(response: DirectResponse) -> None:
+            await read_body(response, True, _refuse_json, read_events)
 
-    def _new_conversation(self) -> AgUiConversation:
-        return AgUiConversation(self._config, self._sending, self._own_tools)
+        total.add(await self._sender.post(self.config.endpoint, payload, read, values=values))
 
 
-@dataclass(slots=True)
-class _ReplyTotals:
-    """The sums and lists over all runs of one reply."""
-
-    latency_ms: float = 0.0
-    retries: int = 0
-    usage: Usage = field(default_factory=Usage)
-    first_token_ms: float | None = None
-    observed: tuple[ToolCall, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+def _refuse_json(body: bytes) -> None:
+    """Raise AgentError with the body: AG-UI responses are always streams."""
+    data = read_json(body, _PLACE)
+    if error := data.get("error") if isinstance(data, dict) else None:
+        raise AgentError(f"the agent answered with an error: {excerpt(error)}")
+    raise AgentError(
+        f"the agent's answer is JSON, and AG-UI answers with server-sent events ({_PLACE}): {excerpt(data)}"
+    )
 
 
 class AgUiConversation:
     """Sends the messages of one conversation, each with the whole thread."""
 
-    def __init__(self, config: AgUiAgent, sending: AgUiSender, own_tools: BypassDetector) -> None:
-        """`own_tools` is shared by all conversations."""
-        self.name = config.name
-        self._config = config
-        self._sending = sending
-        self._own_tools = own_tools
+    def __init__(self, endpoint: _AgUiEndpoint) -> None:
+        self.name = endpoint.config.name
+        self._endpoint = endpoint
         self._taken = 0
         """The number of the conversation's messages that are in the thread."""
         self._thread = Thread()
@@ -120,20 +130,17 @@ class AgUiConversation:
         The time limit applies to each run, not to their sum.
         """
         values = TurnValues(messages, ctx)
-        body: dict[str, Any] = self._sending.body.filled(values)
+        body: dict[str, Any] = self._endpoint.body.filled(values)
         if not self._taken:
-            self._begin(body, ctx)
+            self._endpoint.own_tools.check_before(ctx)
+            self._thread = Thread(with_ids(body.get("messages", [])))
+            self._state = AgUiState({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
         decision = self._take_messages(messages[self._taken :])
         self._taken = len(messages)
         if self._open and decision is None:
             # The last run's other calls have their answers; now the user decides.
             return AgentReply(_questions(self._open), observed=self._waiting_calls(ctx))
         return await self._run_until_reply(body, ctx, values, decision)
-
-    def _begin(self, body: Mapping[str, Any], ctx: TurnContext) -> None:
-        self._own_tools.check_before(ctx)
-        self._thread = Thread(with_ids(body.get("messages", [])))
-        self._state = AgUiState({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
 
     def _take_messages(self, messages: Sequence[Message]) -> Decision | None:
         """Add new messages to the thread. A user's answer to an open question is returned instead."""
@@ -148,16 +155,16 @@ class AgUiConversation:
     async def _run_until_reply(
         self, body: Mapping[str, Any], ctx: TurnContext, values: TurnValues, decision: Decision | None
     ) -> AgentReply:
-        total = _ReplyTotals()
+        total = ReplyTotals()
         for _ in range(MOST_APPROVALS):
             run, spoken, requests = await self._run(body, ctx, values, decision, total)
-            if not self._open or requests or self._config.approvals == "ask":
+            if not self._open or requests or self._endpoint.config.approvals == "ask":
                 total.observed += () if requests else self._waiting_calls(ctx)
                 return self._reply(run, spoken, requests, total)
             if spoken.text:
                 total.remarks += (Remark(spoken.author, spoken.text),)
-            decision = decision_of_setting(self._config.approvals)
-        raise NoReply(TOO_MANY_QUESTIONS, total.retries, total.observed)
+            decision = decision_of_setting(self._endpoint.config.approvals)
+        raise total.no_reply(TOO_MANY_QUESTIONS)
 
     async def _run(
         self,
@@ -165,30 +172,25 @@ class AgUiConversation:
         ctx: TurnContext,
         values: TurnValues,
         decision: Decision | None,
-        total: _ReplyTotals,
+        total: ReplyTotals,
     ) -> tuple[AgUiRun, SpokenTexts, tuple[ToolRequest, ...]]:
         """Execute one run and add its result to `total`, the thread and the state."""
-        tools = declared_tools(ctx, self._config)
+        tools = declared_tools(ctx, self._endpoint.config)
         payload = self._payload(body, ctx, [declared(spec) for spec in tools], decision)
         run = AgUiRun(self._thread, self._state, self._waiting, frozenset(self._settled))
         try:
-            answered = await self._sending.send(AgUiRequest(payload, values), run)
+            await self._endpoint.send(payload, run, values, total)
+            total.usage += run.usage
             spoken = read_spoken(run.messages, self.name, run.subagents)
             requests = self._sort_calls(run, ctx, total)
-        except (NoReply, AgentError) as error:
-            retries = total.retries + getattr(error, "retries", 0)
-            hint = "" if run.begun else failure_hint(_without_address(error, self._config.endpoint), tools)
-            calls_so_far = tuple(
-                call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting
-            )
-            raise NoReply(f"{error}{hint}", retries, (*total.observed, *calls_so_far)) from None
-        if total.first_token_ms is None and answered.first_token_ms is not None:
-            total.first_token_ms = total.latency_ms + answered.first_token_ms
-        total.latency_ms += answered.latency_ms
-        total.retries += answered.retries
-        total.usage += run.usage
+        except AgentError as error:
+            problem = str(error).replace(self._endpoint.config.endpoint, "")
+            hint = "" if run.begun else failure_hint(problem, tools)
+            calls = [call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting]
+            retries = total.retries + (error.retries if isinstance(error, NoReply) else 0)
+            raise NoReply(f"{error}{hint}", retries, (*total.observed, *calls)) from None
         total.remarks += spoken.remarks
-        self._own_tools.check_after(total.observed, ctx)
+        self._endpoint.own_tools.check_after(total.observed, ctx)
         return run, spoken, requests
 
     def _payload(
@@ -199,7 +201,8 @@ class AgUiConversation:
         if decision is not None:
             self._decided = approvals(self._open, self._waiting, decision)
             resuming, self._open = answers(self._open, decision), []
-            forwarded.update({key: resuming.pop(key) for key in ("command",) if key in resuming})
+            if "command" in resuming:
+                forwarded["command"] = resuming.pop("command")
         return {
             "context": [],
             **body,
@@ -212,10 +215,10 @@ class AgUiConversation:
             **resuming,
         }
 
-    def _sort_calls(self, run: AgUiRun, ctx: TurnContext, total: _ReplyTotals) -> tuple[ToolRequest, ...]:
+    def _sort_calls(self, run: AgUiRun, ctx: TurnContext, total: ReplyTotals) -> tuple[ToolRequest, ...]:
         """Sort the run's calls: made by the agent, requested from Agentest, or waiting for approval."""
         self._open = list(run.interrupts)
-        declared_names = {spec.name for spec in declared_tools(ctx, self._config)}
+        declared_names = {spec.name for spec in declared_tools(ctx, self._endpoint.config)}
         approval_ids = {interrupt.call_id for interrupt in self._open}
         requested: list[StreamedCall] = []
         undecided: list[StreamedCall] = []
@@ -228,7 +231,7 @@ class AgUiConversation:
                 self._settled.add(call.id)
             elif self._open and call.name not in declared_names:
                 # The interrupt already asks the question of this call.
-                self._sending.ignored.note("unanswered call", call.name)
+                self._endpoint.ignored.note("unanswered call", call.name)
                 self._settled.add(call.id)
             else:
                 requested.append(call)
@@ -246,35 +249,25 @@ class AgUiConversation:
         return call.name not in declared_names and run.went_on_after(call)
 
     def _reply(
-        self, run: AgUiRun, spoken: SpokenTexts, requests: tuple[ToolRequest, ...], total: _ReplyTotals
+        self, run: AgUiRun, spoken: SpokenTexts, requests: tuple[ToolRequest, ...], total: ReplyTotals
     ) -> AgentReply:
         text = spoken.text
         if self._open and not requests:
-            text = BETWEEN_MESSAGES.join(part for part in (text, _questions(self._open)) if part)
+            text = _BETWEEN_MESSAGES.join(part for part in (text, _questions(self._open)) if part)
         elif not text and not requests and not total.observed and run.result is not None:
             text = excerpt(run.result)
-        return AgentReply(
-            text=text or None,
+        return total.reply(
+            text,
             tool_requests=requests,
-            usage=total.usage,
-            latency_ms=total.latency_ms,
-            retries=total.retries,
-            observed=total.observed,
-            remarks=total.remarks,
             author=spoken.author,
             state=self._state.shown,
             state_before=self._state.begun if self._state.told else None,
             state_error=self._state.error,
-            first_token_ms=total.first_token_ms,
         )
 
 
 def _questions(interrupts: Sequence[Interrupt]) -> str:
-    return BETWEEN_MESSAGES.join(interrupt.question for interrupt in interrupts)
-
-
-def _without_address(error: Exception, endpoint: str) -> str:
-    return str(error).replace(endpoint, "")
+    return _BETWEEN_MESSAGES.join(interrupt.question for interrupt in interrupts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +277,6 @@ class SpokenTexts:
     text: str
     author: str
     remarks: tuple[Remark, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _TextMessage:
-    at: int
-    text: str
-    author: str
-    of_subagent: bool
 
 
 def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, str]) -> SpokenTexts:
@@ -304,26 +289,19 @@ def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, st
         agent: the author of messages without a name.
         subagents: the names of subagents, by the ids of their runs.
     """
-    texts = [
-        _TextMessage(at, text, _author(message, agent, subagents), "subagentRunId" in message)
+    texts = {
+        at: text
         for at, message in enumerate(messages)
         if message["role"] == "assistant" and (text := _content(message)).strip()
-    ]
+    }
     if not texts:
         return SpokenTexts("", agent)
-    reply = _reply_texts(texts, _last_call(messages))
-    remarks = tuple(Remark(text.author, text.text) for text in texts if text not in reply)
-    return SpokenTexts(BETWEEN_MESSAGES.join(text.text for text in reply), reply[0].author, remarks)
-
-
-def _reply_texts(texts: Sequence[_TextMessage], last_call: int) -> list[_TextMessage]:
-    own_texts = [text for text in texts if not text.of_subagent] or texts
-    return [text for text in own_texts if text.at > last_call] or [own_texts[-1]]
-
-
-def _last_call(messages: Sequence[Wire]) -> int:
-    calls = (at for at, m in enumerate(messages) if m["role"] == "tool" or calls_of(m))
-    return max(calls, default=-1)
+    last_call = max((at for at, m in enumerate(messages) if m["role"] == "tool" or calls_of(m)), default=-1)
+    own_texts = [at for at in texts if "subagentRunId" not in messages[at]] or [*texts]
+    reply = [at for at in own_texts if at > last_call] or own_texts[-1:]
+    authors = {at: _author(messages[at], agent, subagents) for at in texts}
+    remarks = tuple(Remark(authors[at], text) for at, text in texts.items() if at not in reply)
+    return SpokenTexts(_BETWEEN_MESSAGES.join(texts[at] for at in reply), authors[reply[0]], remarks)
 
 
 def _author(message: Wire, agent: str, subagents: Mapping[str, str]) -> str:
@@ -340,86 +318,6 @@ def _content(message: Wire) -> str:
     if content is not None and not isinstance(content, str):
         raise AgentError(f"the `content` of a message of the agent is not a text: {excerpt(content)}")
     return content or ""
-
-
-AG_UI_PLACE = "is this the address at which the agent takes AG-UI runs, like http://localhost:8000/agent?"
-_TOO_MANY_RUNS = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")
-
-
-@dataclass(frozen=True, slots=True)
-class AgUiRequest:
-    """The request for one run, and the values for placeholders in the agent's headers."""
-
-    payload: Wire
-    values: Values
-
-
-class AgUiSender:
-    """Sends requests for runs to one endpoint. Stores nothing about conversations."""
-
-    def __init__(self, config: AgUiAgent, resources: Resources) -> None:
-        self.body = Template(config.body)
-        self._endpoint = config.endpoint
-        self._sender = HttpSender(config, resources.client, resources.timeout_s, AG_UI_PLACE)
-        self.ignored = IgnoredCounter(config.name, resources)
-
-    async def send(self, request: AgUiRequest, run: AgUiRun) -> HttpAnswer[None]:
-        """Send a request and add its events to `run`. Raises NoReply; `run` then has the earlier events."""
-
-        async def stream(events: EventStream) -> None:
-            await self._read(events, run)
-
-        async def read(response: DirectResponse) -> None:
-            await read_body(response, True, _refuse_json, stream)
-
-        return await self._sender.post(self._endpoint, request.payload, read, values=request.values)
-
-    async def _read(self, events: EventStream, run: AgUiRun) -> None:
-        known = 0
-        async for event in events:
-            if event.data.strip() in ("", "[DONE]"):
-                continue  # some servers keep the connection alive with empty events
-            wire = _read_wire(event)
-            if run.take(wire):
-                known += 1
-            else:
-                self.ignored.note("event", wire["type"])
-            if run.spoke:
-                events.note_first_token()
-            if run.finished:
-                return
-        if not known:
-            raise AgentError(f"the agent's stream ended without any event of AG-UI ({AG_UI_PLACE})")
-        raise truncated_stream_error("RUN_FINISHED or RUN_ERROR")
-
-
-def _read_wire(event: Event) -> Wire:
-    wire = read_event(event.data)
-    if not isinstance(wire.get("type"), str):
-        wire["type"] = event.name
-    return wire
-
-
-def _refuse_json(body: bytes) -> None:
-    """Raise AgentError with the body: AG-UI responses are always streams."""
-    data = read_json(body, AG_UI_PLACE)
-    error = data.get("error") if isinstance(data, dict) else None
-    if error:
-        raise AgentError(f"the agent answered with an error: {excerpt(error)}")
-    raise AgentError(
-        "the agent's answer is JSON, and AG-UI answers with server-sent events "
-        f"({AG_UI_PLACE}): {excerpt(data)}"
-    )
-
-
-def own_tools(agent: str) -> BypassDetector:
-    """Create the record of tools that an agent behind AG-UI runs itself."""
-    return BypassDetector(
-        agent,
-        handed_over="have the agent hand the call over (take the tool from its own; ag-ui-adk: AGUIToolset; "
-        "LangGraph: bind the tools of the state)",
-        left_out=" and its name in `client_tools`",
-    )
 
 
 def declared_tools(ctx: TurnContext, config: AgUiAgent) -> tuple[ToolSpec, ...]:

@@ -8,17 +8,25 @@ from typing import Any
 
 from agentest.agents.ag_ui.calls import Interrupt, StreamedCall, interrupts_of, old_interrupt, ordered_calls
 from agentest.agents.ag_ui.thread import AgUiState, Thread, Wire, call, calls_of, late_call_ids, new_id
-from agentest.agents.json_reader import excerpt
+from agentest.agents.json_reader import excerpt, objects_at, read_count, text_at
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 
-_IGNORED_PREFIXES = ("STEP_", "REASONING_", "THINKING_", "ACTIVITY_", "SUBAGENT_", "RAW", "RUN_STARTED")
+_IGNORED_PREFIXES = (
+    "STEP_",
+    "REASONING_",
+    "THINKING_",
+    "ACTIVITY_",
+    "SUBAGENT_",
+    "RAW",
+    "RUN_STARTED",
+    "TEXT_MESSAGE_END",
+)
 """Prefixes of event types that do not change reply, calls or state."""
 REPORTED_ERROR_PREFIX = "the agent reports an error"
 """The beginning of errors that the agent reports."""
 _MAX_ENTRIES = 2000
 """The limit for messages and calls in one run. Real agents have tens; more would only use up time."""
-_ON_INTERRUPT = "on_interrupt"
 _ROLES = ("assistant", "user", "system", "developer")
 
 
@@ -67,9 +75,8 @@ class AgUiRun:
         self._handlers: Mapping[str, Callable[[Wire], None]] = {
             "TEXT_MESSAGE_START": self._start_text,
             "TEXT_MESSAGE_CONTENT": self._add_text,
-            "TEXT_MESSAGE_END": _ignore,
             "TEXT_MESSAGE_CHUNK": self._text_chunk,
-            "REASONING_MESSAGE_CONTENT": self._add_reasoning,
+            "REASONING_MESSAGE_CONTENT": lambda event: self._add_text(event, "reasoning"),
             "REASONING_ENCRYPTED_VALUE": self._store_encrypted,
             "TOOL_CALL_START": self._start_call,
             "TOOL_CALL_ARGS": self._add_arguments,
@@ -80,7 +87,7 @@ class AgUiRun:
             "STATE_SNAPSHOT": lambda event: state.take_snapshot(event.get("snapshot")),
             "STATE_DELTA": lambda event: state.take_delta(event.get("delta")),
             "SUBAGENT_STARTED": self._name_subagent,
-            "CUSTOM": self._custom,
+            "CUSTOM": self._take_interrupt,
             "RUN_FINISHED": self._finish,
             "RUN_ERROR": self._fail,
         }
@@ -91,12 +98,9 @@ class AgUiRun:
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(event)
-            self._check_size()
+            if len(self._calls) + max(len(self._texts), len(self.thread.new)) > _MAX_ENTRIES:
+                raise AgentError(f"the agent's run has more than {_MAX_ENTRIES:,} messages and tool calls")
         return handler is not None or kind.startswith(_IGNORED_PREFIXES)
-
-    def _check_size(self) -> None:
-        if len(self._calls) + max(len(self._texts), self.thread.told) > _MAX_ENTRIES:
-            raise AgentError(f"the agent's run has more than {_MAX_ENTRIES:,} messages and tool calls")
 
     @property
     def begun(self) -> bool:
@@ -120,14 +124,11 @@ class AgUiRun:
         """Return whether the agent continued after a call without waiting for a result."""
         if call.id in self.late:
             return True
-        call_messages = [
-            m["id"] for m in self.messages if call.id in (listed_call["id"] for listed_call in calls_of(m))
-        ]
         after = False
         for message in self.messages:
             if after and _has_text(message):
                 return True
-            after = after or message["id"] in call_messages
+            after = after or call.id in {listed_call["id"] for listed_call in calls_of(message)}
         return False
 
     @property
@@ -145,9 +146,9 @@ class AgUiRun:
         message = self.thread.message(identifier, role)
         message.update({key: event[key] for key in ("name", "subagentRunId") if event.get(key)})
 
-    def _add_text(self, event: Wire) -> None:
+    def _add_text(self, event: Wire, role: str | None = None) -> None:
         identifier, delta = _text(event, "messageId"), _text(event, "delta")
-        role = self._roles.get(identifier, "assistant")
+        role = role or self._roles.get(identifier, "assistant")
         self._pieces(identifier, role).append(delta)
         self.spoke = self.spoke or (role == "assistant" and bool(delta))
 
@@ -158,9 +159,6 @@ class AgUiRun:
         self._chunk = full_event["messageId"]
         if event.get("delta"):
             self._add_text(full_event)
-
-    def _add_reasoning(self, event: Wire) -> None:
-        self._pieces(_text(event, "messageId"), "reasoning").append(_text(event, "delta"))
 
     def _store_encrypted(self, event: Wire) -> None:
         """Store the value that a model's provider expects back with a message or a call."""
@@ -263,7 +261,8 @@ class AgUiRun:
         for listed_call in calls_of(message):
             if listed_call["id"] in self._latest or listed_call["id"] not in self._settled:
                 self._listed.append(listed_call["id"])
-                self._call(listed_call["id"]).list(listed_call["function"])
+                call, function = self._call(listed_call["id"]), listed_call["function"]
+                call.name, call.in_snapshot = function["name"], text_at(function, "arguments") or None
         identifier = message.get("toolCallId") if message["role"] == "tool" else None
         if isinstance(identifier, str) and (identifier in self._latest or identifier not in self._settled):
             self._call(identifier).answer(message.get("content"))
@@ -271,13 +270,18 @@ class AgUiRun:
     def _name_subagent(self, event: Wire) -> None:
         self.subagents[str(event.get("subagentRunId"))] = str(event.get("name") or "subagent")
 
-    def _custom(self, event: Wire) -> None:
-        if event.get("name") == _ON_INTERRUPT:
+    def _take_interrupt(self, event: Wire) -> None:
+        if event.get("name") == "on_interrupt":
             self.interrupts.append(old_interrupt(event))
 
     def _finish(self, event: Wire) -> None:
         self.finished, self.result = True, event.get("result")
-        self.usage = _usage(event.get("usage"))
+        models = objects_at(event, "usage")
+        counts = [
+            sum(read_count(model, key) for model in models)
+            for key in ("inputTokens", "outputTokens", "cachedInputTokens")
+        ]
+        self.usage = Usage(*counts)
         outcome = event.get("outcome")
         if not isinstance(outcome, Mapping):
             return
@@ -300,10 +304,6 @@ class AgUiRun:
         raise AgentError(f"{REPORTED_ERROR_PREFIX}: {excerpt(event.get('message') or event)}{code}")
 
 
-def _ignore(_: Wire) -> None:
-    pass
-
-
 def _text(event: Wire, key: str) -> str:
     """Return a required text field of an event. Raises AgentError."""
     value = event.get(key)
@@ -314,16 +314,3 @@ def _text(event: Wire, key: str) -> str:
 
 def _has_text(message: Wire) -> bool:
     return message["role"] == "assistant" and bool(message.get("content"))
-
-
-def _usage(reported: Any) -> Usage:
-    """Return the tokens of all models in the run. Missing or invalid numbers count as 0."""
-    entries = (
-        [entry for entry in reported if isinstance(entry, Mapping)] if isinstance(reported, list) else []
-    )
-
-    def count(key: str) -> int:
-        values = (entry.get(key) for entry in entries)
-        return sum(v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0)
-
-    return Usage(count("inputTokens"), count("outputTokens"), count("cachedInputTokens"))

@@ -9,9 +9,11 @@ from dataclasses import field
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.json_reader import excerpt
-from agentest.domain.messages import AgentMessage, Attachment, Message, ToolResult, ToolSpec, UserText
-from agentest.support.errors import AgentError, CannotSend
+from agentest.agents.file_parts import unsupported_file
+from agentest.agents.json_reader import excerpt, is_list_of_objects
+from agentest.agents.protocol_client import content_parts
+from agentest.domain.messages import Attachment, Message, ToolResult, ToolSpec, UserText
+from agentest.support.errors import AgentError
 from agentest.support.json_patch import BadPatch, CopyLimit, patched
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -45,11 +47,6 @@ class Thread:
         """The messages of earlier runs."""
         return self.messages[self._first : self._begin]
 
-    @property
-    def told(self) -> int:
-        """The number of messages in the run."""
-        return len(self.messages) - self._begin
-
     def message(self, identifier: str, role: str) -> Wire:
         """Return the run's message with this id and role; create it if there is none.
 
@@ -71,7 +68,7 @@ class Thread:
         Messages after the last known one belong to the run. If the server changed all ids, messages after
         the user's last one do.
         """
-        if not isinstance(snapshot, list) or not all(map(_is_message, snapshot)):
+        if not is_list_of_objects(snapshot) or not all(map(_is_message, snapshot)):
             raise AgentError(
                 "`messages` of a MESSAGES_SNAPSHOT is not a list of messages with `id` and `role`: "
                 f"{excerpt(snapshot)}"
@@ -127,22 +124,19 @@ def _first_known(messages: Sequence[Wire], known: AbstractSet[str], user_message
 def calls_of(message: Mapping[str, Any]) -> list[Wire]:
     """Return the tool calls in a message. Raises AgentError if they are not a list of calls."""
     calls = message.get("toolCalls") or []
-    if not isinstance(calls, list) or not all(map(_is_call, calls)):
+    if not is_list_of_objects(calls) or not all(map(_is_call, calls)):
         raise AgentError(f"`toolCalls` of a message is not a list of tool calls: {excerpt(calls)}")
     return calls
 
 
-def _is_message(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(value.get(key), str) for key in ("id", "role"))
+def _is_message(value: Wire) -> bool:
+    return all(isinstance(value.get(key), str) for key in ("id", "role"))
 
 
-def _is_call(value: Any) -> bool:
-    function = value.get("function") if isinstance(value, Mapping) else None
-    return (
-        isinstance(function, Mapping)
-        and isinstance(value.get("id"), str)
-        and isinstance(function.get("name"), str)
-    )
+def _is_call(value: Wire) -> bool:
+    function = value.get("function")
+    is_named = isinstance(function, Mapping) and isinstance(function.get("name"), str)
+    return is_named and isinstance(value.get("id"), str)
 
 
 def _last_true(marks: Iterable[bool]) -> int | None:
@@ -157,13 +151,9 @@ def new_id() -> str:
 def written(message: Message) -> Wire:
     """Return a message as JSON, with a new id. Raises CannotSend for a file that AG-UI cannot send."""
     if isinstance(message, UserText):
-        return {"id": new_id(), "role": "user", "content": _content(message)}
+        return {"id": new_id(), "role": "user", "content": content_parts(message, "text", _part)}
     if isinstance(message, ToolResult):
         return {"id": new_id(), "role": "tool", "toolCallId": message.request_id, "content": message.text}
-    return _agent_message(message)
-
-
-def _agent_message(message: AgentMessage) -> Wire:
     calls = [call(r.id, r.name, r.arguments) for r in message.tool_requests]
     wire: Wire = {"id": new_id(), "role": "assistant", "content": message.text or ""}
     return {**wire, "toolCalls": calls} if calls else wire
@@ -184,24 +174,14 @@ def declared(spec: ToolSpec) -> Wire:
     return {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
 
 
-def _content(message: UserText) -> str | list[Wire]:
-    if not message.attachments:
-        return message.text
-    text = [{"type": "text", "text": message.text}] if message.text else []
-    return [*text, *map(_part, message.attachments)]
-
-
 def _part(file: Attachment) -> Wire:
     kind = file.mime_type.partition("/")[0].lower()
     part = kind if kind in _MEDIA_KINDS else "document"
     if not file.uri:
         return {"type": part, "source": {"type": "data", "value": file.base64, "mimeType": file.mime_type}}
     if not file.uri.startswith(("http://", "https://")):
-        raise CannotSend(
-            f"{file.origin} has a part `file_data` ({file.mime_type}, {file.uri}) that cannot be sent to an "
-            "AG-UI agent: it takes addresses that begin with https:// or http:// alone; write the file's "
-            "bytes into the case, as `inline_data`"
-        )
+        problem = "it takes addresses that begin with https:// or http:// alone"
+        raise unsupported_file(file, "an AG-UI agent", problem)
     return {"type": part, "source": {"type": "url", "value": file.uri, "mimeType": file.mime_type}}
 
 
@@ -250,8 +230,4 @@ class AgUiState:
 
 def _is_transcript(key: str, value: Any) -> bool:
     """Return whether a key of the state has the conversation's messages, as in LangGraph's graphs."""
-    return (
-        key == "messages"
-        and isinstance(value, list)
-        and all(isinstance(item, Mapping) and "content" in item for item in value)
-    )
+    return key == "messages" and is_list_of_objects(value) and all("content" in item for item in value)
