@@ -5,13 +5,12 @@ The agent runs its own tools. Calls that its server reports are observed; mocks 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
 
-from agentest.agents.a2a.discovery import AgentAddress, RequestWay, WayFinder, langgraph_assistant
+from agentest.agents.a2a.discovery import RequestWay, WayFinder, langgraph_assistant
 from agentest.agents.a2a.exchange import (
     A2A_PLACE,
     LOST_TASK,
@@ -30,16 +29,16 @@ from agentest.agents.a2a.reply import (
     reports_all_calls,
     texts_by_artifact,
 )
-from agentest.agents.a2a.task import INPUT_REQUIRED, AgentWork, OnUnknown
+from agentest.agents.a2a.task import INPUT_REQUIRED, AgentWork
 from agentest.agents.http_sender import HttpSender, cancelled_on_server
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient
 from agentest.config.agents.a2a import A2aAgent
-from agentest.domain.messages import Message, UserText
+from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template
 
 _FIRST_PAUSE_S = 0.05
@@ -53,93 +52,51 @@ def open_agent(_: str, config: A2aAgent, resources: Resources) -> A2aClient:
     return A2aClient(config, resources)
 
 
-class A2aClient:
-    """Opens conversations with one agent. Conversations share only the way to reach the agent."""
-
-    takes_attachments = True
+class A2aClient(ProtocolClient):
+    """Opens conversations with one agent. They share only the way to reach the agent."""
 
     def __init__(self, config: A2aAgent, resources: Resources, pause: Pause = anyio.sleep) -> None:
         """Create the client; `pause` waits for a number of seconds between two polls of a task."""
-        self.name = config.name
-        self._streaming = config.streaming
-        self._on_note = resources.on_note
-        self._has_noted_no_streaming = False
-        self._contact = WayFinder(_address(config), resources.timeout_s, resources.on_note)
+        super().__init__(config.name, lambda: A2aConversation(self))
+        self.pause = pause
+        self.timeout_s = resources.timeout_s
+        self.body = Template(config.body)
+        self.on_unknown = IgnoredCounter(config.name, resources).note
+        self._notes = AgentNotes(config.name, resources.on_note)
+        self.contact = WayFinder(config, resources.timeout_s, self._notes)
         sender = HttpSender(config, resources.client, resources.timeout_s, A2A_PLACE)
-        self._line = A2aResources(
-            name=config.name,
-            contact=self._contact,
-            exchange=A2aSender(sender, self._credentials),
-            body=Template(config.body),
-            streams=self._streams,
-            timeout_s=resources.timeout_s,
-            pause=pause,
-            on_unknown=IgnoredCounter(config.name, resources).note,
-        )
+        self.sender = A2aSender(sender, self.credentials)
+        self._streaming = config.streaming
 
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[Agent]:
-        """Open one conversation. Nothing needs to be closed: contexts end on the server."""
-        yield A2aConversation(self._line)
+    def credentials(self) -> str:
+        """Describe the credentials that the agent's card requires; "" for none."""
+        return self.contact.card.credentials if self.contact.card else ""
 
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to the user's last message in a new conversation. Raises NoReply, CannotSend."""
-        async with self.conversation() as conversation:
-            return await conversation.reply(messages, ctx)
-
-    def _credentials(self) -> str:
-        return self._contact.card.credentials if self._contact.card else ""
-
-    def _streams(self) -> bool:
+    def streams(self) -> bool:
         """Return whether to request streams. If the agent's card refuses them, note that once."""
-        refused = self._contact.card is not None and not self._contact.card.streams
-        if self._streaming and refused and not self._has_noted_no_streaming:
-            self._has_noted_no_streaming = True
-            self._on_note(
-                f"agent {self.name!r}: its card says that it does not stream (capabilities.streaming: "
-                "false), so it is asked for whole answers; leave `streaming` out"
+        refused = self.contact.card is not None and not self.contact.card.streams
+        if self._streaming and refused:
+            self._notes.add(
+                "streaming",
+                "its card says that it does not stream (capabilities.streaming: false), so it is asked for "
+                "whole answers; leave `streaming` out",
             )
         return self._streaming and not refused
-
-
-def _address(config: A2aAgent) -> AgentAddress:
-    return AgentAddress(
-        name=config.name,
-        endpoint=config.endpoint,
-        version=config.protocol_version,
-        in_process=config.app is not None,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class A2aResources:
-    """The parts that all conversations with one agent share."""
-
-    name: str
-    contact: WayFinder
-    exchange: A2aSender
-    body: Template
-    streams: Callable[[], bool]
-    """Returns whether to request streams."""
-    timeout_s: float
-    pause: Pause
-    """Waits for a number of seconds between two polls of a task."""
-    on_unknown: OnUnknown
 
 
 class A2aConversation:
     """One conversation: the context and task on the server, and what earlier turns have shown."""
 
-    def __init__(self, line: A2aResources) -> None:
-        self.name = line.name
-        self._line = line
+    def __init__(self, client: A2aClient) -> None:
+        self.name = client.name
+        self._client = client
         self._context_id: str | None = None
         self._task_id: str | None = None
         """The task that waits for input from the user."""
         self._shown_artifacts: dict[str, str] = {}
         """Artifacts of that task → the text that earlier turns have shown."""
         self._known_messages: set[str] = set()
-        self._known_calls: set[tuple[str, str]] = set()
+        self._known_calls: set[tuple[str, str | None]] = set()
         """Task and id of each reported call."""
         self._known_events: set[str] = set()
 
@@ -149,10 +106,12 @@ class A2aConversation:
         If the agent is still working on its task, poll the task until it ends. One time limit covers
         the request and all polls. Raises NoReply with the calls that were seen, CannotSend.
         """
-        exchange = _MessageExchange(self._line, messages, ctx, self._known_messages)
+        exchange = _MessageExchange(self._client, messages, ctx, self._known_messages)
         try:
             async with cancelled_on_server(exchange.cancel):
-                await exchange.send(self._context_of(ctx), self._task_id)
+                # Before the server has made a context, the scenario's session id names it.
+                session_id = ctx.session.session_id if ctx.session else None
+                await exchange.send(self._context_id or session_id or None, self._task_id)
                 await exchange.finish()
             return self._read(exchange, ctx.turn_index)
         except RecursionError:
@@ -162,19 +121,22 @@ class A2aConversation:
             calls_so_far = self._calls_so_far(exchange.work, ctx.turn_index)
             raise NoReply(self._explain(error, exchange.url), retries, calls_so_far) from None
 
-    def _context_of(self, ctx: TurnContext) -> str | None:
-        """Return the server's context id, or the scenario's session id before the server has made one."""
-        return self._context_id or (ctx.session.session_id if ctx.session else None) or None
-
     def _read(self, exchange: _MessageExchange, turn_index: int) -> AgentReply:
         work = exchange.work
-        self._check_context(work)
-        card = self._line.contact.card
-        check_ended_well(work, card.credentials if card else "")
+        if self._context_id and work.context_id and work.context_id != self._context_id:
+            raise AgentError(
+                f"the agent answered in another context (contextId {work.context_id}) than that of this "
+                f"conversation ({self._context_id}): it has lost the conversation"
+            )
+        check_ended_well(work, self._client.credentials())
         calls = self._new_calls(work, turn_index)
         reply_text = read_reply_text(work, self.name, self._shown_artifacts)
         _check_not_empty(reply_text, calls, work)
-        self._remember_task(work)
+        self._context_id = self._context_id or work.context_id or None
+        waits = work.state == INPUT_REQUIRED and work.message is None
+        self._task_id = work.task_id or None if waits else None
+        self._shown_artifacts = texts_by_artifact(work) if waits else {}
+        card = self._client.contact.card
         usage, model_calls = read_usage(work, self._known_events)
         return AgentReply(
             reply_text.text,
@@ -189,25 +151,12 @@ class A2aConversation:
             tells_calls=reports_all_calls(work) or (card is not None and card.tells_calls),
         )
 
-    def _check_context(self, work: AgentWork) -> None:
-        if self._context_id and work.context_id and work.context_id != self._context_id:
-            raise AgentError(
-                f"the agent answered in another context (contextId {work.context_id}) than that of this "
-                f"conversation ({self._context_id}): it has lost the conversation"
-            )
-
-    def _remember_task(self, work: AgentWork) -> None:
-        self._context_id = self._context_id or work.context_id or None
-        waits = work.state == INPUT_REQUIRED and work.message is None
-        self._task_id = work.task_id or None if waits else None
-        self._shown_artifacts = texts_by_artifact(work) if waits else {}
-
     def _new_calls(self, work: AgentWork, turn_index: int) -> tuple[ToolCall, ...]:
         """Return the calls of this turn. A continued task repeats those of earlier turns."""
         reported = read_calls(parts_of(work), turn_index)
-        new = [call for call in reported if not call.id or (work.task_id, call.id) not in self._known_calls]
-        self._known_calls.update((work.task_id, call.id) for call in new)
-        return tuple(call.call for call in new)
+        new = [call for call in reported if (work.task_id, call.call_id) not in self._known_calls]
+        self._known_calls.update((work.task_id, call.call_id) for call in new if call.call_id)
+        return tuple(new)
 
     def _calls_so_far(self, work: AgentWork, turn_index: int) -> tuple[ToolCall, ...]:
         try:
@@ -222,7 +171,7 @@ class A2aConversation:
             return f"{error}; the message answers what task {self._task_id} had asked: the agent has lost it"
         if isinstance(error, ReportedError) and error.code == LOST_TASK and self._context_id:
             return f"{error}; the agent has lost the conversation"
-        if isinstance(error, ReportedError) and error.code == UNSUPPORTED and self._line.streams():
+        if isinstance(error, ReportedError) and error.code == UNSUPPORTED and self._client.streams():
             return f"{error}; if it does not stream, leave `streaming` out"
         return str(error)
 
@@ -231,16 +180,19 @@ class _MessageExchange:
     """Sends one user message and collects the agent's work on it."""
 
     def __init__(
-        self, line: A2aResources, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
+        self, client: A2aClient, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
     ) -> None:
-        self._line = line
-        self._user_text = next(message for message in reversed(messages) if isinstance(message, UserText))
+        self._client = client
+        self._user_text = last_user_message(messages)
         self._values = TurnValues(messages, ctx)
         self._known_messages = known_messages
         self._way = RequestWay(url="")
-        self.work = AgentWork(on_unknown=line.on_unknown, known=known_messages)
+        self.work = self._new_work()
         self.latency_ms = 0.0
         self.retries = 0
+
+    def _new_work(self) -> AgentWork:
+        return AgentWork(on_unknown=self._client.on_unknown, known=self._known_messages)
 
     @property
     def url(self) -> str:
@@ -249,30 +201,29 @@ class _MessageExchange:
 
     async def send(self, context_id: str | None, task_id: str | None) -> None:
         """Send the message in the first way that the agent accepts. Raises AgentError, CannotSend."""
-        line = self._line
-        body = line.body.filled(self._values)
+        client = self._client
+        body = client.body.filled(self._values)
 
         async def say(way: RequestWay, only_place: bool) -> None:
-            self._way, self.work = way, AgentWork(on_unknown=line.on_unknown, known=self._known_messages)
-            streams = line.streams()
+            self._way, self.work, streams = way, self._new_work(), client.streams()
             params = params_of(
                 self._user_text, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
             )
-            answer = await line.exchange.send(
+            answer = await client.sender.send(
                 way, params, self.work, self._values, streaming=streams, only_place=only_place
             )
             self.latency_ms, self.retries = answer.latency_ms, answer.retries
 
-        await line.contact.use_first_way(lambda url: line.exchange.fetch(url, self._values), say)
+        await client.contact.use_first_way(lambda url: client.sender.fetch(url, self._values), say)
 
     async def cancel(self) -> None:
         """Cancel the agent's task if it has not ended. Raises NoReply, CannotSend."""
         if self.work.task_id and not self.work.ended:
-            await self._line.exchange.cancel(self._way, self.work.task_id, self._values)
+            await self._client.sender.cancel(self._way, self.work.task_id, self._values)
 
     async def finish(self) -> None:
         """Poll the task until it has ended. Raises AgentError."""
-        work, timeout_s = self.work, self._line.timeout_s
+        work, timeout_s = self.work, self._client.timeout_s
         if work.ended:
             return
         if not work.task_id:
@@ -295,9 +246,9 @@ class _MessageExchange:
     async def _poll_until_ended(self) -> None:
         pause = _FIRST_PAUSE_S
         while not self.work.ended:
-            await self._line.pause(pause)
+            await self._client.pause(pause)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
-            answer = await self._line.exchange.get_task(self._way, self.work.task_id, self.work, self._values)
+            answer = await self._client.sender.get_task(self._way, self.work.task_id, self.work, self._values)
             self.retries += answer.retries
 
 

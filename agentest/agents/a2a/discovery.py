@@ -5,15 +5,18 @@ All conversations with an agent share one `WayFinder`, so discovery runs once.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 from urllib.parse import SplitResult, parse_qs, quote, urljoin, urlsplit, urlunsplit
 from uuid import UUID, uuid5
 
 import anyio
 
+from agentest.agents.json_reader import mapping_at, objects_at, text_at
+from agentest.agents.port import AgentNotes
+from agentest.config.agents.a2a import A2aAgent
 from agentest.support.errors import AgentError
-from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.lazy_dataclasses import dataclass, replace
 
 _JSON_RPC, _REST = "JSONRPC", "HTTP+JSON"
 _HISTORY_EXTENSION = "https://langchain.com/a2a/extensions/history-scope/v1"
@@ -43,20 +46,22 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SupportedInterface:
-    """An interface of the agent that Agentest supports."""
+class RequestWay:
+    """One way to send requests to an agent: address, version and binding."""
 
     url: str
-    """The interface's address, possibly relative; "" means the endpoint."""
-    version: Literal["1.0", "0.3"]
+    """The address. In a card's offer it may be relative; "" then means the endpoint."""
+    version: Version = "1.0"
     rest: bool = False
+    """True for HTTP+JSON, False for JSON-RPC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCard:
     """The parts of an agent card that Agentest uses."""
 
-    offers: tuple[SupportedInterface, ...] = ()
+    offers: tuple[RequestWay, ...] = ()
+    """The interfaces that Agentest supports."""
     refused: tuple[str, ...] = ()
     """Descriptions of the interfaces that Agentest does not support."""
     streams: bool = True
@@ -71,18 +76,19 @@ def read_card(value: Any) -> AgentCard | None:
     """Read a card; None if the value is not a card."""
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         return None
-    interfaces = [_interface(item) for item in _interfaces(value)]
+    interfaces = [_interface(*item) for item in _interfaces(value)]
     if not interfaces:
         return None
-    capabilities = _mapping(value.get("capabilities"))
+    capabilities = mapping_at(value, "capabilities")
+    extensions = objects_at(capabilities, "extensions")
+    schemes = mapping_at(value, "securitySchemes")
+    credentials = [_scheme(mapping_at(schemes, name)) for name in [*schemes][:_SHOWN_SCHEMES]]
     return AgentCard(
-        offers=tuple(interface for interface in interfaces if isinstance(interface, SupportedInterface)),
+        offers=tuple(interface for interface in interfaces if isinstance(interface, RequestWay)),
         refused=tuple(interface for interface in interfaces if isinstance(interface, str)),
         streams=capabilities.get("streaming") is not False,
-        credentials=_credentials(value),
-        tells_calls=any(
-            _mapping(item).get("uri") == _HISTORY_EXTENSION for item in _list(capabilities.get("extensions"))
-        ),
+        credentials=" or ".join(dict.fromkeys(filter(None, credentials))),
+        tells_calls=any(extension.get("uri") == _HISTORY_EXTENSION for extension in extensions),
     )
 
 
@@ -91,24 +97,27 @@ def _interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
     Both spellings are read, because 1.x servers write both into one card.
     """
-    for item in map(_mapping, _list(card.get("supportedInterfaces"))):
-        yield _text(item, "url"), _text(item, "protocolBinding"), _text(item, "protocolVersion") or "1.0"
-    version = _text(card, "protocolVersion") or "0.3"
-    if _text(card, "url") and not (version[:1] != "0" and card.get("supportedInterfaces")):
-        yield _text(card, "url"), _text(card, "preferredTransport") or _JSON_RPC, version
-    for item in map(_mapping, _list(card.get("additionalInterfaces"))):
-        yield _text(item, "url"), _text(item, "transport"), version
+    for item in objects_at(card, "supportedInterfaces"):
+        yield (
+            text_at(item, "url"),
+            text_at(item, "protocolBinding"),
+            text_at(item, "protocolVersion") or "1.0",
+        )
+    version, url = text_at(card, "protocolVersion") or "0.3", text_at(card, "url")
+    if url and not (version[:1] != "0" and card.get("supportedInterfaces")):
+        yield url, text_at(card, "preferredTransport") or _JSON_RPC, version
+    for item in objects_at(card, "additionalInterfaces"):
+        yield text_at(item, "url"), text_at(item, "transport"), version
 
 
-def _interface(interface: tuple[str, str, str]) -> SupportedInterface | str:
-    url, binding, named_version = interface
-    version: Literal["1.0", "0.3"] = "0.3" if named_version.startswith("0.") else "1.0"
+def _interface(url: str, binding: str, named_version: str) -> RequestWay | str:
+    """Return an interface that Agentest supports, or the description of another."""
+    version: Version = "0.3" if named_version.startswith("0.") else "1.0"
     if not _is_address(url):
         url = ""  # the endpoint is the most likely address
-    if binding.upper() == _JSON_RPC:
-        return SupportedInterface(url=url, version=version)
-    if binding.upper() == _REST and version == "1.0":
-        return SupportedInterface(url=url, version=version, rest=True)
+    is_rest = binding.upper() == _REST and version == "1.0"
+    if is_rest or binding.upper() == _JSON_RPC:
+        return RequestWay(url=url, version=version, rest=is_rest)
     return f"{binding or 'an unnamed binding'} {named_version} at {url or 'no address'}"
 
 
@@ -119,16 +128,11 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _credentials(card: Mapping[str, Any]) -> str:
-    schemes = [_scheme(_mapping(scheme)) for scheme in _mapping(card.get("securitySchemes")).values()]
-    return " or ".join(dict.fromkeys(filter(None, schemes[:_SHOWN_SCHEMES])))
-
-
 def _scheme(scheme: Mapping[str, Any]) -> str:
     """Describe the credentials of a scheme. In 1.0 its content is under a key that names its kind."""
     for key, kind in _SCHEME_TYPES.items():
         if key in scheme:
-            return _scheme({"type": kind, **_mapping(scheme[key])})
+            return _scheme({"type": kind, **mapping_at(scheme, key)})
     match scheme.get("type"):
         case "apiKey":
             location = scheme.get("in") or scheme.get("location") or "header"
@@ -140,19 +144,6 @@ def _scheme(scheme: Mapping[str, Any]) -> str:
         case "mutualTLS":
             return "a certificate of the client"
     return ""
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
-
-
-def _text(value: Mapping[str, Any], key: str) -> str:
-    text = value.get(key)
-    return text if isinstance(text, str) else ""
 
 
 def base_of(endpoint: str) -> str:
@@ -207,16 +198,6 @@ def langgraph_assistant(url: str, problem: str) -> str:
     return str(uuid5(_LANGGRAPH_NAMESPACE, name)) if separator and "must be a UUID" in problem else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestWay:
-    """One way to send requests to an agent: address, version and binding."""
-
-    url: str
-    version: Version = "1.0"
-    rest: bool = False
-    """True for HTTP+JSON, False for JSON-RPC."""
-
-
 def rank_ways(base: str, card: AgentCard | None, wanted: Version | None) -> tuple[RequestWay, ...]:
     """Return the ways worth trying, the best first.
 
@@ -229,21 +210,15 @@ def rank_ways(base: str, card: AgentCard | None, wanted: Version | None) -> tupl
     if card and card.refused and not card.offers:
         return ()
     rpc = [offer for offer in offers if not offer.rest]
-    if offers and not rpc:
-        return _distinct(_ways_of_offers(base, offers))
-    named = _distinct(_ways_of_offers(base, rpc))
-    urls = list(dict.fromkeys(way.url for way in named)) or [base]
-    return _distinct([*named, *(RequestWay(url=url, version=v) for v in versions for url in urls)])
-
-
-def _distinct(ways: Iterable[RequestWay]) -> tuple[RequestWay, ...]:
-    return tuple(dict.fromkeys(ways))
-
-
-def _ways_of_offers(base: str, offers: Sequence[SupportedInterface]) -> Iterator[RequestWay]:
-    for offer in sorted(offers, key=lambda offer: VERSIONS.index(offer.version)):
-        for url in _offer_addresses(base, offer.url):
-            yield RequestWay(url=url, version=offer.version, rest=offer.rest)
+    named = [
+        replace(offer, url=url)
+        for offer in sorted(rpc or offers, key=lambda offer: VERSIONS.index(offer.version))
+        for url in _offer_addresses(base, offer.url)
+    ]
+    if not offers or rpc:
+        urls = list(dict.fromkeys(way.url for way in named)) or [base]
+        named += [RequestWay(url=url, version=version) for version in versions for url in urls]
+    return tuple(dict.fromkeys(named))
 
 
 def _offer_addresses(base: str, offered: str) -> list[str]:
@@ -284,24 +259,13 @@ class WayRefused(AgentError):
         self.nowhere = nowhere
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentAddress:
-    """The configured address and version of an agent."""
-
-    name: str
-    endpoint: str
-    version: Version | None
-    in_process: bool
-    """True if an application in this process takes the requests. Its card cannot know the address."""
-
-
 class WayFinder:
     """The ways to reach an agent. One conversation tries them; the others wait for the result."""
 
-    def __init__(self, address: AgentAddress, timeout_s: float, on_note: Callable[[str], None]) -> None:
-        self._address = address
+    def __init__(self, config: A2aAgent, timeout_s: float, notes: AgentNotes) -> None:
+        self._config = config
         self._timeout_s = min(timeout_s, _CARD_TIMEOUT_S)
-        self._on_note = on_note
+        self._notes = notes
         self._lock = anyio.Lock()
         self._ways: tuple[RequestWay, ...] | None = None
         self._settled = False
@@ -322,38 +286,36 @@ class WayFinder:
                 # A card names the ways, so the other conversations need not wait for the first reply.
                 self._settled = self._settled or self.card is not None
                 if not self._settled:
-                    return await self._settle(say)
+                    try:
+                        return await self._try_ways(say)
+                    finally:
+                        self._settled = True
         return await self._try_ways(say)
 
-    async def _settle(self, say: Say[T]) -> T:
-        try:
-            return await self._try_ways(say)
-        finally:
-            self._settled = True
-
     async def _find_ways(self, fetch: Fetch) -> None:
-        address = self._address
         with anyio.move_on_after(self._timeout_s):
-            self.card = await find_card(address.endpoint, fetch)
-        base = base_of(address.endpoint)
-        self._ways = rank_ways(base, self.card, address.version)
-        if self.card is not None and not address.in_process:
-            self._note_other_origin(base, self.card)
-
-    def _note_other_origin(self, base: str, card: AgentCard) -> None:
-        urls = [urljoin(base, offer.url) for offer in card.offers]
-        others = [url for url in urls if not same_origin(base, url)]
-        if others and len(others) == len(card.offers):
-            self._on_note(
-                f"agent {self._address.name!r}: its card names another address, {others[0]}; requests go "
-                "to the configured endpoint all the same"
-            )
+            self.card = await find_card(self._config.endpoint, fetch)
+        base = base_of(self._config.endpoint)
+        self._ways = rank_ways(base, self.card, self._config.protocol_version)
+        # The card of an application in this process cannot know the address.
+        if self.card is not None and self._config.app is None:
+            urls = [urljoin(base, offer.url) for offer in self.card.offers]
+            if urls and not any(same_origin(base, url) for url in urls):
+                self._notes.add(
+                    "origin",
+                    f"its card names another address, {urls[0]}; requests go to the configured endpoint all "
+                    "the same",
+                )
 
     async def _try_ways(self, say: Say[T]) -> T:
         refusals: list[str] = []
         while True:
             if not self._ways:
-                raise self._unsupported_error()
+                offered = ", ".join(self.card.refused) if self.card else "nothing"
+                raise AgentError(
+                    f"the agent's card offers {offered}; spoken here are JSON-RPC (1.0 and 0.3) and "
+                    "HTTP+JSON (1.0)"
+                )
             way = self._ways[0]
             try:
                 return await say(way, all(other.url == way.url for other in self._ways))
@@ -371,9 +333,3 @@ class WayFinder:
         if left:
             self._ways = left
         return bool(left)
-
-    def _unsupported_error(self) -> AgentError:
-        offered = ", ".join(self.card.refused) if self.card else "nothing"
-        return AgentError(
-            f"the agent's card offers {offered}; spoken here are JSON-RPC (1.0 and 0.3) and HTTP+JSON (1.0)"
-        )

@@ -9,13 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 from agentest.agents.a2a.discovery import RequestWay, WayRefused
-from agentest.agents.a2a.task import AgentWork, Json, text_at
+from agentest.agents.a2a.task import AgentWork, Json
 from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, OutgoingRequest, read_body
-from agentest.agents.json_reader import excerpt, read_json, read_text, truncated_stream_error
+from agentest.agents.json_reader import excerpt, read_json, read_text, text_at, truncated_stream_error
+from agentest.agents.protocol_client import read_json_body
 from agentest.domain.messages import Attachment, UserText
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
-from agentest.support.http.sse import Event
 from agentest.support.templates import Values
 
 A2A_PLACE = "is this the address of an A2A agent: its server's root, its own address, or that of its card?"
@@ -46,10 +46,14 @@ _ERROR_NAMES = {
 
 
 _Read = Callable[[DirectResponse], Awaitable[AgentError | None]]
-JSON_BODY = {"accept": "application/json"}
-_SEND = {"1.0": ("SendMessage", "SendStreamingMessage"), "0.3": ("message/send", "message/stream")}
-_GET = {"1.0": "GetTask", "0.3": "tasks/get"}
-_CANCEL = {"1.0": "CancelTask", "0.3": "tasks/cancel"}
+_JSON_BODY = {"accept": "application/json"}
+_METHODS = {
+    "send": {"1.0": "SendMessage", "0.3": "message/send", "rest": "message:send"},
+    "stream": {"1.0": "SendStreamingMessage", "0.3": "message/stream", "rest": "message:stream"},
+    "get": {"1.0": "GetTask", "0.3": "tasks/get", "rest": "tasks/{id}"},
+    "cancel": {"1.0": "CancelTask", "0.3": "tasks/cancel", "rest": "tasks/{id}:cancel"},
+}
+"""Operation → its method by version, and its path over HTTP+JSON."""
 
 
 class ReportedError(AgentError):
@@ -91,41 +95,32 @@ class A2aSender:
 
         Raises NoReply, WayRefused, ToldError, CannotSend.
         """
-        url, payload = send_message_request(way, params, streaming)
-        method = send_method(way, streaming)
-        read = self._reader(work, method, streaming, only_place)
-        accept = {"accept": "text/event-stream"} if streaming else JSON_BODY
-        headers = {**headers_of(way), **accept}
-        return _raised(
-            await self._sender.post(url, payload, read, _EXPLAINED_STATUSES, values=values, headers=headers)
-        )
+        operation = "stream" if streaming else "send"
+        read = self._reader(work, method_of(way, operation), streaming, only_place)
+        request = _request(way, operation, params, "text/event-stream" if streaming else "application/json")
+        return _raised(await self._sender.send(request, read, _EXPLAINED_STATUSES, values=values))
 
     async def get_task(
         self, way: RequestWay, task_id: str, work: AgentWork, values: Values
     ) -> HttpAnswer[None]:
         """Request the current state of a task and add it to `work`. Raises the errors of `send`."""
-        url, payload = get_task_request(way, task_id)
-        outgoing = OutgoingRequest(
-            url=url,
-            method="GET" if way.rest else "POST",
-            headers={**headers_of(way), **JSON_BODY},
-            content=None if way.rest else json.dumps(payload).encode(),
-        )
-        read = self._reader(work, get_task_method(way), streaming=False, only_place=True)
-        return _raised(await self._sender.send(outgoing, read, _EXPLAINED_STATUSES, values=values))
+        read = self._reader(work, method_of(way, "get"), streaming=False, only_place=True)
+        request = _request(way, "get", {"id": task_id})
+        return _raised(await self._sender.send(request, read, _EXPLAINED_STATUSES, values=values))
 
     async def cancel(self, way: RequestWay, task_id: str, values: Values) -> None:
         """Request that the agent cancels a task; ignore its response. Raises NoReply, CannotSend."""
-        url, payload = cancel_task_request(way, task_id)
-        headers = {**headers_of(way), **JSON_BODY}
-        await self._sender.post(url, payload, _read_card, _EXPLAINED_STATUSES, values=values, headers=headers)
+        request = _request(way, "cancel", {"id": task_id})
+        await self._sender.send(request, _read_card, _EXPLAINED_STATUSES, values=values)
 
     def _reader(self, work: AgentWork, method: str, streaming: bool, only_place: bool) -> _Read:
         async def read(response: DirectResponse) -> AgentError | None:
-            events = _Events(response, work, method)
+            async def read_events(stream: EventStream) -> None:
+                await _take_events(stream, response, work, method)
+
             try:
                 await self._check_status(response, only_place)
-                await read_body(response, streaming, lambda body: _take(body, work, method), events.read)
+                await read_body(response, streaming, lambda body: _take(body, work, method), read_events)
             except (WayRefused, ReportedError) as error:
                 return error  # the sender would replace a raised error with another
             return None
@@ -136,7 +131,7 @@ class A2aSender:
         """Fetch the JSON value at an address; None if there is none."""
         try:
             answer = await self._sender.get(
-                url, _read_card, _NO_CARD_STATUSES, values=values, headers=JSON_BODY
+                url, _read_card, _NO_CARD_STATUSES, values=values, headers=_JSON_BODY
             )
             return answer.value
         except AgentError:
@@ -171,52 +166,29 @@ def _take(body: bytes, work: AgentWork, method: str) -> None:
         raise AgentError(f"the agent answered with neither a task nor a message of A2A: {excerpt(answer)}")
 
 
-class _Events:
-    """Reads the events of a stream into a `AgentWork`."""
-
-    def __init__(self, response: DirectResponse, work: AgentWork, method: str) -> None:
-        self._response = response
-        self._work = work
-        self._method = method
-
-    async def read(self, stream: EventStream) -> None:
-        """Read up to the last event. Raises AgentError, also if the stream was cut."""
-        async for event in stream:
-            if event.data.strip():  # some servers keep the connection alive with empty events
-                self._take(event)
-            if self._work.closed:
-                return
-        if not self._work.ended:
-            raise _cut_stream_error(self._work)
-
-    def _take(self, event: Event) -> None:
-        waited = self._response.waited
-        value = read_text(event.data)
-        if event.name == "error":
-            value = value if isinstance(value, Mapping) and value.get("error") else {"error": value}
-        self._work.take(_result(value, self._method), waited() * 1000 if waited else None)
-
-
-def _cut_stream_error(work: AgentWork) -> AgentError:
-    came = f"the last state was {work.state}" if work.state else "nothing of a task had come"
-    ends = "a message and without a status that ends the task (completed, failed, input-required …)"
-    return truncated_stream_error(f"{ends}; {came}")
-
-
-async def _refuse_stream(_: EventStream) -> None:
-    raise AgentError("the agent answered with a stream where its card was asked for")
+async def _take_events(stream: EventStream, response: DirectResponse, work: AgentWork, method: str) -> None:
+    """Read up to the last event. Raises AgentError, also if the stream was cut."""
+    async for event in stream:
+        if event.data.strip():  # some servers keep the connection alive with empty events
+            waited, value = response.waited, read_text(event.data)
+            if event.name == "error":
+                value = value if isinstance(value, Mapping) and value.get("error") else {"error": value}
+            work.take(_result(value, method), waited() * 1000 if waited else None)
+        if work.closed:
+            return
+    if not work.ended:
+        came = f"the last state was {work.state}" if work.state else "nothing of a task had come"
+        ends = "a message and without a status that ends the task (completed, failed, input-required …)"
+        raise truncated_stream_error(f"{ends}; {came}")
 
 
 async def _read_card(response: DirectResponse) -> Any:
     """Read a card; None if there is none, because most servers have it at one of several addresses."""
     try:
-        return await read_body(response, False, _json_of, _refuse_stream) if response.is_success else None
+        if_stream = "the agent answered with a stream where its card was asked for"
+        return await read_json_body(response, A2A_PLACE, if_stream) if response.is_success else None
     except AgentError:
         return None
-
-
-def _json_of(body: bytes) -> Any:
-    return read_json(body, A2A_PLACE)
 
 
 def _result(answer: Any, method: str) -> Any:
@@ -252,54 +224,31 @@ def _details(data: Any) -> str:
     return f" ({excerpt(details[0] if len(details) == 1 else details)})" if details else ""
 
 
-def send_method(way: RequestWay, streaming: bool) -> str:
-    """Return the name of the method that sends a message."""
-    if way.rest:
-        return "message:stream" if streaming else "message:send"
-    return _SEND[way.version][streaming]
+def method_of(way: RequestWay, operation: str) -> str:
+    """Return the name of an operation's method, as messages name it."""
+    name = _METHODS[operation]["rest" if way.rest else way.version]
+    return f"GET /{name}" if way.rest and operation == "get" else name
 
 
-def headers_of(way: RequestWay) -> dict[str, str]:
-    """Return the version header.
+def _request(
+    way: RequestWay, operation: str, params: Json, accept: str = "application/json"
+) -> OutgoingRequest:
+    """Return the request of an operation.
 
-    1.x servers take requests without the header for 0.3, and refuse 0.3's methods with it.
+    1.x servers take requests without the version header for 0.3, and refuse 0.3's methods with it.
     """
-    return {"A2A-Version": way.version} if way.version == "1.0" else {}
-
-
-def send_message_request(
-    way: RequestWay, params: Mapping[str, Any], streaming: bool
-) -> tuple[str, dict[str, Any]]:
-    """Return address and JSON of a request that sends a message."""
-    method = send_method(way, streaming)
-    return _rpc_request(way, method, params) if not way.rest else (_rest_url(way, f"/{method}"), dict(params))
-
-
-def get_task_request(way: RequestWay, task_id: str) -> tuple[str, dict[str, Any]]:
-    """Return address and JSON of a request for a task. Over HTTP+JSON, the JSON is empty: it is a GET."""
+    method = _METHODS[operation]["rest" if way.rest else way.version]
+    url, payload = way.url, {"jsonrpc": "2.0", "id": uuid4().hex, "method": method, "params": dict(params)}
     if way.rest:
-        return _rest_url(way, f"/tasks/{task_id}"), {}
-    return _rpc_request(way, _GET[way.version], {"id": task_id})
-
-
-def cancel_task_request(way: RequestWay, task_id: str) -> tuple[str, dict[str, Any]]:
-    """Return address and JSON of a request that cancels a task."""
-    if way.rest:
-        return _rest_url(way, f"/tasks/{task_id}:cancel"), {}
-    return _rpc_request(way, _CANCEL[way.version], {"id": task_id})
-
-
-def get_task_method(way: RequestWay) -> str:
-    """Return the name of the method that requests a task."""
-    return "GET /tasks/{id}" if way.rest else _GET[way.version]
-
-
-def _rest_url(way: RequestWay, path: str) -> str:
-    return way.url.rstrip("/") + path
-
-
-def _rpc_request(way: RequestWay, method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return way.url, {"jsonrpc": "2.0", "id": uuid4().hex, "method": method, "params": dict(params)}
+        url = f"{way.url.rstrip('/')}/{method.format_map(params)}"
+        payload = dict(params) if operation in ("send", "stream") else {}
+    is_get = way.rest and operation == "get"
+    return OutgoingRequest(
+        url=url,
+        method="GET" if is_get else "POST",
+        headers={"accept": accept, **({"A2A-Version": "1.0"} if way.version == "1.0" else {})},
+        content=None if is_get else json.dumps(payload).encode(),
+    )
 
 
 def params_of(
@@ -321,31 +270,22 @@ def params_of(
         task_id: the task that waits for this message; None for a new task.
         streaming: whether the request asks for a stream.
     """
-    params = {**body, "message": _message(user_text, way, body.get("message", {}), context_id, task_id)}
-    if way.version == "0.3":
+    old = way.version == "0.3"
+    message = {
+        **body.get("message", {}),
+        "messageId": uuid4().hex,
+        "role": "user" if old else "ROLE_USER",
+        "parts": _parts(user_text, old),
+        **({"kind": "message"} if old else {}),
+        **({} if context_id is None else {"contextId": context_id}),
+        **({} if task_id is None else {"taskId": task_id}),
+    }
+    params = {**body, "message": message}
+    if old:
         # 0.3's servers differ in their defaults.
         waits = {} if streaming else {"blocking": True}
         params["configuration"] = {"acceptedOutputModes": [], **waits, **body.get("configuration", {})}
     return params
-
-
-def _message(
-    user_text: UserText, way: RequestWay, more: Mapping[str, Any], context_id: str | None, task_id: str | None
-) -> dict[str, Any]:
-    old = way.version == "0.3"
-    message = {
-        **more,
-        "messageId": uuid4().hex,
-        "role": "user" if old else "ROLE_USER",
-        "parts": _parts(user_text, old),
-    }
-    if old:
-        message["kind"] = "message"
-    if context_id is not None:
-        message["contextId"] = context_id
-    if task_id is not None:
-        message["taskId"] = task_id
-    return message
 
 
 def _parts(user_text: UserText, old: bool) -> list[dict[str, Any]]:

@@ -10,19 +10,16 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from dataclasses import replace
 from typing import Any
 
-from agentest.agents.a2a.task import (
-    INPUT_REQUIRED,
-    A2aPart,
-    AgentWork,
-    Artifact,
-    Json,
-    TimedMessage,
-    as_json,
+from agentest.agents.a2a.task import INPUT_REQUIRED, A2aPart, AgentWork, Artifact, Json, as_json
+from agentest.agents.json_reader import (
+    excerpt,
+    is_list_of_objects,
     mapping_at,
+    read_count,
+    read_result,
     text_at,
 )
-from agentest.agents.json_reader import excerpt, read_result
-from agentest.domain.tool_visibility import SeenBy
+from agentest.agents.protocol_client import agent_call
 from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
@@ -55,7 +52,7 @@ def check_ended_well(work: AgentWork, credentials: str) -> None:
     """Raise AgentError if the work failed. `credentials` describes those that the agent's card requires."""
     if work.message is not None or work.state in ("completed", INPUT_REQUIRED):
         return
-    text = text_of_parts(work.status.message.parts) if work.status and work.status.message else ""
+    text = text_of_parts(work.status_message.parts) if work.status_message else ""
     reason = f": {text}" if text else ", and it does not say why"
     match work.state:
         case "rejected":
@@ -73,16 +70,17 @@ def check_ended_well(work: AgentWork, credentials: str) -> None:
 
 def parts_of(work: AgentWork) -> list[A2aPart]:
     """Return all parts that the agent has sent, in order."""
-    parts = [part for timed in work.heard for part in timed.message.parts]
+    parts = [part for message in work.heard for part in message.parts]
     return parts + [part for artifact in work.artifacts.values() for part in artifact.parts]
 
 
 def reports_all_calls(work: AgentWork) -> bool:
     """Return whether the work comes from a server that reports all calls."""
-    of_messages = [data for timed in work.heard for data in (timed.metadata, timed.message.metadata)]
+    of_messages = [data for message in work.heard for data in (message.update, message.metadata)]
     of_artifacts = [artifact.metadata for artifact in work.artifacts.values()]
-    adk = is_adk([*work.metadata, *of_messages, *of_artifacts, work.task_metadata])
-    return adk or has_tool_results(parts_of(work))
+    metadata = [*work.metadata, *of_messages, *of_artifacts, work.task_metadata]
+    by_adk = any(key in entry for entry in metadata for key in _ADK_KEYS)
+    return by_adk or any(_results(part) is not None for part in parts_of(work))
 
 
 def read_reply_text(work: AgentWork, name: str, shown_artifacts: Mapping[str, str]) -> ReplyText:
@@ -94,46 +92,52 @@ def read_reply_text(work: AgentWork, name: str, shown_artifacts: Mapping[str, st
         given: artifacts → their texts, as far as earlier turns have shown them.
     """
     artifacts = list(_new_artifacts(work, shown_artifacts))
-    text, used = _reply_text(work, artifacts, shown_artifacts)
+    has_new_artifact = (
+        work.message is None
+        and work.state != INPUT_REQUIRED
+        and any(
+            shown_artifacts.get(artifact.id) != text_of_parts(artifact.parts)
+            for artifact in work.artifacts.values()
+        )
+    )
+    text, used = _reply_text(work, artifacts, has_new_artifact)
     if not text.strip():
-        text = (
-            "" if _has_new_artifact(work, shown_artifacts) else _last_message_text(work)
-        ) or _fallback_text(work)
-    texts = [(_author_of(message, name), text_of_parts(message.message.parts)) for message in work.heard]
+        spoken = [] if has_new_artifact else [text_of_parts(message.parts) for message in work.heard]
+        text = next((one for one in reversed(spoken) if one.strip()), "") or _fallback_text(work)
+    texts = [
+        (_author(message.update) or _author(message.metadata) or name, text_of_parts(message.parts))
+        for message in work.heard
+    ]
     texts += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
+    # The metadata of a finished task does not count, because it names only the last author.
+    authors = [_author(metadata) for metadata in work.metadata]
+    authors += [_author(artifact.metadata) for artifact in work.artifacts.values()]
     return ReplyText(
         text=text or None,
         remarks=tuple(_remarks(texts, {text.strip(), *(one.strip() for one in used.values())})),
-        author=_last_author(work),
+        author=next(filter(None, reversed(authors)), None),
         first_ms=_first_ms(work, text, used),
     )
 
 
 def _reply_text(
-    work: AgentWork, artifacts: Sequence[tuple[Artifact, str]], shown_artifacts: Mapping[str, str]
+    work: AgentWork, artifacts: Sequence[tuple[Artifact, str]], has_new_artifact: bool
 ) -> tuple[str, Mapping[str, str]]:
     """Return the reply's text, "" for none, and the texts of the artifacts that form it.
 
-    Artifacts are the reply even if they have no text. Other messages do not replace them.
+    Artifacts are the reply even if they have no text. Other messages do not replace them. google-adk sends
+    one artifact for each event; only the last of those belongs to the reply.
     """
     if work.message is not None:
         return text_of_parts(work.message.parts), {}
-    status_text = text_of_parts(work.status.message.parts) if work.status and work.status.message else ""
+    status_text = text_of_parts(work.status_message.parts) if work.status_message else ""
     if status_text and work.state == INPUT_REQUIRED:
         return status_text, {}
-    used = _reply_artifacts(artifacts)
-    if used or _has_new_artifact(work, shown_artifacts):
+    events = [artifact.id for artifact, _ in artifacts if _EVENT in artifact.metadata]
+    used = {artifact.id: text for artifact, text in artifacts if artifact.id not in events[:-1]}
+    if used or has_new_artifact:
         return _BETWEEN_ARTIFACTS.join(used.values()), used
     return status_text, {}
-
-
-def _has_new_artifact(work: AgentWork, shown_artifacts: Mapping[str, str]) -> bool:
-    if work.message is not None or work.state == INPUT_REQUIRED:
-        return False
-    return any(
-        shown_artifacts.get(artifact.id) != text_of_parts(artifact.parts)
-        for artifact in work.artifacts.values()
-    )
 
 
 def texts_by_artifact(work: AgentWork) -> dict[str, str]:
@@ -143,7 +147,7 @@ def texts_by_artifact(work: AgentWork) -> dict[str, str]:
 
 def text_of_parts(parts: Sequence[A2aPart]) -> str:
     """Return the text that parts show the user: joined texts, else data as JSON; then the files."""
-    outer = [part for part in parts if not is_inner(part)]
+    outer = [part for part in parts if not _is_inner(part)]
     text = "".join(part.text for part in outer if part.text)
     if not text:
         text = "\n".join(_data_text(part.data) for part in outer if part.has_data)
@@ -165,25 +169,10 @@ def _new_artifacts(work: AgentWork, shown_artifacts: Mapping[str, str]) -> Itera
             yield artifact, text
 
 
-def _reply_artifacts(artifacts: Sequence[tuple[Artifact, str]]) -> dict[str, str]:
-    """Return the texts of the artifacts that form the reply.
-
-    google-adk sends one artifact for each event. Only the last of those belongs to the reply.
-    """
-    events = [artifact.id for artifact, _ in artifacts if _EVENT in artifact.metadata]
-    return {artifact.id: text for artifact, text in artifacts if artifact.id not in events[:-1]}
-
-
-def _last_message_text(work: AgentWork) -> str:
-    texts = [text_of_parts(message.message.parts) for message in work.heard]
-    return next((text for text in reversed(texts) if text.strip()), "")
-
-
 def _fallback_text(work: AgentWork) -> str:
     """Return JSON for work without a text: a call that waits for the user, or a tool's response."""
-    last = parts_of(work)[-1:]
-    for part in last:
-        call, response = call_of(part), response_of(part)
+    for part in parts_of(work)[-1:]:
+        call, response = _function_of(part, _CALL_TYPES), _function_of(part, _RESPONSE_TYPES)
         if call is not None and work.state == INPUT_REQUIRED:
             return as_json({"name": call["name"], "args": call.get("args", {})})
         if response is not None:
@@ -210,24 +199,10 @@ def _author(metadata: Json) -> str:
     return text_at(metadata, _AUTHOR)
 
 
-def _author_of(message: TimedMessage, name: str) -> str:
-    return _author(message.metadata) or _author(message.message.metadata) or name
-
-
-def _last_author(work: AgentWork) -> str | None:
-    """Return the reply's author if updates or artifacts name authors.
-
-    The metadata of a finished task does not count, because it names only the last author.
-    """
-    authors = [_author(metadata) for metadata in work.metadata]
-    authors += [_author(artifact.metadata) for artifact in work.artifacts.values()]
-    return next((author for author in reversed(authors) if author), None)
-
-
 def _first_ms(work: AgentWork, reply: str, shown_artifacts: Container[str]) -> float | None:
     pieces = [came for artifact, came in work.came_ms.items() if artifact in shown_artifacts]
     for message in work.heard:
-        text = text_of_parts(message.message.parts).strip()
+        text = text_of_parts(message.parts).strip()
         if message.at_ms is not None and text and reply.strip().startswith(text):
             pieces.append(message.at_ms)
     return min(pieces, default=None)
@@ -259,36 +234,17 @@ def _is_new_usage(metadata: Json, known: set[str]) -> bool:
 
 
 def _tokens(metadata: Json) -> Usage:
-    reported = mapping_at(metadata, _USAGE)
-
-    def count(key: str) -> int:
-        value = reported.get(key)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return 0
-        return max(0, int(value))  # A2A's metadata turns integers into floats
-
-    return Usage(count("promptTokenCount"), count("candidatesTokenCount"), count("cachedContentTokenCount"))
+    reported = _with_integers(mapping_at(metadata, _USAGE))
+    keys = ("promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount")
+    return Usage(*(read_count(reported, key) for key in keys))
 
 
-@dataclass(frozen=True, slots=True)
-class A2aCall:
-    """A reported call, and the id that its server gave it; "" without one."""
-
-    id: str
-    call: ToolCall
-
-
-def is_adk(metadata: Iterable[Json]) -> bool:
-    """Return whether google-adk, which reports every call of its agents, wrote the metadata."""
-    return any(key in entry for entry in metadata for key in _ADK_KEYS)
-
-
-def is_inner(part: A2aPart) -> bool:
+def _is_inner(part: A2aPart) -> bool:
     """Return whether a part is a thought, a call or a result, and not meant for the user."""
-    return bool(part.metadata.get("adk_thought")) or adk_type(part) != "" or _results(part) is not None
+    return bool(part.metadata.get("adk_thought")) or _adk_type(part) != "" or _results(part) is not None
 
 
-def adk_type(part: A2aPart) -> str:
+def _adk_type(part: A2aPart) -> str:
     """Return google-adk's type of a part's data, such as `function_call`; "" for other parts.
 
     The key is `adk_type`, in other languages and frameworks `type` or a key with another prefix.
@@ -299,7 +255,7 @@ def adk_type(part: A2aPart) -> str:
     return next((value for value in named if isinstance(value, str)), "")
 
 
-def function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
+def _function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
     """Return the function call or response in a part; None for other parts.
 
     Args:
@@ -308,109 +264,70 @@ def function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
 
     Raises AgentError if the function has no name.
     """
-    if adk_type(part) not in kinds:
+    if _adk_type(part) not in kinds:
         return None
-    if not isinstance(part.data.get("name"), str) or not part.data["name"]:
+    if not text_at(part.data, "name"):
         raise AgentError(f"a `{kinds[0]}` of the agent has no name: {excerpt(part.data)}")
     return dict(part.data)
 
 
-def call_of(part: A2aPart) -> Json | None:
-    """Return the function call in a part; None for other parts. Raises AgentError."""
-    return function_of(part, _CALL_TYPES)
-
-
-def response_of(part: A2aPart) -> Json | None:
-    """Return the response to a function call in a part; None for other parts. Raises AgentError."""
-    return function_of(part, _RESPONSE_TYPES)
-
-
-def has_tool_results(parts: Iterable[A2aPart]) -> bool:
-    """Return whether parts contain tool results of LangGraph's server."""
-    return any(_results(part) is not None for part in parts)
-
-
-def read_calls(parts: Sequence[A2aPart], turn_index: int) -> list[A2aCall]:
+def read_calls(parts: Sequence[A2aPart], turn_index: int) -> list[ToolCall]:
     """Return the calls in order, each once and with its result. Raises AgentError for unnamed calls."""
-    responses = [response for part in parts if (response := response_of(part)) is not None]
-    reported: dict[tuple[str, str], A2aCall] = {}
+    responses = [one for part in parts if (one := _function_of(part, _RESPONSE_TYPES)) is not None]
+    by_id = {_key(one): _with_integers(one.get("response")) for one in responses if text_at(one, "id")}
+    by_name: dict[str, list[Any]] = {}
+    for one in responses:
+        if not text_at(one, "id"):
+            by_name.setdefault(one["name"], []).append(_with_integers(one.get("response")))
+    reported: dict[tuple[str, str], ToolCall] = {}
     for number, call in enumerate(_reported_calls(parts, turn_index)):
         # The same id with another name is another call.
-        reported.setdefault((call.id or f"#{number}", call.call.name), call)
-    without_call = [
-        _from_response(one, turn_index) for one in responses if _id(one) and _key(one) not in reported
-    ]
-    return [
-        *_with_results(list(reported.values()), responses),
-        *{one.id: one for one in without_call}.values(),
-    ]
-
-
-def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[A2aCall]:
-    for part in parts:
-        if (call := call_of(part)) is not None:
-            args = _with_integers(call.get("args", {}))
-            yield A2aCall(_id(call), _observed(call["name"], args, turn_index))
-        for result in _results(part) or ():
-            yield _from_result(result, turn_index)
-
-
-def _observed(name: str, args: Any, turn_index: int) -> ToolCall:
-    return ToolCall(
-        name=name, args=args, result=None, mocked=False, turn_index=turn_index, seen_by=SeenBy.AGENT
-    )
-
-
-def _with_results(reported: list[A2aCall], responses: Sequence[Json]) -> list[A2aCall]:
-    """Add responses to their calls: by id, or to the next call of that name if ids are missing."""
-    by_id = {
-        _key(response): _with_integers(response.get("response")) for response in responses if _id(response)
+        key = (call.call_id or f"#{number}", call.name)
+        if key in reported:
+            continue
+        if key in by_id:
+            call = replace(call, result=by_id[key])
+        elif not call.call_id and by_name.get(call.name):
+            call = replace(call, result=by_name[call.name].pop(0))
+        reported[key] = call
+    without_call = {
+        identifier: agent_call(
+            name, None, turn_index, result=result, problem=ARGUMENTS_UNKNOWN, call_id=identifier
+        )
+        for (identifier, name), result in by_id.items()
+        if (identifier, name) not in reported
     }
-    by_name: dict[str, list[Any]] = {}
-    for response in responses:
-        if not _id(response):
-            by_name.setdefault(response["name"], []).append(_with_integers(response.get("response")))
-    done = []
-    for call in reported:
-        result = call.call.result
-        if (call.id, call.call.name) in by_id:
-            result = by_id[call.id, call.call.name]
-        elif not call.id and by_name.get(call.call.name):
-            result = by_name[call.call.name].pop(0)
-        done.append(replace(call, call=replace(call.call, result=result, call_id=call.id or None)))
-    return done
+    return [*reported.values(), *without_call.values()]
+
+
+def _key(function: Json) -> tuple[str, str]:
+    return text_at(function, "id"), function["name"]
+
+
+def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolCall]:
+    for part in parts:
+        if (call := _function_of(part, _CALL_TYPES)) is not None:
+            args = _with_integers(call.get("args", {}))
+            yield agent_call(call["name"], args, turn_index, call_id=text_at(call, "id") or None)
+        for result in _results(part) or ():
+            name, content = result.get("name"), result.get("content")
+            if not isinstance(name, str) or not name:
+                raise AgentError(f"a tool result of the agent has no name: {excerpt(result)}")
+            yield agent_call(
+                name,
+                None,
+                turn_index,
+                result=read_result(content),
+                problem=ARGUMENTS_UNKNOWN,
+                error=str(content) if result.get("status") == "error" else None,
+                call_id=text_at(result, "toolCallId") or None,
+            )
 
 
 def _results(part: A2aPart) -> Sequence[Json] | None:
+    """Return the tool results of LangGraph's server, which do not include the arguments."""
     results = part.data.get(_TOOL_RESULTS) if isinstance(part.data, Mapping) else None
-    if not isinstance(results, list) or not all(isinstance(item, Mapping) for item in results):
-        return None
-    return results
-
-
-def _from_result(result: Json, turn_index: int) -> A2aCall:
-    """Make a call from LangGraph's result, which does not include the arguments."""
-    name, content = result.get("name"), result.get("content")
-    if not isinstance(name, str) or not name:
-        raise AgentError(f"a tool result of the agent has no name: {excerpt(result)}")
-    call = replace(
-        _observed(name, None, turn_index),
-        result=read_result(content),
-        error=str(content) if result.get("status") == "error" else None,
-        invalid_arguments=ARGUMENTS_UNKNOWN,
-    )
-    return A2aCall(_id({"id": result.get("toolCallId")}), call)
-
-
-def _from_response(response: Json, turn_index: int) -> A2aCall:
-    """Make a call from google-adk's response to a call that was not reported."""
-    call = replace(
-        _observed(response["name"], None, turn_index),
-        result=_with_integers(response.get("response")),
-        invalid_arguments=ARGUMENTS_UNKNOWN,
-        call_id=_id(response),
-    )
-    return A2aCall(_id(response), call)
+    return results if is_list_of_objects(results) else None
 
 
 def _with_integers(value: Any) -> Any:
@@ -420,12 +337,3 @@ def _with_integers(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _with_integers(item) for key, item in value.items()}
     return [_with_integers(item) for item in value] if isinstance(value, list) else value
-
-
-def _key(function: Json) -> tuple[str, str]:
-    return _id(function), function["name"]
-
-
-def _id(function: Mapping[str, Any]) -> str:
-    identifier = function.get("id")
-    return identifier if isinstance(identifier, str) else ""

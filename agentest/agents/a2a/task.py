@@ -6,17 +6,17 @@ Every reader accepts both spellings, because servers mix them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from agentest.agents.json_reader import excerpt
+from agentest.agents.json_reader import excerpt, is_list_of_objects, mapping_at, text_at
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
-_PREFIX = "TASK_STATE_"
 _NO_DATA = object()
+_NOTHING: Mapping[str, Any] = {}
 
 Json = Mapping[str, Any]
 
@@ -66,6 +66,10 @@ class A2aMessage:
     task_id: str = ""
     context_id: str = ""
     metadata: Json = field(default_factory=dict)
+    update: Json = field(default_factory=dict, compare=False)
+    """The metadata of the update that contained the message."""
+    at_ms: float | None = field(default=None, compare=False)
+    """When the message arrived, in milliseconds; None if the response was not a stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +81,6 @@ class Artifact:
     metadata: Json = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStatus:
-    """The status of a task. `state` has the spelling of 0.3, such as `input-required`."""
-
-    state: str
-    message: A2aMessage | None = None
-
-
 def kind_of(result: Any) -> tuple[ResultKind | None, Json]:
     """Return a result's kind, None if unknown, and its content. Raises AgentError."""
     if not isinstance(result, Mapping):
@@ -92,40 +88,31 @@ def kind_of(result: Any) -> tuple[ResultKind | None, Json]:
     for kind in ResultKind:
         if isinstance(result.get(kind.value), Mapping) and not {"parts", "id", "taskId"} & result.keys():
             return kind, result[kind.value]
-    named = result.get("kind")
-    if isinstance(named, str):
-        return _OLD_KINDS.get(named), result
-    return _by_form(result), result
-
-
-def _by_form(result: Json) -> ResultKind | None:
+    if isinstance(result.get("kind"), str):
+        return _OLD_KINDS.get(result["kind"]), result
     if "artifact" in result:
-        return ResultKind.ARTIFACT
+        return ResultKind.ARTIFACT, result
     if "status" in result:
-        return ResultKind.TASK if "id" in result else ResultKind.STATUS
-    return ResultKind.MESSAGE if "parts" in result else None
+        return ResultKind.TASK if "id" in result else ResultKind.STATUS, result
+    return ResultKind.MESSAGE if "parts" in result else None, result
 
 
-def name_of_kind(result: Json) -> str:
-    """Return the name that a result of unknown kind gives itself."""
-    return str(result.get("kind") or next(iter(result), "{}"))
+def _name_of_kind(value: Json) -> str:
+    """Return the name that a result or part of unknown kind gives itself."""
+    return str(value.get("kind") or next(iter(value), "{}"))
 
 
-def read_status(value: Any) -> TaskStatus:
-    """Read a status. Raises AgentError."""
-    state = value.get("state") if isinstance(value, Mapping) else None
+def _state_of(status: Any) -> str:
+    """Return a status's state in the spelling of 0.3, such as `input-required`. Raises AgentError."""
+    state = status.get("state") if isinstance(status, Mapping) else None
     if not isinstance(state, str) or not state:
-        raise AgentError(f"a task of the agent has no state: {excerpt(value)}")
-    plain = state.removeprefix(_PREFIX).lower().replace("_", "-")
-    message = value.get("message")
-    return TaskStatus(
-        state="canceled" if plain == "cancelled" else plain,
-        message=None if message is None else read_message(message),
-    )
+        raise AgentError(f"a task of the agent has no state: {excerpt(status)}")
+    plain = state.removeprefix("TASK_STATE_").lower().replace("_", "-")
+    return "canceled" if plain == "cancelled" else plain
 
 
-def read_message(value: Any) -> A2aMessage:
-    """Read a message. Raises AgentError."""
+def read_message(value: Any, update: Json = _NOTHING, at_ms: float | None = None) -> A2aMessage:
+    """Read a message that arrived in an update with this metadata. Raises AgentError."""
     if not isinstance(value, Mapping):
         raise AgentError(f"a message of the agent is not an object: {excerpt(value)}")
     return A2aMessage(
@@ -135,6 +122,8 @@ def read_message(value: Any) -> A2aMessage:
         task_id=text_at(value, "taskId"),
         context_id=text_at(value, "contextId"),
         metadata=mapping_at(value, "metadata"),
+        update=update,
+        at_ms=at_ms,
     )
 
 
@@ -159,22 +148,10 @@ def list_at(value: Json, key: str) -> list[Any]:
     return value_at_key
 
 
-def mapping_at(value: Json, key: str) -> Json:
-    """Return the object at a key; empty if there is none."""
-    value_at_key = value.get(key)
-    return value_at_key if isinstance(value_at_key, Mapping) else {}
-
-
-def text_at(value: Json, key: str) -> str:
-    """Return the text at a key; "" if there is none."""
-    value_at_key = value.get(key)
-    return value_at_key if isinstance(value_at_key, str) else ""
-
-
 def _parts(value: Json, owner: str) -> tuple[A2aPart, ...]:
     found = value.get("parts")
     parts = [] if found is None else found
-    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+    if not is_list_of_objects(parts):
         raise AgentError(f"the `parts` of the agent's {owner} are not a list of objects: {excerpt(parts)}")
     return tuple(map(_part, parts))
 
@@ -190,7 +167,7 @@ def _part(part: Json) -> A2aPart:
         return A2aPart(data=part["data"], metadata=metadata)
     if file := _file(part):
         return A2aPart(file=file, metadata=metadata)
-    return A2aPart(unknown=str(part.get("kind") or next(iter(part), "{}")), metadata=metadata)
+    return A2aPart(unknown=_name_of_kind(part), metadata=metadata)
 
 
 def _file(part: Json) -> str:
@@ -216,17 +193,6 @@ OnUnknown = Callable[[str, str], None]
 """Called for a value of unknown type with `event` or `part`, and the type that the value names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedMessage:
-    """A message that the agent sent while it worked."""
-
-    message: A2aMessage
-    metadata: Json = field(default_factory=dict)
-    """The metadata of the update that contained the message."""
-    at_ms: float | None = None
-    """When the message arrived, in milliseconds; None if the response was not a stream."""
-
-
 @dataclass(slots=True)
 class AgentWork:
     """The agent's work on one user message, in order. `take` adds what the agent sends."""
@@ -234,10 +200,13 @@ class AgentWork:
     on_unknown: OnUnknown
     task_id: str = ""
     context_id: str = ""
-    status: TaskStatus | None = None
+    state: str = ""
+    """The task's state; "" while it is unknown."""
+    status_message: A2aMessage | None = None
+    """The message of the task's last status."""
     message: A2aMessage | None = None
     """The reply of an agent that did not create a task."""
-    heard: list[TimedMessage] = field(default_factory=list)
+    heard: list[A2aMessage] = field(default_factory=list)
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     came_ms: dict[str, float] = field(default_factory=dict)
     """Artifact → when its first piece arrived, in milliseconds."""
@@ -248,11 +217,6 @@ class AgentWork:
     """True if the stream has ended the work."""
     known: set[str] = field(default_factory=set)
     """Ids of messages that the agent has sent before, in this turn or an earlier one."""
-
-    @property
-    def state(self) -> str:
-        """The task's state; "" while it is unknown."""
-        return self.status.state if self.status else ""
 
     @property
     def ended(self) -> bool:
@@ -272,36 +236,44 @@ class AgentWork:
             case ResultKind.ARTIFACT if self._is_of_this_task(value):
                 self._take_artifact(value, at_ms)
             case None:
-                self.on_unknown("event", name_of_kind(value))
+                self.on_unknown("event", _name_of_kind(value))
 
     def take_task(self, value: Json, at_ms: float | None = None) -> None:
         """Replace the work with a task's current state, artifacts and history. Raises AgentError."""
         if "status" not in value:
             raise AgentError(f"the agent's task has no status, and the keys {', '.join(map(str, value))}")
-        self._check_task_id(text_at(value, "id"))
-        self._set_ids(text_at(value, "id"), value)
+        task_id = text_at(value, "id")
+        if self.task_id and task_id not in ("", self.task_id):
+            raise AgentError(
+                f"the agent told of the task {task_id}, where it is at work on {self.task_id}: that is no "
+                "answer to this message"
+            )
+        self._set_ids(task_id, value)
         self.task_metadata = mapping_at(value, "metadata")
-        for item in _messages_of_turn([read_message(item) for item in list_at(value, "history")]):
-            if item.task_id in ("", self.task_id):
-                self._add_message(TimedMessage(message=item, at_ms=at_ms), may_repeat=True)
+        history = [read_message(item, at_ms=at_ms) for item in list_at(value, "history")]
+        # Some servers always send the whole conversation.
+        last_user = max((at for at, message in enumerate(history) if message.of_user), default=-1)
+        for message in history[last_user + 1 :]:
+            if message.task_id in ("", self.task_id):
+                self._add_message(message, may_repeat=True)
         self.artifacts = {}
         for item in list_at(value, "artifacts"):
             self._add_artifact(read_artifact(item), False, at_ms)
-        self._set_status(read_status(value["status"]), {}, at_ms, may_repeat=True)
+        self._set_status(value["status"], {}, at_ms, may_repeat=True)
         # A waiting task may be reported again before it continues.
         self.closed = self.state in _FINAL_STATES
 
     def _take_message(self, value: Json, at_ms: float | None) -> None:
-        self.message = read_message(value)
+        self.message = read_message(value, at_ms=at_ms)
         self._set_ids("", value)
-        self._add_message(TimedMessage(message=self.message, at_ms=at_ms))
+        self._add_message(self.message)
         self.closed = True
 
     def _take_status(self, value: Json, at_ms: float | None) -> None:
         self._set_ids(text_at(value, "taskId"), value)
         metadata = mapping_at(value, "metadata")
         self.metadata.append(metadata)
-        self._set_status(read_status(value.get("status")), metadata, at_ms)
+        self._set_status(value.get("status"), metadata, at_ms)
         final = value.get("final")
         # 1.0 has no `final`; a 0.3 task may request input and continue in the same stream.
         self.closed = final is True or self.state in _FINAL_STATES or (final is None and self.ended)
@@ -318,37 +290,26 @@ class AgentWork:
         self.on_unknown("update", "of another task")
         return False
 
-    def _check_task_id(self, task_id: str) -> None:
-        if self.task_id and task_id not in ("", self.task_id):
-            raise AgentError(
-                f"the agent told of the task {task_id}, where it is at work on {self.task_id}: that is no "
-                "answer to this message"
-            )
-
     def _set_ids(self, task_id: str, value: Json) -> None:
         self.task_id = task_id or self.task_id
         self.context_id = text_at(value, "contextId") or self.context_id
 
-    def _set_status(
-        self, status: TaskStatus, metadata: Json, at_ms: float | None, may_repeat: bool = False
-    ) -> None:
-        self.status = status
-        if status.message is not None:
-            self._add_message(
-                TimedMessage(message=status.message, metadata=metadata, at_ms=at_ms), may_repeat
-            )
+    def _set_status(self, status: Any, update: Json, at_ms: float | None, may_repeat: bool = False) -> None:
+        self.state, value = _state_of(status), status.get("message")
+        self.status_message = None if value is None else read_message(value, update, at_ms)
+        if self.status_message is not None:
+            self._add_message(self.status_message, may_repeat)
 
-    def _add_message(self, new: TimedMessage, may_repeat: bool = False) -> None:
+    def _add_message(self, message: A2aMessage, may_repeat: bool = False) -> None:
         """Add a message of the agent, once. A whole task repeats its messages, some of them without ids."""
-        message = new.message
         if message.of_user or message.id in self.known:
             return
-        if may_repeat and not message.id and any(known.message == message for known in self.heard):
+        if may_repeat and not message.id and message in self.heard:
             return
         if message.id:
             self.known.add(message.id)
         self._report_unknown_parts(message.parts)
-        self.heard.append(new)
+        self.heard.append(message)
 
     def _add_artifact(self, artifact: Artifact, append: bool, at_ms: float | None) -> None:
         self._report_unknown_parts(artifact.parts)
@@ -367,9 +328,3 @@ class AgentWork:
         for part in parts:
             if part.unknown:
                 self.on_unknown("part", part.unknown)
-
-
-def _messages_of_turn(history: list[A2aMessage]) -> Iterator[A2aMessage]:
-    """Yield the messages after the user's last one. Some servers always send the whole conversation."""
-    last_user = max((at for at, message in enumerate(history) if message.of_user), default=-1)
-    yield from history[last_user + 1 :]
