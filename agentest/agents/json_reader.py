@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from agentest.agents.error_hints import is_page
 from agentest.support.errors import AgentError
@@ -89,15 +89,19 @@ def mapping_at(value: Any, key: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def objects_in(value: Any) -> list[Mapping[str, Any]]:
+    """Return the objects in a list, without its other values; empty for any other value."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
 def objects_at(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """Return the objects in the list at a key, without its other values."""
-    found = value.get(key)
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+    return objects_in(value.get(key))
 
 
-def is_list_of_objects(value: Any) -> bool:
+def is_list_of_objects(value: Any) -> TypeGuard[list[dict[str, Any]]]:
     """Return True for a list that contains only JSON objects."""
-    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def read_count(reported: Any, *keys: str) -> int:

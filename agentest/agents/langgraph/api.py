@@ -7,7 +7,7 @@ has removed and messages of subgraphs, such as the agents of a supervisor.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -22,9 +22,10 @@ from agentest.agents.http_sender import (
     probe_response_of,
     read_body,
 )
-from agentest.agents.json_reader import excerpt, read_json
-from agentest.agents.langgraph.messages import PLACE, GraphRun, SentMessage, StreamReader, read_answer
-from agentest.agents.port import IgnoredCounter, NoReply, Resources
+from agentest.agents.json_reader import excerpt, objects_in, text_at
+from agentest.agents.langgraph.messages import PLACE, GraphRun, SentMessage, read_answer, read_stream
+from agentest.agents.port import AgentNotes, IgnoredCounter, NoReply, Resources
+from agentest.agents.protocol_client import read_json_body
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import UserText
 from agentest.support.errors import CannotSend, ProgramDelayed
@@ -40,120 +41,16 @@ _TIMEOUT_HINT = (
 _RUN_ID = re.compile(r"/runs/([^/?#]+)")
 _REFUSAL_STATUSES = (404, 405, 422)
 """Statuses of servers that have no such graph or no such address."""
-_NO_ADDRESS_STATUSES = (404, 405)
 _MAX_ASSISTANTS = 100
 _TOKENS_MODE = "messages-tuple"
 _MESSAGE_PLACEHOLDERS = {"message", "messages"}
 
 
 @dataclass(frozen=True, slots=True)
-class _RefusedProbe:
+class _RefusedRun:
     status: int
     problem: str
     seen: ProbeResponse
-
-
-class Graph:
-    """One graph of a LangGraph server. Stores nothing about conversations."""
-
-    def __init__(self, config: LangGraphAgent, resources: Resources) -> None:
-        self.name = config.name
-        self.path = JsonPath(config.reply) if config.reply else None
-        self.approvals = config.approvals
-        self.requests = RunBodies(config)
-        self.ignored = IgnoredCounter(config.name, resources)
-        self._on_note = resources.on_note
-        self._assistant = config.assistant_id
-        self._root = config.endpoint.rstrip("/")
-        self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE, _TIMEOUT_HINT)
-        self.server = LangGraphServer(self._root, config.name, self._sender)
-        self._reader = StreamReader(self.ignored.note)
-        self._streams: bool | None = None
-        """True if the server streams runs; None while that is unknown."""
-
-    async def assistant(self, values: Values) -> str:
-        """Return the assistant to run. Raises CannotSend if none is configured and there are several."""
-        return self._assistant or await self.server.only_graph(values)
-
-    async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[GraphRun]:
-        """Run the graph once and return the result. Raises NoReply, and CannotSend for an unknown graph."""
-        kind = "wait" if self._streams is False else "stream"
-        answer, result = await self._send(thread, kind, body, values)
-        if (
-            isinstance(result, _RefusedProbe)
-            and result.status in _NO_ADDRESS_STATUSES
-            and self._streams is None
-        ):
-            answer, result = await self._send(thread, "wait", body, values)
-            if isinstance(result, GraphRun):
-                self._note_no_streaming()
-        if isinstance(result, _RefusedProbe):
-            raise await self._refusal(result, answer.retries, body["assistant_id"], values)
-        self._streams = self._streams is not False
-        return HttpAnswer(result, answer.latency_ms, answer.retries, answer.first_token_ms)
-
-    async def _send(
-        self, thread: str, kind: str, body: dict[str, object], values: Values
-    ) -> tuple[HttpAnswer[GraphRun | _RefusedProbe], GraphRun | _RefusedProbe]:
-        runs = f"{self._root}/threads/{thread}/runs"
-        accept = {"accept": "text/event-stream"} if kind == "stream" else {}
-        sent = {k: v for k, v in body.items() if accept or not k.startswith("stream_")}
-        run_ids: list[str] = []
-
-        async def read(response: DirectResponse) -> GraphRun | _RefusedProbe:
-            location = response.headers.get("content-location", "")
-            run_ids.extend(_RUN_ID.findall(location))
-            return await self._read(response, run_ids.append)
-
-        async def cancel() -> None:
-            if run_ids:
-                # Without `wait`, because nothing depends on the run's end.
-                await self._sender.post(f"{runs}/{run_ids[-1]}/cancel", {}, _ignore, values=values)
-
-        async with cancelled_on_server(cancel):
-            answer = await self._sender.post(
-                f"{runs}/{kind}", sent, read, _REFUSAL_STATUSES, values=values, headers=accept
-            )
-        return answer, answer.value
-
-    def _note_no_streaming(self) -> None:
-        if self._streams is None:
-            self._on_note(
-                f"agent {self.name!r}: its server has no /runs/stream, so only calls that its final state "
-                "shows are seen, and none of graphs inside"
-            )
-        self._streams = False
-
-    async def _refusal(
-        self, refused: _RefusedProbe, retries: int, graph: object, values: Values
-    ) -> Exception:
-        graphs = await self.server.graphs(values)
-        if not graphs or graph in graphs or _is_uuid(graph):
-            return NoReply(await self._sender.advised(refused.problem, refused.seen), retries)
-        return CannotSend(
-            f"the LangGraph server has no graph {graph!r}: set assistant_id of agent {self.name!r} to one of "
-            f"{', '.join(graphs)} ({refused.problem})"
-        )
-
-    async def _read(
-        self, response: DirectResponse, on_run: Callable[[str], object]
-    ) -> GraphRun | _RefusedProbe:
-        """Read a run's result or a refusal. `on_run` receives the run's id."""
-        if response.status_code in _REFUSAL_STATUSES:
-            problem = await self._sender.problem(response)
-            return _RefusedProbe(response.status_code, problem, probe_response_of(response))
-        return await read_body(response, True, read_answer, lambda events: self._reader.read(events, on_run))
-
-
-async def _ignore(_: DirectResponse) -> None:
-    pass
-
-
-def _is_uuid(value: object) -> bool:
-    try:
-        return bool(UUID(str(value)))
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,47 +63,110 @@ class ThreadState:
     error: str | None = None
 
 
-class LangGraphServer:
-    """The graphs and threads of a LangGraph server. Stores nothing about conversations."""
+class Graph:
+    """One graph of a LangGraph server. Stores nothing about conversations."""
 
-    def __init__(self, root: str, agent: str, sender: HttpSender) -> None:
-        self._root = root
-        self._agent = agent
-        self._sender = sender
-        self._only_graph: str | None = None
+    def __init__(self, config: LangGraphAgent, resources: Resources) -> None:
+        self.name = config.name
+        self.path = JsonPath(config.reply) if config.reply else None
+        self.approvals = config.approvals
+        self.requests = RunBodies(config)
+        self.ignored = IgnoredCounter(config.name, resources)
+        self._notes = AgentNotes(config.name, resources.on_note)
+        self._assistant = config.assistant_id
+        self._root = config.endpoint.rstrip("/")
+        self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE, _TIMEOUT_HINT)
+        self._streams: bool | None = None
+        """True if the server streams runs; None while that is unknown."""
         self._search_lock = anyio.Lock()
 
-    async def only_graph(self, values: Values) -> str:
-        """Return the server's only graph. Raises NoReply, and CannotSend if there is not exactly one."""
-        async with self._search_lock:
-            if self._only_graph is None:
-                graphs = await self._search_graphs(values)
-                if len(graphs) != 1:
-                    raise CannotSend(self.missing_assistant_text(graphs))
-                self._only_graph = graphs[0]
-        return self._only_graph
+    async def assistant(self, values: Values) -> str:
+        """Return the assistant to run: the configured one, or the server's only graph.
 
-    def missing_assistant_text(self, graphs: list[str]) -> str:
-        """Return the error for a missing `assistant_id`, with the server's graphs."""
+        Raises NoReply, and CannotSend if none is configured and there is not exactly one graph.
+        """
+        if not self._assistant:
+            async with self._search_lock:
+                if not self._assistant:
+                    graphs = await self._search_graphs(values)
+                    if len(graphs) != 1:
+                        raise CannotSend(self._missing_assistant_text(graphs))
+                    self._assistant = graphs[0]
+        return self._assistant
+
+    def _missing_assistant_text(self, graphs: list[str]) -> str:
         offered = f"the server has {', '.join(graphs)}" if graphs else "the server tells of none"
         return (
-            f"agent {self._agent!r} has no assistant_id: set it in the agent's configuration to one of the "
+            f"agent {self.name!r} has no assistant_id: set it in the agent's configuration to one of the "
             f"graphs of {self._root} ({offered})"
         )
 
-    async def graphs(self, values: Values) -> list[str]:
-        """Return the names of the server's graphs; an empty list if the request fails."""
+    async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[GraphRun]:
+        """Run the graph once and return the result. Raises NoReply, and CannotSend for an unknown graph."""
+        answer = await self._send(thread, "wait" if self._streams is False else "stream", body, values)
+        result = answer.value
+        if isinstance(result, _RefusedRun) and result.status != 422 and self._streams is None:
+            answer = await self._send(thread, "wait", body, values)
+            result = answer.value
+            if isinstance(result, GraphRun):
+                self._streams = False
+                self._notes.add(
+                    "streaming",
+                    "its server has no /runs/stream, so only calls that its final state shows are seen, and "
+                    "none of graphs inside",
+                )
+        if isinstance(result, _RefusedRun):
+            raise await self._refusal(result, answer.retries, body["assistant_id"], values)
+        self._streams = self._streams is not False
+        return HttpAnswer(result, answer.latency_ms, answer.retries, answer.first_token_ms)
+
+    async def _send(
+        self, thread: str, kind: str, body: dict[str, object], values: Values
+    ) -> HttpAnswer[GraphRun | _RefusedRun]:
+        runs = f"{self._root}/threads/{thread}/runs"
+        accept = {"accept": "text/event-stream"} if kind == "stream" else {}
+        sent = {k: v for k, v in body.items() if accept or not k.startswith("stream_")}
+        run_ids: list[str] = []
+
+        async def read(response: DirectResponse) -> GraphRun | _RefusedRun:
+            run_ids.extend(_RUN_ID.findall(response.headers.get("content-location", "")))
+            if response.status_code in _REFUSAL_STATUSES:
+                problem = await self._sender.problem(response)
+                return _RefusedRun(response.status_code, problem, probe_response_of(response))
+            return await read_body(
+                response,
+                True,
+                read_answer,
+                lambda events: read_stream(events, run_ids.append, self.ignored.note),
+            )
+
+        async def cancel() -> None:
+            if run_ids:
+                # Without `wait`, because nothing depends on the run's end.
+                await self._sender.post(f"{runs}/{run_ids[-1]}/cancel", {}, _ignore, values=values)
+
+        async with cancelled_on_server(cancel):
+            return await self._sender.post(
+                f"{runs}/{kind}", sent, read, _REFUSAL_STATUSES, values=values, headers=accept
+            )
+
+    async def _refusal(self, refused: _RefusedRun, retries: int, graph: object, values: Values) -> Exception:
         try:
-            return await self._search_graphs(values)
+            graphs = await self._search_graphs(values)
         except (NoReply, CannotSend, ProgramDelayed):
-            return []
+            graphs = []
+        if not graphs or graph in graphs or _is_uuid(graph):
+            return NoReply(await self._sender.advised(refused.problem, refused.seen), retries)
+        return CannotSend(
+            f"the LangGraph server has no graph {graph!r}: set assistant_id of agent {self.name!r} to one of "
+            f"{', '.join(graphs)} ({refused.problem})"
+        )
 
     async def _search_graphs(self, values: Values) -> list[str]:
         url = f"{self._root}/assistants/search"
         found = (await self._sender.post(url, {"limit": _MAX_ASSISTANTS}, _read_json, values=values)).value
-        assistants = found if isinstance(found, list) else []
-        names = [a.get("graph_id") for a in assistants if isinstance(a, Mapping)]
-        return list(dict.fromkeys(name for name in names if isinstance(name, str)))
+        names = [text_at(assistant, "graph_id") for assistant in objects_in(found)]
+        return list(dict.fromkeys(filter(None, names)))
 
     async def state(self, thread: str, values: Values) -> ThreadState:
         """Read a thread's state. A failure is returned, not raised, because it is not the agent's failure."""
@@ -228,24 +188,27 @@ class LangGraphServer:
         )
 
 
+async def _ignore(_: DirectResponse) -> None:
+    pass
+
+
 async def _read_json(response: DirectResponse) -> Any:
-    return await read_body(response, False, _json_of, _refuse_stream)
+    if_stream = "the LangGraph server answered with a stream where JSON was expected"
+    return await read_json_body(response, PLACE, if_stream)
 
 
-def _json_of(body: bytes) -> Any:
-    return read_json(body, PLACE)
-
-
-async def _refuse_stream(_: Any) -> Any:
-    raise NoReply("the LangGraph server answered with a stream where JSON was expected")
+def _is_uuid(value: object) -> bool:
+    try:
+        return bool(UUID(str(value)))
+    except ValueError:
+        return False
 
 
 def thread_of(session_id: str) -> str:
     """Return the thread id for a session: a UUID, because LangGraph's servers accept no other ids."""
-    try:
+    if _is_uuid(session_id):
         return str(UUID(session_id))
-    except ValueError:
-        return str(uuid5(NAMESPACE_URL, f"agentest:{session_id}"))
+    return str(uuid5(NAMESPACE_URL, f"agentest:{session_id}"))
 
 
 class RunBodies:

@@ -5,8 +5,7 @@ The graph runs its own tools. Calls are observed in its messages; mocks do not a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 from uuid import uuid4
@@ -43,6 +42,7 @@ from agentest.agents.langgraph.messages import (
 )
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ReplyTotals
 from agentest.agents.reply_paths import empty_path_message, text_of, where_text_is
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import Message, last_user_message
@@ -52,28 +52,10 @@ from agentest.support.errors import AgentError, SessionMismatch
 from agentest.support.lazy_dataclasses import dataclass
 
 
-def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> LangGraphClient:
+def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> ProtocolClient:
     """Create the client of a graph behind a LangGraph server."""
-    return LangGraphClient(config, resources)
-
-
-class LangGraphClient:
-    """Opens conversations with one graph. Stores nothing about them."""
-
-    takes_attachments = True
-
-    def __init__(self, config: LangGraphAgent, resources: Resources) -> None:
-        self.name = config.name
-        self._graph = Graph(config, resources)
-
-    @asynccontextmanager
-    async def conversation(self) -> AsyncIterator[GraphConversation]:
-        """Open one conversation, which stores the known messages and the open interrupts of its thread."""
-        yield GraphConversation(self._graph)
-
-    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to a conversation's only message. Raises NoReply, SessionMismatch, CannotSend."""
-        return await GraphConversation(self._graph).reply(messages, ctx)
+    graph = Graph(config, resources)
+    return ProtocolClient(config.name, lambda: GraphConversation(graph))
 
 
 @dataclass(slots=True)
@@ -90,9 +72,7 @@ class _TurnRuns:
     updates: list[Wire] = field(default_factory=list)
     """The messages that the nodes of all runs have added."""
     state: ThreadState = field(default_factory=ThreadState)
-    latency_ms: float = 0.0
-    first_token_ms: float | None = None
-    retries: int = 0
+    total: ReplyTotals = field(default_factory=ReplyTotals)
     decided: dict[str, Approval] = field(default_factory=dict)
     """Names of tools → the decisions about their calls in this turn."""
 
@@ -144,17 +124,12 @@ class GraphConversation:
 
     async def _run(self, turn: _TurnRuns, body: dict[str, Any]) -> None:
         """Run the graph once and add the result to the turn. Raises NoReply."""
-        answer = await self._graph.run(turn.thread, body, turn.values)
-        if answer.first_token_ms is not None and turn.first_token_ms is None:
-            turn.first_token_ms = turn.latency_ms + answer.first_token_ms
-        turn.latency_ms += answer.latency_ms
-        turn.retries += answer.retries
-        turn.run = answer.value
+        turn.run = turn.total.add(await self._graph.run(turn.thread, body, turn.values))
         turn.updates += after_user(turn.run.messages, turn.sent)
         if turn.run.problem is not None:
             raise self._no_reply(turn, turn.run.problem)
         if turn.run.values is None:
-            turn.state = await self._graph.server.state(turn.thread, turn.values)
+            turn.state = await self._graph.state(turn.thread, turn.values)
             turn.run.values = turn.state.values
         self._check_end(turn)
 
@@ -163,7 +138,7 @@ class GraphConversation:
             calls = self._calls(turn)
         except AgentError:
             calls = ()
-        return NoReply(problem, turn.retries, calls)
+        return turn.total.no_reply(problem, calls)
 
     def _check_end(self, turn: _TurnRuns) -> None:
         """Raise NoReply if the run has not ended, because a stream may be cut between two events."""
@@ -245,18 +220,16 @@ class GraphConversation:
         self._interrupts = tuple(turn.run.interrupts)
         self._waiting = {c.call_id: c for c in calls if self._interrupts and c.call_id and _is_waiting(c)}
         self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}
-        return AgentReply(
+        total = turn.total
+        total.usage = usage_of(distinct_messages)
+        total.observed = tuple(waiting(call) if call.call_id in self._waiting else call for call in calls)
+        total.remarks = remarks_of(distinct_messages, text, self.name)
+        return total.reply(
             text,
-            usage=usage_of(distinct_messages),
-            latency_ms=turn.latency_ms,
-            retries=turn.retries,
             model_calls=sum(kind_of(m) == AI for m in distinct_messages) or None,
-            observed=tuple(waiting(call) if call.call_id in self._waiting else call for call in calls),
-            remarks=remarks_of(distinct_messages, text, self.name),
             state={k: v for k, v in values.items() if k != MESSAGES} if isinstance(values, Mapping) else None,
             state_before=before,
             state_error=turn.state.error,
-            first_token_ms=turn.first_token_ms,
             tells_calls=bool(messages) or state_messages(values) is not None,
         )
 
@@ -277,8 +250,7 @@ class GraphConversation:
                 or "the graph's state has no `messages`: set `reply` to the path of the reply in it; "
                 f"{where_text_is(values)}: {excerpt(values)}"
             )
-        text, _ = reply_of(messages if in_state is None else in_state, self._graph.ignored.note)
-        return text
+        return reply_of(messages if in_state is None else in_state, self._graph.ignored.note)
 
 
 def _approvals(interrupts: Sequence[Wire], decision: Decision) -> dict[str, Approval]:

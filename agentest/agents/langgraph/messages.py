@@ -6,19 +6,24 @@ belong to a turn and which of them is the reply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 from agentest.agents.http_sender import EventStream
 from agentest.agents.json_reader import (
     excerpt,
+    is_list_of_objects,
+    mapping_at,
+    objects_at,
+    read_count,
     read_json,
     read_result,
     read_text,
+    text_at,
     truncated_stream_error,
 )
-from agentest.domain.tool_visibility import SeenBy
+from agentest.agents.protocol_client import agent_call
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
@@ -123,7 +128,10 @@ def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, To
     for message in messages:
         if kind_of(message) == TOOL:
             results.setdefault(str(message.get("tool_call_id")), []).append(message)
-    calls = [_with_result(call, _nth_result(results, key, 0), turn_index) for key, call in waiting.items()]
+    calls = []
+    for key, call in waiting.items():
+        result, error = _result(_nth_result(results, key, 0))
+        calls.append(replace(call, turn_index=turn_index, result=result, error=error))
     by_id: dict[str, list[ToolCall]] = {}
     for call in calls:
         by_id.setdefault(call.call_id or "", []).append(call)
@@ -132,9 +140,19 @@ def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, To
         for request in requests:
             same_id = by_id.setdefault(request["id"], []) if request["id"] else []
             if not any((call.name, call.args) == (request["name"], request["args"]) for call in same_id):
-                answer = _nth_result(results, request["id"], len(same_id))
-                calls.append(_call(request, answer, turn_index, round))
-                same_id.append(calls[-1])
+                result, error = _result(_nth_result(results, request["id"], len(same_id)))
+                call = agent_call(
+                    request["name"],
+                    request["args"],
+                    turn_index,
+                    result=result,
+                    problem=request["error"],
+                    error=error,
+                    call_id=request["id"],
+                    round=round,
+                )
+                calls.append(call)
+                same_id.append(call)
     known = {call.call_id for call in calls}
     without_call = [
         _call_from_result(answers[0], turn_index) for key, answers in results.items() if key not in known
@@ -148,30 +166,29 @@ def _nth_result(results: Mapping[str, Sequence[Wire]], call_id: str | None, numb
     return answers[min(number, len(answers) - 1)] if answers else None
 
 
-def _requests(message: Wire) -> Iterable[Wire]:
+def _requests(message: Wire) -> Iterator[Wire]:
     """Yield the calls of one message as `{id, name, args, error}`."""
     for call in _list(message, "tool_calls"):
-        yield {"id": _id(call), "name": _name(call), "args": _args(call), "error": None}
+        yield _request(call, _args(call))
     for call in _list(message, "invalid_tool_calls"):
-        error = call.get("error") or "the arguments are not valid JSON"
-        yield {"id": _id(call), "name": _name(call), "args": call.get("args"), "error": str(error)}
-    content = message.get("content")
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, Mapping) and block.get("type") in _PROVIDER_CALLS:
-            args = block.get("args", block.get("input", {}))
-            yield {"id": _id(block), "name": _name(block), "args": args, "error": None}
+        yield _request(call, call.get("args"), str(call.get("error") or "the arguments are not valid JSON"))
+    for block in objects_at(message, "content"):
+        if block.get("type") in _PROVIDER_CALLS:
+            yield _request(block, block.get("args", block.get("input", {})))
 
 
-def _list(message: Wire, key: str) -> list[Wire]:
+def _request(call: Wire, args: Any, error: str | None = None) -> Wire:
+    name = call.get("name") or mapping_at(call, "function").get("name")
+    if not isinstance(name, str) or not name:
+        raise AgentError(f"a tool call of the graph has no name: {excerpt(call)}")
+    return {"id": text_at(call, "id") or None, "name": name, "args": args, "error": error}
+
+
+def _list(message: Wire, key: str) -> Sequence[Wire]:
     value = message.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(call, Mapping) for call in value):
+    if not is_list_of_objects(value):
         raise AgentError(f"`{key}` of a message of the graph is not a list of objects: {excerpt(value)}")
     return value
-
-
-def _id(call: Wire) -> str | None:
-    identifier = call.get("id")
-    return identifier if isinstance(identifier, str) and identifier else None
 
 
 def _args(call: Wire) -> Any:
@@ -183,47 +200,15 @@ def _args(call: Wire) -> Any:
     return read_result(arguments)
 
 
-def _name(call: Wire) -> str:
-    function = call.get("function")
-    name = call.get("name") or (function.get("name") if isinstance(function, Mapping) else None)
-    if not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the graph has no name: {excerpt(call)}")
-    return name
-
-
-def _call(call: Wire, answer: Wire | None, turn_index: int, round: int) -> ToolCall:
-    result, error = _result(answer)
-    return ToolCall(
-        name=call["name"],
-        args=call["args"],
-        result=result,
-        mocked=False,
-        turn_index=turn_index,
-        invalid_arguments=call["error"],
-        error=error,
-        seen_by=SeenBy.AGENT,
-        call_id=call["id"],
-        round=round,
-    )
-
-
-def _with_result(call: ToolCall, answer: Wire | None, turn_index: int) -> ToolCall:
-    result, error = _result(answer)
-    return replace(call, turn_index=turn_index, result=result, error=error)
-
-
 def _call_from_result(answer: Wire, turn_index: int) -> ToolCall:
     result, error = _result(answer)
-    name = answer.get("name")
-    return ToolCall(
-        name=name if isinstance(name, str) and name else "(unnamed tool)",
-        args=None,
+    return agent_call(
+        text_at(answer, "name") or "(unnamed tool)",
+        None,
+        turn_index,
         result=result,
-        mocked=False,
-        turn_index=turn_index,
-        invalid_arguments="the graph's messages tell its result alone",
+        problem="the graph's messages tell its result alone",
         error=error,
-        seen_by=SeenBy.AGENT,
         call_id=answer.get("tool_call_id"),
     )
 
@@ -238,21 +223,14 @@ def _result(answer: Wire | None) -> tuple[Any, str | None]:
 
 def usage_of(messages: Iterable[Wire]) -> Usage:
     """Return the sum of the tokens that messages report."""
-    return sum((_usage(m.get("usage_metadata")) for m in messages), Usage())
-
-
-def _usage(reported: Any) -> Usage:
-    if not isinstance(reported, Mapping):
-        return Usage()
-    details = reported.get("input_token_details")
-    cached = details.get("cache_read") if isinstance(details, Mapping) else 0
-    return Usage(
-        _tokens(reported.get("input_tokens")), _tokens(reported.get("output_tokens")), _tokens(cached)
-    )
-
-
-def _tokens(count: Any) -> int:
-    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
+    usage = Usage()
+    for reported in (mapping_at(message, "usage_metadata") for message in messages):
+        usage += Usage(
+            read_count(reported, "input_tokens"),
+            read_count(reported, "output_tokens"),
+            read_count(mapping_at(reported, "input_token_details"), "cache_read"),
+        )
+    return usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,34 +298,27 @@ def _is_of_agent(message: Wire) -> bool:
     return kind_of(message) in (AI, TOOL)
 
 
-def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | None, Wire | None]:
-    """Return the reply in a turn's messages, and the message that contains it.
+def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> str | None:
+    """Return the reply in a turn's messages.
 
     The reply is the text of the last message. If that has none, it is the last text without tool calls,
     or the result of a tool that ends the turn (`return_direct`).
     """
     spoken = [m for m in messages if kind_of(m) == AI and text_of(m, on_unknown).strip()]
     if spoken and spoken[-1] is messages[-1]:
-        return text_of(spoken[-1]), spoken[-1]
+        return text_of(spoken[-1])
     final = [m for m in spoken if not m.get("tool_calls")]
     if final:
-        return text_of(final[-1]), final[-1]
-    if messages and kind_of(messages[-1]) == TOOL:
-        return text_of(messages[-1]) or None, messages[-1]
-    return None, None
+        return text_of(final[-1])
+    return text_of(messages[-1]) or None if messages and kind_of(messages[-1]) == TOOL else None
 
 
 def remarks_of(messages: Sequence[Wire], reply: str | None, agent: str) -> tuple[Remark, ...]:
     """Return the texts that are not the reply."""
     spoken = [m for m in messages if kind_of(m) == AI and text_of(m).strip()]
-    remarks = [Remark(_author(m, agent), text_of(m)) for m in spoken]
+    remarks = [Remark(text_at(m, "name") or agent, text_of(m)) for m in spoken]
     last = max((i for i, remark in enumerate(remarks) if remark.text == reply), default=len(remarks))
     return (*remarks[:last], *remarks[last + 1 :])
-
-
-def _author(message: Wire, agent: str) -> str:
-    name: Any = message.get("name")
-    return name if isinstance(name, str) and name else agent
 
 
 @dataclass(slots=True)
@@ -419,46 +390,41 @@ def _failure(error: Any) -> str:
     return f"the graph failed: {': '.join(texts) or excerpt(error)}"
 
 
-class StreamReader:
-    """Reads responses of `/runs/stream`: the updates of nodes, and tokens as they arrive."""
+async def read_stream(
+    events: EventStream, on_run: Callable[[str], object], on_unknown: OnUnknown
+) -> GraphRun:
+    """Read a response of `/runs/stream` up to its end or the event `end` of older servers.
 
-    def __init__(self, on_unknown: OnUnknown) -> None:
-        self._on_unknown = on_unknown
+    Args:
+        events: the updates of nodes, and tokens as they arrive.
+        on_run: receives the run's id if the stream has it.
+        on_unknown: called for events of unknown types.
 
-    async def read(self, events: EventStream, on_run: Callable[[str], object]) -> GraphRun:
-        """Read a stream up to its end or the event `end` of older servers. Raises AgentError.
-
-        `on_run` receives the run's id if the stream has it.
-        """
-        run, begun = GraphRun(ended=False), False
-        async for event in events:
-            kind, _, _ = event.name.partition("|")
-            data = read_text(event.data) if event.data.strip() else None
-            begun = True
-            if kind == "metadata" and isinstance(data, Mapping) and isinstance(data.get("run_id"), str):
-                on_run(data["run_id"])
-            if kind == "error":
-                run.problem = _failure(data)
-            if kind in ("error", "end"):
-                run.ended = True
-                break
-            if self._take(run, kind, "|" in event.name, data):
-                events.note_first_token()
-        if not begun:
-            raise truncated_stream_error("any event")
-        return run
-
-    def _take(self, run: GraphRun, kind: str, inside: bool, data: Any) -> bool:
-        """Take one event and return whether it has text."""
-        if kind == "updates":
+    Raises AgentError.
+    """
+    run, begun = GraphRun(ended=False), False
+    async for event in events:
+        kind, inside, _ = event.name.partition("|")
+        data = read_text(event.data) if event.data.strip() else None
+        begun = True
+        if kind == "metadata" and isinstance(data, Mapping) and isinstance(data.get("run_id"), str):
+            on_run(data["run_id"])
+        elif kind in ("error", "end"):
+            run.problem = _failure(data) if kind == "error" else run.problem
+            run.ended = True
+            break
+        elif kind == "updates":
             run.take_update(data)
         elif kind == "values" and not inside:
             run.take_state(data)
         elif kind in _TOKEN_EVENTS:
-            return _has_text(data)
+            if _has_text(data):
+                events.note_first_token()
         elif kind not in (*_IGNORED_EVENTS, "values"):
-            self._on_unknown("event", kind)
-        return False
+            on_unknown("event", kind)
+    if not begun:
+        raise truncated_stream_error("any event")
+    return run
 
 
 def _has_text(data: Any) -> bool:

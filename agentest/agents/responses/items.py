@@ -196,7 +196,7 @@ def items_of(response: Mapping[str, Any]) -> tuple[Item, ...]:
 
     Calls for the caller that lack a `call_id` get one.
     """
-    output: Any = response.get("output")
+    output = response.get("output")
     if not is_list_of_objects(output):
         raise AgentError(f"the `output` of the agent's response is not a list of items: {excerpt(output)}")
     prefix = f"call_{response.get('id') or 'of_agent'}"
