@@ -10,11 +10,12 @@ from urllib.parse import quote
 from agentest.agents.adk_server.events import read_event_list, read_event_stream, read_reply, user_content
 from agentest.agents.error_hints import ADK_PLACE
 from agentest.agents.http_sender import HttpSender, read_body
-from agentest.agents.json_reader import excerpt, read_json
+from agentest.agents.json_reader import excerpt
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import read_json_body
 from agentest.config.agents.adk import AdkAgent
-from agentest.domain.messages import Message, Session, UserText, last_user_message
+from agentest.domain.messages import Message, Session, last_user_message
 from agentest.support.errors import CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender
 from agentest.support.lazy_dataclasses import dataclass
@@ -45,14 +46,6 @@ class SessionState:
     retries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Created:
-    """The response to the creation of a session. `session` is its JSON, None for handled error statuses."""
-
-    status: int
-    session: Any
-
-
 class Sessions:
     """Creates and reads sessions. Stores nothing about conversations."""
 
@@ -77,18 +70,18 @@ class Sessions:
             (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES),
             values=values,
         )
-        retries, created = answer.retries, answer.value
-        if created.status in _UNSUPPORTED_STATUSES or _is_another(created, key):
+        retries, (status, created) = answer.retries, answer.value
+        # Older servers accept an id only in the address.
+        is_another = isinstance(created, dict) and "id" in created and created["id"] != key.session_id
+        if status in _UNSUPPORTED_STATUSES or is_another:
             url = self._session_url(key)
             answer = await self._sender.post(url, state, _read_created, (_CONFLICT_STATUS,), values=values)
-            retries, created = retries + answer.retries, answer.value
-        if created.status == _CONFLICT_STATUS:
+            retries, (status, created) = retries + answer.retries, answer.value
+        if status == _CONFLICT_STATUS:
             return await self._existing(key, state, retries, values)
-        if not isinstance(created.session, dict) or created.session.get("id") != key.session_id:
-            raise NoReply(
-                f"{url}: no session {key.session_id!r} was created, but: {excerpt(created.session)}"
-            )
-        created_state = created.session.get("state") or {}
+        if not isinstance(created, dict) or created.get("id") != key.session_id:
+            raise NoReply(f"{url}: no session {key.session_id!r} was created, but: {excerpt(created)}")
+        created_state = created.get("state") or {}
         if not contains_state(created_state, state):
             raise SessionMismatch(
                 f"{url}: the session's state is not what was asked for: found {excerpt(created_state)}, "
@@ -147,12 +140,6 @@ def _segment(name: str) -> str:
     return quote(name, "", errors="replace")
 
 
-def _is_another(created: _Created, key: SessionKey) -> bool:
-    """Return whether the server created another id. Older servers accept an id only in the address."""
-    session = created.session
-    return isinstance(session, dict) and "id" in session and session["id"] != key.session_id
-
-
 def _without_temporary(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in state.items() if not key.startswith(_TEMPORARY_PREFIX)}
 
@@ -176,22 +163,16 @@ def contains_state(actual: Any, expected: Mapping[str, Any]) -> bool:
     )
 
 
-async def _read_created(response: DirectResponse) -> _Created:
+async def _read_created(response: DirectResponse) -> tuple[int, Any]:
+    """Return the status, and the session unless the status is handled."""
     if response.status_code in (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES):
-        return _Created(response.status_code, None)
-    return _Created(response.status_code, await _read_session(response))
+        return response.status_code, None
+    return response.status_code, await _read_session(response)
 
 
 async def _read_session(response: DirectResponse) -> Any:
-    return await read_body(response, False, _session_json, _refuse_stream)
-
-
-def _session_json(body: bytes) -> Any:
-    return read_json(body, ADK_PLACE)
-
-
-async def _refuse_stream(_: Any) -> Any:
-    raise NoReply("the ADK server answered with a stream where a session was expected")
+    if_stream = "the ADK server answered with a stream where a session was expected"
+    return await read_json_body(response, ADK_PLACE, if_stream)
 
 
 _DEFAULT_USER = "agentest"
@@ -228,12 +209,14 @@ class AdkClient:
         first_state = (
             await self._sessions.open(key, ctx.session, values) if ctx.turn_index == 0 else SessionState()
         )
-        answer = await self._sender.post(
-            self._run_url,
-            self._request(key, last_user_message(messages)),
-            self._read,
-            values=values,
-        )
+        payload = {
+            "app_name": key.app_name,
+            "user_id": key.user_id,
+            "session_id": key.session_id,
+            "new_message": user_content(last_user_message(messages)),
+            "streaming": self._streaming,
+        }
+        answer = await self._sender.post(self._run_url, payload, self._read, values=values)
         reply = read_reply(
             answer.value,
             ctx.turn_index,
@@ -259,20 +242,7 @@ class AdkClient:
                 f"app_name of the scenario's `session` or the case's session_input ({self._root}/list-apps "
                 "tells which apps there are)"
             )
-        return SessionKey(
-            app_name,
-            self._user_id or session.user_id or _DEFAULT_USER,
-            ctx.session_id,
-        )
-
-    def _request(self, key: SessionKey, message: UserText) -> dict[str, Any]:
-        return {
-            "app_name": key.app_name,
-            "user_id": key.user_id,
-            "session_id": key.session_id,
-            "new_message": user_content(message),
-            "streaming": self._streaming,
-        }
+        return SessionKey(app_name, self._user_id or session.user_id or _DEFAULT_USER, ctx.session_id)
 
     def _read(self, response: DirectResponse) -> Awaitable[list[Any]]:
         return read_body(response, self._streaming, read_event_list, read_event_stream)

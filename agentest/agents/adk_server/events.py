@@ -11,10 +11,19 @@ from typing import Any
 
 from agentest.agents.error_hints import ADK_PLACE
 from agentest.agents.http_sender import EventStream
-from agentest.agents.json_reader import excerpt, read_json, read_text, truncated_stream_error
+from agentest.agents.json_reader import (
+    excerpt,
+    is_list_of_objects,
+    mapping_at,
+    objects_at,
+    read_count,
+    read_json,
+    read_text,
+    truncated_stream_error,
+)
 from agentest.agents.port import AgentReply, NoReply
+from agentest.agents.protocol_client import agent_call
 from agentest.domain.messages import Attachment, UserText
-from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
@@ -77,19 +86,13 @@ async def read_event_stream(stream: EventStream) -> list[Any]:
     async for event in stream:
         if event.data.strip():  # some servers keep the connection alive with empty events
             events.append(read_text(event.data))
-            if _has_text(events[-1]):
+            if any(part.get("text") for part in objects_at(mapping_at(events[-1], "content"), "parts")):
                 stream.note_first_token()
     if not events:
         raise truncated_stream_error("any event")
     if isinstance(events[-1], Mapping) and events[-1].get("partial") is True:
         raise AgentError("the agent's stream was cut: it ended within an event that came in pieces")
     return events
-
-
-def _has_text(event: Any) -> bool:
-    content = event.get("content") if isinstance(event, Mapping) else None
-    parts = content.get("parts") if isinstance(content, Mapping) else None
-    return isinstance(parts, list) and any(isinstance(part, Mapping) and part.get("text") for part in parts)
 
 
 def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> AdkRun:
@@ -111,7 +114,7 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> A
     problem, text = None, None
     if last:
         problem, text = last.error, None if last.error else last.text or _fallback_text(last.parts)
-    elif not calls or (streamed and _ends_with_call(events)):
+    elif not calls or (streamed and any(part.get("functionCall") is not None for part in events[-1].parts)):
         problem = f"no final response among the {len(items)} events of the agent"
     if not problem and not text and not calls:
         problem = "the final response of the agent is empty"
@@ -135,10 +138,6 @@ def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]
         calls += sum(part.get("functionCall") is not None for part in event.parts)
 
 
-def _ends_with_call(events: Sequence[_Event]) -> bool:
-    return any(part.get("functionCall") is not None for part in events[-1].parts)
-
-
 def _final_event(events: Sequence[_Event]) -> _Event | None:
     """Return the event with the reply: the last final event, preferably one with text."""
     chosen: _Event | None = None
@@ -155,27 +154,24 @@ def _event(item: Any) -> _Event | None:
     author = item.get("author") or _DEFAULT_AUTHOR
     if not isinstance(author, str):
         raise AgentError(f"the `author` of an event of the agent is not a text: {excerpt(author)}")
-    error = _error(item)
+    values = [item.get(key) for key in ("errorCode", "errorMessage", "error")]
+    reported = ": ".join(excerpt(value) for value in values if value)
+    error = f"the agent reports an error: {reported}" if reported else None
     if author.lower() == _USER or (item.get("partial") is True and not error):
         return None
     parts = _parts(item)
     final = error is not None or _is_final(item, parts)
-    has_usage = isinstance(item.get("usageMetadata"), Mapping)
-    is_model_response = has_usage or isinstance(item.get("modelVersion"), str)
-    return _Event(author, parts, final, _usage(item), error, is_model_response)
-
-
-def _error(event: Mapping[str, Any]) -> str | None:
-    values = [event.get(key) for key in ("errorCode", "errorMessage", "error")]
-    problems = [excerpt(value) for value in values if value]
-    return f"the agent reports an error: {': '.join(problems)}" if problems else None
+    tokens = item.get("usageMetadata")
+    keys = ("promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount")
+    usage = Usage(*(read_count(tokens, key) for key in keys))
+    is_model_response = isinstance(tokens, Mapping) or isinstance(item.get("modelVersion"), str)
+    return _Event(author, parts, final, usage, error, is_model_response)
 
 
 def _is_final(event: Mapping[str, Any], parts: Sequence[Part]) -> bool:
     if not parts:
         return False
-    actions = event.get("actions")
-    if event.get("longRunningToolIds") or (isinstance(actions, Mapping) and actions.get("skipSummarization")):
+    if event.get("longRunningToolIds") or mapping_at(event, "actions").get("skipSummarization"):
         return True
     if any(part.get(kind) is not None for part in parts for kind in ("functionCall", "functionResponse")):
         return False
@@ -187,7 +183,7 @@ def _parts(event: Mapping[str, Any]) -> tuple[Part, ...]:
     parts = content.get("parts") if isinstance(content, Mapping) else content
     if parts is None:
         return ()
-    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+    if not is_list_of_objects(parts):
         raise AgentError(f"the `content` of an event of the agent has no list of parts: {excerpt(content)}")
     for part in parts:
         if not isinstance(part.get("text") or "", str):
@@ -228,13 +224,11 @@ def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
 
     rounds = [calls for event in events if (calls := _functions(event.parts, "functionCall"))]
     return tuple(
-        ToolCall(
-            name=call["name"],
-            args=call.get("args"),
+        agent_call(
+            call["name"],
+            call.get("args"),
+            turn_index,
             result=result(call),
-            mocked=False,
-            turn_index=turn_index,
-            seen_by=SeenBy.AGENT,
             call_id=call.get("id") or None,
             round=round,
         )
@@ -252,19 +246,6 @@ def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
         if not isinstance(function.get("id") or "", str):
             raise AgentError(f"the `id` of a `{kind}` of the agent is not a text: {excerpt(function)}")
     return functions
-
-
-def _usage(event: Mapping[str, Any]) -> Usage:
-    """Return the tokens that an event reports. Missing or invalid numbers count as 0."""
-    reported = event.get("usageMetadata")
-    if not isinstance(reported, Mapping):
-        return Usage()
-
-    def count(key: str) -> int:
-        value = reported.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-    return Usage(count("promptTokenCount"), count("candidatesTokenCount"), count("cachedContentTokenCount"))
 
 
 def read_reply(
