@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentest.agents.json_reader import excerpt
+from agentest.agents.json_reader import excerpt, mapping_at
 from agentest.domain.tool_visibility import Approval
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -19,7 +19,6 @@ MOST_APPROVALS = 50
 TOO_MANY_QUESTIONS = (
     f"the agent asked for approval more than {MOST_APPROVALS} times in one turn without replying to the user"
 )
-REFUSED, AGREED = "The user refused.", "The user agreed."
 
 _YES = re.compile(
     r"(yes|yeah|yep|y|ok|okay|sure|certainly|of course|approved?|i approve|accept(ed)?|i accept|agreed|"
@@ -49,7 +48,7 @@ class Decision:
     @property
     def reason(self) -> str:
         """The reason to send to the agent."""
-        return self.words or (AGREED if self.approved else REFUSED)
+        return self.words or ("The user agreed." if self.approved else "The user refused.")
 
 
 def decision_of_user(words: str) -> Decision:
@@ -92,47 +91,24 @@ def _question_of(value: Any) -> str:
     for key in _QUESTIONS:
         if isinstance(value.get(key), str) and value[key].strip():
             return str(value[key])
-    action = value.get("action_request")
-    return _call_text(action if isinstance(action, Mapping) else value)
+    action = mapping_at(value, "action_request") or value
+    name, args = _tool_of(action), action.get("args", action.get("arguments", {}))
+    return f"{name}({excerpt(args)})" if isinstance(name, str) else excerpt(action)
 
 
-def _call_text(value: Wire) -> str:
-    name = value.get("name", value.get("action"))
-    args = value.get("args", value.get("arguments", {}))
-    return f"{name}({excerpt(args)})" if isinstance(name, str) else excerpt(value)
+def _tool_of(request: Any) -> Any:
+    return request.get("name", request.get("action")) if isinstance(request, Mapping) else None
 
 
 def approvals_of(values: Iterable[Any], decision: Decision) -> dict[str, Approval]:
     """Return tool name → approval. Empty if the interrupts are not about tool calls."""
     approvals: dict[str, Approval] = {}
     for value in values:
-        answer = _answer(value, decision)
-        for request, decided in zip(_requests(value), _decisions(answer), strict=False):
-            name = request.get("name", request.get("action")) if isinstance(request, Mapping) else None
-            if isinstance(name, str) and decided in _APPROVAL_BY_KIND:
-                approvals[name] = _APPROVAL_BY_KIND[decided]
+        for request, decided in _answer(value, decision)[1]:
+            name, kind = _tool_of(request), decided["type"]
+            if isinstance(name, str) and kind in _APPROVAL_BY_KIND:
+                approvals[name] = _APPROVAL_BY_KIND[kind]
     return approvals
-
-
-def _requests(value: Any) -> list[Any]:
-    """Return what an interrupt asks about: one entry per decision."""
-    if _is_one_call(value):
-        return [value]
-    if isinstance(value, Mapping) and isinstance(value.get("action_requests"), list):
-        return list(value["action_requests"])
-    items = value if isinstance(value, list) else [value]
-    return [
-        item["action_request"] for item in items if isinstance(item, Mapping) and "action_request" in item
-    ]
-
-
-def _decisions(answer: Any) -> list[Any]:
-    """Return the kind of each decision in an answer."""
-    if isinstance(answer, Mapping):
-        answer = answer.get("decisions", [answer])
-    return (
-        [each.get("type") for each in answer if isinstance(each, Mapping)] if isinstance(answer, list) else []
-    )
 
 
 def resume(interrupts: Sequence[Wire], decision: Decision) -> Any:
@@ -141,7 +117,7 @@ def resume(interrupts: Sequence[Wire], decision: Decision) -> Any:
     A single answer is returned as it is; several are keyed by interrupt id. A question in an unknown form is
     answered with the user's message, or with the boolean that the configuration decides.
     """
-    answers = [_answer(interrupt.get("value"), decision) for interrupt in interrupts]
+    answers = [_answer(interrupt.get("value"), decision)[0] for interrupt in interrupts]
     ids = [interrupt.get("id", interrupt.get("interrupt_id")) for interrupt in interrupts]
     by_id = len(answers) > 1 or _is_one_call(interrupts[0].get("value"))
     if not by_id or not all(ids):
@@ -149,27 +125,27 @@ def resume(interrupts: Sequence[Wire], decision: Decision) -> Any:
     return dict(zip(ids, answers, strict=True))
 
 
-def _answer(value: Any, decision: Decision) -> Any:
-    if isinstance(value, Mapping) and isinstance(value.get("action_requests"), list):
-        allowed = _allowed(value.get("review_configs"), len(value["action_requests"]))
-        return {"decisions": [_decision(kinds, decision) for kinds in allowed]}
+def _answer(value: Any, decision: Decision) -> tuple[Any, list[tuple[Any, Wire]]]:
+    """Return the answer to an interrupt, and the requests that it asks about, each with its decision."""
+    if isinstance(value, Mapping) and isinstance(requests := value.get("action_requests"), list):
+        configs = value.get("review_configs")
+        listed = [*configs][: len(requests)] if isinstance(configs, list) else []
+        allowed = [*map(_allowed_by, listed), *[_ALL_DECISIONS] * (len(requests) - len(listed))]
+        decisions = [_decision(kinds, decision) for kinds in allowed]
+        return {"decisions": decisions}, [*zip(requests, decisions, strict=True)]
     if _is_one_call(value):
-        return _decision(_ALL_DECISIONS, decision)
+        answer = _decision(_ALL_DECISIONS, decision)
+        return answer, [(value, answer)]
     items = value if isinstance(value, list) else [value]
     if items and all(isinstance(item, Mapping) and "action_request" in item for item in items):
-        return [_inbox_answer(item, decision) for item in items]
-    return decision.approved if decision.words is None else decision.words
+        answers = [_inbox_answer(item, decision) for item in items]
+        return answers, [(item["action_request"], one) for item, one in zip(items, answers, strict=True)]
+    return decision.approved if decision.words is None else decision.words, []
 
 
 def _is_one_call(value: Any) -> bool:
     """Return True if an interrupt is about a single call (`per_call` mode of the middleware)."""
     return isinstance(value, Mapping) and value.get("type") == "tool_approval"
-
-
-def _allowed(configs: Any, number: int) -> list[Container[str]]:
-    """Return the allowed kinds of decision for each request."""
-    listed = configs if isinstance(configs, list) else []
-    return [*map(_allowed_by, listed), *[_ALL_DECISIONS] * number][:number]
 
 
 def _allowed_by(config: Any) -> Container[str]:
@@ -186,8 +162,7 @@ def _decision(allowed: Container[str], decision: Decision) -> dict[str, Any]:
 
 
 def _inbox_answer(item: Wire, decision: Decision) -> dict[str, Any]:
-    allowed = item.get("config")
-    can_respond = not isinstance(allowed, Mapping) or allowed.get("allow_respond", True)
     if decision.approved:
         return {"type": "accept", "args": None}
+    can_respond = mapping_at(item, "config").get("allow_respond", True)
     return {"type": "response", "args": decision.reason} if can_respond else {"type": "ignore", "args": None}
