@@ -13,28 +13,23 @@ from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, rea
 from agentest.agents.json_reader import (
     arguments_text,
     excerpt,
+    is_list_of_objects,
+    mapping_at,
     read_any,
     read_count,
     read_event,
     read_object,
+    text_at,
     truncated_stream_error,
 )
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.domain.messages import (
-    AgentMessage,
-    Attachment,
-    Message,
-    Session,
-    ToolRequest,
-    ToolResult,
-    UserText,
-)
+from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Sender
-from agentest.support.lazy_dataclasses import dataclass, replace
+from agentest.support.lazy_dataclasses import replace
 from agentest.support.templates import Template, Values
 
 _STREAM_OPTIONS = "stream_options"
@@ -45,11 +40,6 @@ WireMessage = dict[str, Any]
 _NON_TEXT_PARTS = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
 """Types of `content` parts that do not belong to the reply's text."""
 _WHOM = "a chat-completions agent"
-
-
-@dataclass(frozen=True, slots=True)
-class _Rejected:
-    problem: str
 
 
 def open_agent(_: str, config: ChatCompletionsAgent, resources: Resources) -> ChatCompletionsClient:
@@ -82,7 +72,8 @@ class ChatCompletionsClient:
         body = self._body.filled(values)
         payload = {**body, **self._streamed, "messages": [*body.get("messages", []), *to_wire(messages)]}
         if self._sends_state and ctx.session and ctx.session.state:
-            payload["metadata"] = _metadata(body, ctx.session)
+            state = dict(ctx.session.state)
+            payload["metadata"] = {**body.get("metadata", {}), "session_state": state}
         answered = await self._request_reply(payload, values)
         return replace(
             answered.value,
@@ -98,17 +89,13 @@ class ChatCompletionsClient:
         first = await self._sender.post(
             self._endpoint, with_usage, self._read_or_rejected, _REJECTED, values=values
         )
-        if isinstance(first.value, AgentReply):
+        problem, before = first.value, first.retries + 1
+        if isinstance(problem, AgentReply):
             self._has_reported_tokens = True
-            return HttpAnswer(first.value, first.latency_ms, first.retries, first.first_token_ms)
-        if self._has_reported_tokens and _STREAM_OPTIONS not in first.value.problem:
-            raise NoReply(first.value.problem, first.retries)
-        return await self._request_without_usage(payload, values, first.retries + 1)
-
-    async def _request_without_usage(
-        self, payload: dict[str, Any], values: Values, before: int
-    ) -> HttpAnswer[AgentReply]:
-        """Retry without the option, after `before` rejected attempts. A rejection now has another cause."""
+            return HttpAnswer(problem, first.latency_ms, first.retries, first.first_token_ms)
+        if self._has_reported_tokens and _STREAM_OPTIONS not in problem:
+            raise NoReply(problem, first.retries)
+        # Retry without the option. A rejection now has another cause.
         try:
             second = await self._sender.post(self._endpoint, payload, self._read, values=values)
         except NoReply as error:
@@ -116,17 +103,14 @@ class ChatCompletionsClient:
         self._asks_for_tokens = False
         return replace(second, retries=before + second.retries)
 
-    async def _read_or_rejected(self, response: DirectResponse) -> AgentReply | _Rejected:
+    async def _read_or_rejected(self, response: DirectResponse) -> AgentReply | str:
+        """Return the reply, or the problem if the agent rejected the request."""
         if response.status_code in _REJECTED:
-            return _Rejected(await self._sender.problem(response))
+            return await self._sender.problem(response)
         return await self._read(response)
 
     def _read(self, response: DirectResponse) -> Awaitable[AgentReply]:
         return read_body(response, self._streaming, read_completion, read_stream)
-
-
-def _metadata(body: Mapping[str, Any], session: Session) -> dict[str, Any]:
-    return {**body.get("metadata", {}), "session_state": dict(session.state)}
 
 
 def read_completion(body: bytes) -> AgentReply:
@@ -160,7 +144,7 @@ async def read_stream(events: EventStream) -> AgentReply:
         for piece in _pieces(event.data):
             if piece == "[DONE]":
                 return parts.reply()
-            if piece and parts.add(_event(piece)):  # some servers send empty events as keep-alive
+            if piece and parts.add(read_event(piece)):  # some servers send empty events as keep-alive
                 events.note_first_token()
     if parts.finished:
         return parts.reply()
@@ -178,13 +162,6 @@ def _is_whole(line: str) -> bool:
     return line == "[DONE]" or isinstance(read_any(line), Mapping)
 
 
-def _event(data: str) -> Mapping[str, Any]:
-    event = read_event(data)
-    if event.get("error"):
-        raise AgentError(f"the agent's stream reports an error: {excerpt(event['error'])}")
-    return event
-
-
 class _Deltas:
     """The message assembled so far."""
 
@@ -200,6 +177,8 @@ class _Deltas:
     def add(self, event: Mapping[str, Any]) -> bool:
         """Add an event. Returns True if it contained text."""
         self.received = True
+        if event.get("error"):
+            raise AgentError(f"the agent's stream reports an error: {excerpt(event['error'])}")
         if event.get("usage"):
             self._usage = read_usage(event["usage"])
         choices = event.get("choices")
@@ -214,7 +193,10 @@ class _Deltas:
             raise AgentError(f"a `delta` in the agent's stream is not an object: {excerpt(delta)}")
         if text := read_text(delta):
             self._text.append(text)
-        for position, piece in enumerate(_list_of_calls(delta.get("tool_calls"))):
+        calls = delta.get("tool_calls") if delta.get("tool_calls") is not None else []
+        if not is_list_of_objects(calls):
+            raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {excerpt(calls)}")
+        for position, piece in enumerate(calls):
             self._add_call(piece, position)
         return bool(text)
 
@@ -224,8 +206,11 @@ class _Deltas:
             # Without an index, a piece with an id starts a call and a piece without one continues the last
             # call.
             index = self._last + 1 if piece.get("id") else max(self._last, position)
-        elif self._begins_another(index, piece):
-            index = self._last + 1
+        elif index in self._calls and mapping_at(piece, "function").get("name"):
+            # Some servers send index 0 for all calls.
+            known, identifier = self._calls[index]["id"], piece.get("id")
+            if known and identifier and identifier != known:
+                index = self._last + 1
         self._last = max(self._last, index)
         call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
         function = piece.get("function") or {}
@@ -238,13 +223,6 @@ class _Deltas:
         if arguments is not None:
             call["arguments"].append(arguments_text(arguments))
 
-    def _begins_another(self, index: int, piece: Mapping[str, Any]) -> bool:
-        """Return True if the piece starts a new call: some servers send index 0 for all calls."""
-        known, function = self._calls.get(index), piece.get("function")
-        named = isinstance(function, Mapping) and function.get("name")
-        identifier = piece.get("id")
-        return bool(known and named and known["id"] and identifier and identifier != known["id"])
-
     def reply(self) -> AgentReply:
         calls = [
             {"id": c["id"], "function": {"name": c["name"], "arguments": "".join(c["arguments"])}}
@@ -255,14 +233,6 @@ class _Deltas:
             tool_requests=read_tool_requests(calls),
             usage=self._usage,
         )
-
-
-def _list_of_calls(calls: Any) -> list[Mapping[str, Any]]:
-    if calls is None:
-        return []
-    if not isinstance(calls, list) or not all(isinstance(piece, Mapping) for piece in calls):
-        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {excerpt(calls)}")
-    return calls
 
 
 def to_wire(messages: Sequence[Message]) -> list[WireMessage]:
@@ -277,33 +247,26 @@ def _message_to_wire(message: Message) -> WireMessage:
         return {"role": "tool", "tool_call_id": message.request_id, "content": message.text}
     if not message.tool_requests:
         return {"role": "assistant", "content": message.text}
-    calls = [_request_to_wire(request) for request in message.tool_requests]
+    calls = [
+        {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
+        for one in message.tool_requests
+    ]
     return {"role": "assistant", "content": message.text, "tool_calls": calls}
-
-
-def _request_to_wire(request: ToolRequest) -> dict[str, Any]:
-    function = {"name": request.name, "arguments": request.arguments}
-    return {"id": request.id, "type": "function", "function": function}
 
 
 def from_wire(message: Any) -> AgentMessage:
     """Parse an assistant message. Raises AgentError if it is invalid."""
     if not isinstance(message, Mapping):
         raise AgentError(f"the agent's `message` is not an object: {excerpt(message)}")
-    requests = read_tool_requests(message.get("tool_calls"))
-    return AgentMessage(read_text(message), requests)
+    return AgentMessage(read_text(message), read_tool_requests(message.get("tool_calls")))
 
 
 def read_text(message: Mapping[str, Any]) -> str | None:
     """Return the text of a message or a streamed delta. A refusal counts as text."""
-    text = _content_text(message.get("content"))
-    if text is None and isinstance(message.get("refusal"), str):
-        return str(message["refusal"])
-    return text
-
-
-def _content_text(content: Any) -> str | None:
-    if content is None or isinstance(content, str):
+    content = message.get("content")
+    if content is None:
+        return text_at(message, "refusal") if isinstance(message.get("refusal"), str) else None
+    if isinstance(content, str):
         return content
     if isinstance(content, list):
         return "".join(_part_text(part) for part in content)
@@ -336,14 +299,11 @@ def read_tool_requests(calls: Any) -> tuple[ToolRequest, ...]:
 
 
 def _tool_request(call: Any) -> ToolRequest:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+    function = mapping_at(call, "function")
+    name = text_at(function, "name")
+    if not name:
         raise AgentError(f"a tool call of the agent has no function name: {excerpt(call)}")
-    identifier = call.get("id")
-    return ToolRequest(
-        identifier if isinstance(identifier, str) else "", name, arguments_text(function.get("arguments"))
-    )
+    return ToolRequest(text_at(call, "id"), name, arguments_text(function.get("arguments")))
 
 
 def content_of(message: UserText) -> str | list[dict[str, Any]]:
