@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from agentest.agents.json_reader import arguments_text, excerpt, read_any
+from agentest.agents.json_reader import arguments_text, excerpt, objects_in, read_any, read_arguments
 from agentest.agents.port import AgentNotes, AgentReply, NoReply
 from agentest.agents.reply_paths import (
     empty_path_message,
@@ -84,22 +83,22 @@ class ReportedCalls:
     def take(self, entries: Any) -> None:
         """Add the calls that a `tool_calls` path found. Raises AgentError for values that are not calls."""
         for item in _items(entries, "tool_calls"):
-            self._add(item)
-
-    def _add(self, item: Mapping[str, Any]) -> None:
-        identifier = _identifier(item)
-        known = self._latest.get(identifier) if identifier else None
-        if known is None or _is_new_call(item, self._calls[known]):
-            self._latest[identifier] = len(self._calls)
-            self._calls.append(_read(item, "tool_calls"))
-        else:
-            self._calls[known] = _merged(self._calls[known], item)
+            identifier = _identifier(item)
+            known = self._latest.get(identifier) if identifier else None
+            if known is None or _is_new_call(item, self._calls[known]):
+                self._latest[identifier] = len(self._calls)
+                self._calls.append(_read(item, "tool_calls"))
+            else:
+                self._calls[known] = _merged(self._calls[known], item)
 
     def united_with(self, earlier: Sequence[ReportedCall]) -> tuple[ReportedCall, ...]:
         """Return the calls of an earlier answer that are not repeated here, followed by these calls."""
-        again, lead = _by_comparison_key(self._calls), []
+        again: dict[tuple[bool, str], list[ReportedCall]] = {}  # so that only calls with one key are compared
+        for call in self._calls:
+            again.setdefault((bool(call.id), call.id or call.name), []).append(call)
+        lead = []
         for call in earlier:
-            alike = again.get(_comparison_key(call), [])
+            alike = again.get((bool(call.id), call.id or call.name), [])
             same = next((i for i, each in enumerate(alike) if each.is_same(call)), None)
             if same is None:
                 lead.append(call)
@@ -112,18 +111,6 @@ def requested_tool_calls(entries: Any) -> tuple[ToolRequest, ...]:
     """Return the calls that a `tool_request` path found. Raises AgentError for values that are not calls."""
     calls = (_read(item, "tool_request") for item in _items(entries, "tool_request"))
     return tuple(ToolRequest(call.id, call.name, arguments_text(call.args)) for call in calls)
-
-
-def _by_comparison_key(calls: Sequence[ReportedCall]) -> dict[tuple[str, str], list[ReportedCall]]:
-    groups: dict[tuple[str, str], list[ReportedCall]] = {}
-    for call in calls:
-        groups.setdefault(_comparison_key(call), []).append(call)
-    return groups
-
-
-def _comparison_key(call: ReportedCall) -> tuple[str, str]:
-    """Return a key that equal calls share, so that only calls with the same key are compared."""
-    return ("id", call.id) if call.id else ("name", call.name)
 
 
 def without_repeated_calls(
@@ -144,19 +131,14 @@ def without_repeated_calls(
 
 def note_unmapped_calls(notes: AgentNotes, answer: Any) -> None:
     """Add a note if an answer seems to contain tool calls, but no path is configured for them."""
-    names = _USUAL_KEYS if isinstance(answer, Mapping) else ()
-    for name in names:
-        if _looks_like_calls(answer.get(name)):
+    for name in _USUAL_KEYS:
+        first = next(iter(objects_in(answer.get(name))), {}) if isinstance(answer, Mapping) else {}
+        if any(key in first for key in (*_NAMES, "function")):
             return notes.add(
                 "calls",
                 f"its answers seem to tell of tool calls at `{name}`, and nobody looks there: say by "
                 "`tool_calls`, a JMESPath to {name, args, result}, where they stand",
             )
-
-
-def _looks_like_calls(value: Any) -> bool:
-    first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, Mapping) and any(name in first for name in (*_NAMES, "function"))
 
 
 def as_tool_calls(calls: Iterable[ReportedCall], turn_index: int) -> tuple[ToolCall, ...]:
@@ -193,37 +175,26 @@ def _hint(key: str) -> str:
 
 def _read(item: Mapping[str, Any], key: str) -> ReportedCall:
     fields = _flattened(item)
-    name = _first_value(fields, (*_NAMES, "function"))
+    name, args = _first_value(fields, (*_NAMES, "function")), _first_value(fields, _ARGS)
     if not isinstance(name, str) or not name:
         raise AgentError(f"a tool call of the agent has no `name`: {excerpt(item)}; {_hint(key)}")
-    args, problem = _arguments(_raw_arguments(fields, key))
+    known = {*_NAMES, *_RESULTS, *_IDS, "function"}
+    strange = [key for key, value in fields.items() if key not in known and isinstance(value, Mapping | list)]
+    if args is _MISSING and strange:
+        # Bans would not see arguments under an unknown name.
+        raise AgentError(
+            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {excerpt(fields)}; "
+            f"{_hint(key)}"
+        )
+    read, problem = read_arguments(None if args is _MISSING else args)
     result = _first_value(fields, _RESULTS)
     return ReportedCall(
         id=_identifier(item),
         name=name,
-        args=args,
+        args=read,
         result=None if result is _MISSING else result,
         problem=problem,
     )
-
-
-def _raw_arguments(fields: Mapping[str, Any], key: str) -> Any:
-    args = _first_value(fields, _ARGS)
-    if args is _MISSING:
-        _check_no_unknown_arguments(fields, key)
-    return args
-
-
-def _check_no_unknown_arguments(item: Mapping[str, Any], key: str) -> None:
-    """Reject a call whose arguments may be under an unknown name, because bans would not see them."""
-    known = {*_NAMES, *_RESULTS, *_IDS, "function"}
-    strange = [
-        name for name, value in item.items() if name not in known and isinstance(value, Mapping | list)
-    ]
-    if strange:
-        raise AgentError(
-            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {excerpt(item)}; {_hint(key)}"
-        )
 
 
 def _is_new_call(item: Mapping[str, Any], known: ReportedCall) -> bool:
@@ -233,7 +204,7 @@ def _is_new_call(item: Mapping[str, Any], known: ReportedCall) -> bool:
     if isinstance(name, str) and name and name != known.name:
         return True
     has_args = args is not _MISSING and args not in (None, {}, "")
-    return has_args and known.result is not None and _arguments(args)[0] != known.args
+    return has_args and known.result is not None and read_arguments(args)[0] != known.args
 
 
 def _flattened(item: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -246,7 +217,7 @@ def _merged(call: ReportedCall, told_again: Mapping[str, Any]) -> ReportedCall:
     item = _flattened(told_again)
     args, result = _first_value(item, _ARGS), _first_value(item, _RESULTS)
     if args is not _MISSING and args not in (None, {}, ""):
-        read, problem = _arguments(args)
+        read, problem = read_arguments(args)
         call = replace(call, args=read, problem=problem)
     if result is not _MISSING and result is not None:
         call = replace(call, result=result)
@@ -260,20 +231,6 @@ def _first_value(item: Mapping[str, Any], names: Sequence[str]) -> Any:
 def _identifier(item: Mapping[str, Any]) -> str:
     value = _first_value(item, _IDS)
     return "" if value is _MISSING or value is None else str(value)
-
-
-def _arguments(value: Any) -> tuple[Any, str | None]:
-    """Return the parsed arguments, and the problem if they are not a JSON object."""
-    if value is _MISSING or value is None or value == "":
-        return {}, None
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            return value, f"the arguments are not JSON: {error}"
-    if not isinstance(value, Mapping):
-        return value, f"the arguments are a {type(value).__name__}, expected an object"
-    return value, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +284,10 @@ class TurnReader:
         Calls are read first, so that the transcript includes what the agent did before an error.
         """
         form, self._last = self.form, message
-        self._check_not_truncated(message)
+        is_mapped = any((form.reply, form.delta, form.tool_calls, form.done))
+        if is_mapped and isinstance(message, str) and message.lstrip().startswith("{"):
+            # The calls of a truncated object would be missed.
+            raise AgentError(f"a message of the agent is not JSON: {excerpt(message)}")
         if form.tool_calls is not None:
             self._calls.take(form.tool_calls.find(message))
         else:
@@ -337,10 +297,6 @@ class TurnReader:
         if form.error is not None and form.error.holds(message):
             error = excerpt(form.error.find(message))
             raise AgentError(f"the agent reports an error (`error: {form.error.text}`): {error}")
-        return self._read_text(message)
-
-    def _read_text(self, message: Any) -> bool:
-        form = self.form
         delta = form.delta and text_of(form.delta.find(message))
         if delta:
             self._deltas.append(delta)
@@ -349,12 +305,6 @@ class TurnReader:
             self._reply = reply
         self.done = reply is not None if form.done is None else form.done.holds(message)
         return bool(delta or reply)
-
-    def _check_not_truncated(self, message: Any) -> None:
-        """Reject a truncated object if paths are configured, because its calls would be missed."""
-        paths = (self.form.reply, self.form.delta, self.form.tool_calls, self.form.done)
-        if isinstance(message, str) and message.lstrip().startswith("{") and any(paths):
-            raise AgentError(f"a message of the agent is not JSON: {excerpt(message)}")
 
     def hear_late(self, message: Any) -> None:
         """Record the calls of a message that arrived before the user's next message."""
@@ -385,7 +335,10 @@ class TurnReader:
         """Return the reply at the end of the turn. Raises AgentError if no message contained one."""
         text = self._reply if self._reply is not None else "".join(self._deltas) or None
         if text is None and not self._calls:
-            raise AgentError(self._no_reply_message())
+            for key, path in (("reply", self.form.reply), ("delta", self.form.delta)):
+                if path is not None:
+                    raise AgentError(empty_path_message(key, path, self._last))
+            raise AgentError(missing_reply_message(self._last))
         calls, retells = self._unreported_calls()
         return AgentReply(text=text, observed=calls, retells=retells)
 
@@ -393,12 +346,6 @@ class TurnReader:
         """Return the error that ends the turn, with the calls reported so far."""
         calls, retells = self._unreported_calls()
         return NoReply(problem, retries, calls, retells=retells)
-
-    def _no_reply_message(self) -> str:
-        for key, path in (("reply", self.form.reply), ("delta", self.form.delta)):
-            if path is not None:
-                return empty_path_message(key, path, self._last)
-        return missing_reply_message(self._last)
 
     def _unreported_calls(self) -> tuple[tuple[ToolCall, ...], bool]:
         """Return the new and changed calls since the last report, and whether any call changed."""

@@ -337,7 +337,7 @@ def test_calls_in_many_forms() -> None:
         ("c", {}, None),
         ("d", "{n", None),
     ]
-    assert "not JSON" in str(conversation.tool_calls[3].invalid_arguments)
+    assert "not valid JSON" in str(conversation.tool_calls[3].invalid_arguments)
 
 
 def test_tokens_and_the_first_of_them() -> None:
