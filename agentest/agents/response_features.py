@@ -1,9 +1,8 @@
 """Detect the protocol of an endpoint from its responses.
 
-`recognised` names the type of one response by features of that protocol alone. `EndpointProbe` sends probe
-requests,
-whose results the probes of the protocols turn into a `DetectedProtocol`. Agentest uses both when it cannot
-read an answer, because the configured `type` is then probably wrong.
+`detect_type` names the type of one response by features of that protocol alone. `EndpointProbe` sends probe
+requests, whose results the probes of the protocols turn into a `DetectedProtocol`. Agentest uses both when it
+cannot read an answer, because the configured `type` is then probably wrong.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -18,6 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 
 from agentest.agents.error_hints import ProbeResponse, is_page
+from agentest.agents.json_reader import mapping_at, objects_in
 from agentest.agents.port import AppFailed
 from agentest.agents.reply_paths import find_reply_path, places_of_text
 from agentest.support.deadlines import TimeLimit
@@ -60,6 +61,7 @@ _PATHS = {
     "/v1/messages": "anthropic_messages",
 }
 """Usual end of a path → type."""
+_AI_SDK_HEADERS = ("x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream")
 _LOGIN = {"login", "signin", "sign-in", "sign_in", "log-in", "sso", "oauth", "auth", "saml"}
 _MISSING = re.compile(r"missing|required", re.I)
 _NO_MODEL = re.compile(r"model=None|must provide a model|parameter: 'model'|model: field required", re.I)
@@ -69,17 +71,15 @@ _TIMEOUT_S = 2.0
 _READ_BYTES = 200_000
 _NOT_FOR_WEBSOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
 _MESSAGE_FIELDS = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
-_CUSTOM_FORM = "it has a form of its own"
 
 
 def detect_type(response: ProbeResponse) -> str | None:
     """Return the type that a response belongs to, or None if it is not specific to one."""
-    return (
-        _by_header(response)
-        or _by_value(_json_value(response.body))
-        or _by_missing_fields(response)
-        or _by_missing_parameter(_error(response.json))
-    )
+    if response.status == 426 or b'"Upgrade" only to "WebSocket"' in response.body:
+        return "websocket"
+    if any(name in response.headers for name in _AI_SDK_HEADERS):
+        return "ai_sdk"
+    return _by_value(_json_value(response.body)) or _by_missing_fields(response)
 
 
 def leads_to_login(response: ProbeResponse) -> bool:
@@ -100,7 +100,7 @@ def is_login_page(body: bytes) -> bool:
 
 def is_missing_model_error(response: ProbeResponse) -> bool:
     """Return True if a response is an OpenAI-style error about a missing model."""
-    error = _error(response.json)
+    error = mapping_at(response.json, "error")
     is_about_it = error.get("param") == "model" or _NO_MODEL.search(str(error.get("message")))
     return response.status in (400, 404, 422) and bool(is_about_it)
 
@@ -124,36 +124,28 @@ def type_of_path(url: str) -> str:
     return next((name for end, name in _PATHS.items() if path.endswith(end)), "")
 
 
-def _by_header(response: ProbeResponse) -> str | None:
-    if response.status == 426 or b'"Upgrade" only to "WebSocket"' in response.body:
-        return "websocket"
-    vercel = ("x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream")
-    return "ai_sdk" if any(name in response.headers for name in vercel) else None
-
-
 def _json_value(body: bytes) -> Any:
     """Return the JSON value of a body or of its first event that has one, or None."""
     text = body.decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
-    if text.startswith(("{", "[")):
-        return _json(text)
-    lines = (line[5:].strip() for line in text.splitlines() if line.startswith("data:"))
-    return next((value for value in map(_json, lines) if value is not None), None)
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    is_whole = text.startswith(("{", "["))
+    texts = [text] if is_whole else [line[5:] for line in text.splitlines() if line.startswith("data:")]
+    for each in texts:
+        with suppress(ValueError, RecursionError):
+            if (value := json.loads(each)) is not None:
+                return value
+    return None
 
 
 def _by_value(value: Any) -> str | None:
     if isinstance(value, list):
-        first = value[0] if value else None
-        return "adk" if isinstance(first, Mapping) and {"author", "invocationId"} <= first.keys() else None
+        return "adk" if value and _is_adk(value[0]) else None
     if not isinstance(value, Mapping):
         return None
     return next((name for name, is_one in _MARKS.items() if is_one(value)), None)
+
+
+def _is_adk(value: Any) -> bool:
+    return isinstance(value, Mapping) and {"author", "invocationId"} <= value.keys()
 
 
 def _is_langgraph(value: Mapping[str, Any]) -> bool:
@@ -183,28 +175,21 @@ _MARKS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "responses": _is_responses,
     "anthropic_messages": _is_anthropic,
     "langgraph": _is_langgraph,
-    "adk": lambda value: {"author", "invocationId"} <= value.keys(),
+    "adk": _is_adk,
 }
 
 
-def _error(value: Any) -> Mapping[str, Any]:
-    """Return the error object of an OpenAI-style response, or an empty mapping."""
-    error = value.get("error") if isinstance(value, Mapping) else None
-    return error if isinstance(error, Mapping) else {}
-
-
-def _by_missing_parameter(error: Mapping[str, Any]) -> str | None:
-    message = str(error.get("message"))
-    if not {"param", "type"} <= error.keys() or not _MISSING.search(message):
-        return None
-    return _REQUIRED_PARAMETER.get(str(error["param"]))
-
-
 def _by_missing_fields(response: ProbeResponse) -> str | None:
+    """Return the type whose required fields an error reports as missing."""
     if b"Unable to extract tag using discriminator 'trigger'" in response.body:
         return "ai_sdk"  # the error message is pydantic-ai's
-    lacked = {_without_separators(name) for name in missing_fields(response.json)}
-    return next((name for name, fields in _REQUIRED_FIELDS if fields <= lacked), None)
+    names = missing_fields(response.json)
+    lacked = {name.replace("_", "").replace("-", "").lower() for name in names}
+    by_fields = next((name for name, fields in _REQUIRED_FIELDS if fields <= lacked), None)
+    error = mapping_at(response.json, "error")  # of an OpenAI API
+    if by_fields or not {"param", "type"} <= error.keys() or not _MISSING.search(str(error.get("message"))):
+        return by_fields
+    return _REQUIRED_PARAMETER.get(str(error["param"]))
 
 
 def missing_fields(answer: Any) -> tuple[str, ...]:
@@ -220,13 +205,8 @@ def missing_headers(answer: Any) -> tuple[str, ...]:
 
 def _missing_places(answer: Any) -> list[list[Any]]:
     detail = answer.get("detail") if isinstance(answer, Mapping) else answer
-    complaints = [each for each in detail if isinstance(each, Mapping)] if isinstance(detail, list) else []
-    places = [each.get("loc") for each in complaints if each.get("type") == "missing"]
+    places = [each.get("loc") for each in objects_in(detail) if each.get("type") == "missing"]
     return [path for path in places if isinstance(path, list) and path]
-
-
-def _without_separators(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,19 +241,17 @@ class EndpointProbe:
     headers: Headers = ()
     only_gets: bool = False
     """If true, no POST requests are sent."""
-    _seen: dict[tuple[str, str, bytes | None], ProbeResponse | None] = field(default_factory=dict)
+    _seen: dict[tuple[str, str], ProbeResponse | None] = field(default_factory=dict)
     _has_websocket: bool | None = None
     _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def get(self, path: str = "") -> ProbeResponse | None:
         """Return the response to a GET of a path on the server, or of the endpoint itself ("")."""
-        return await self._send("GET", urljoin(self.url, path) if path else self.url, None)
+        return await self._send("GET", path, None)
 
     async def post_nothing(self, path: str = "") -> ProbeResponse | None:
         """Return the response to a POST of `{}`, which a server that validates its input rejects."""
-        if self.only_gets:
-            return None
-        return await self._send("POST", urljoin(self.url, path) if path else self.url, b"{}")
+        return None if self.only_gets else await self._send("POST", path, b"{}")
 
     async def places(self, *usual: str) -> AsyncIterator[str]:
         """Yield the paths to probe: the endpoint (""), then the usual paths if it does not accept a POST."""
@@ -286,25 +264,22 @@ class EndpointProbe:
     async def opens_websocket(self) -> bool:
         """Return True if a WebSocket opens at the endpoint. It is closed without sending a message."""
         async with self._one_at_a_time:
-            if self._has_websocket is None:
-                self._has_websocket = await self._try_websocket()
-            return self._has_websocket
+            if self._has_websocket is None and isinstance(self.client, Client):
+                headers = [(name, value) for name, value in self.headers if name not in _NOT_FOR_WEBSOCKETS]
+                try:
+                    with TimeLimit(_TIMEOUT_S):
+                        socket = await self.client.open_websocket(
+                            self.url, [*headers, ("user-agent", USER_AGENT)]
+                        )
+                        await socket.close()
+                        self._has_websocket = True
+                except (*CONNECTION_ERRORS, TimeoutError, RefusedAddress):
+                    self._has_websocket = False
+            return bool(self._has_websocket)  # never for an application in this process
 
-    async def _try_websocket(self) -> bool:
-        if not isinstance(self.client, Client):
-            return False  # an application in this process
-        headers = [(name, value) for name, value in self.headers if name not in _NOT_FOR_WEBSOCKETS]
-        headers.append(("user-agent", USER_AGENT))
-        try:
-            with TimeLimit(_TIMEOUT_S):
-                socket = await self.client.open_websocket(self.url, headers)
-                await socket.close()
-                return True
-        except (*CONNECTION_ERRORS, TimeoutError, RefusedAddress):
-            return False
-
-    async def _send(self, method: str, url: str, content: bytes | None) -> ProbeResponse | None:
-        key = (method, url, content)
+    async def _send(self, method: str, path: str, content: bytes | None) -> ProbeResponse | None:
+        url = urljoin(self.url, path) if path else self.url
+        key = (method, url)
         async with self._one_at_a_time:  # many conversations may fail at the same time
             if key not in self._seen:
                 self._seen[key] = await self._request(method, url, content)
@@ -312,10 +287,8 @@ class EndpointProbe:
 
     async def _request(self, method: str, url: str, content: bytes | None) -> ProbeResponse | None:
         defaults = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
-        headers = [
-            *((name, value) for name, value in self.headers if name not in defaults),
-            *defaults.items(),
-        ]
+        own_headers = [(name, value) for name, value in self.headers if name not in defaults]
+        headers = [*own_headers, *defaults.items()]
         try:
             with TimeLimit(_TIMEOUT_S):
                 response = await self.client.send_direct(method, url, headers, content)
@@ -339,10 +312,9 @@ def describe_detected(finding: DetectedProtocol) -> str:
 
 def suggest_for_fields(missing: Sequence[str]) -> str:
     """Suggest a configuration for an agent that reports missing fields."""
-    values = body_of_fields(missing)
-    values_text = {name: f'"{value}"' if value else "…" for name, value in values.items()}
-    fields = ", ".join(f"{name}: {value}" for name, value in values_text.items())
-    return f"{_CUSTOM_FORM}: `type: http` with `body: {{{fields}}}`"
+    values = body_of_fields(missing).items()
+    fields = ", ".join(f'{name}: "{value}"' if value else f"{name}: …" for name, value in values)
+    return f"it has a form of its own: `type: http` with `body: {{{fields}}}`"
 
 
 def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
@@ -351,7 +323,11 @@ def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
     The message is filled in; a field of unknown purpose is "".
     """
     message = next((name for name in _MESSAGE_FIELDS if name in missing), missing[0])
-    return {name: _placeholder_for(name, message) for name in missing}
+    known = {message: "{{message}}", "messages": "{{messages}}"}
+    return {
+        name: known.get(name, "{{session_id}}" if "session" in name or name.endswith("id") else "")
+        for name in missing
+    }
 
 
 def suggest_for_reply(response: ProbeResponse) -> str:
@@ -364,17 +340,7 @@ def suggest_for_reply(response: ProbeResponse) -> str:
         path = find_reply_path(answer)
     except AgentError:
         path = None
-    if path is not None:
-        where = f"`reply: {path.text}`"
-    else:
-        where = f"`reply` ({' or '.join(f'`{path}`' for path in places)})"
+    offered = " or ".join(f"`{place}`" for place in places)
+    where = f"`reply` ({offered})" if path is None else f"`reply: {path.text}`"
     body = '{message: "{{message}}"}'
     return f"if this form is its own: `type: http` with {where} and a `body` like `{body}`" if places else ""
-
-
-def _placeholder_for(name: str, message: str) -> str:
-    if name == "messages":
-        return "{{messages}}"
-    if name == message:
-        return "{{message}}"
-    return "{{session_id}}" if "session" in name or name.endswith("id") else ""
