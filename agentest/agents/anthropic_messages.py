@@ -197,7 +197,6 @@ def _blocks(content: str | Sequence[Any]) -> list[Any]:
 
 
 def _written(message: Message) -> WrittenMessage:
-    """Return a message for a request. Raises CannotSend for a file that cannot be sent."""
     if isinstance(message, UserText):
         return {"role": "user", "content": content_parts(message, "text", _file)}
     if isinstance(message, ToolResult):
@@ -273,7 +272,6 @@ class MessageAssembly:
         return {**self._head, "content": [*self._replaced, *last]}
 
     def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
-        """Add an event and return whether it was the last."""
         match kind:
             case "message_start":
                 self._head = _object(event, "message")
@@ -528,7 +526,6 @@ def _ids_of_calls(blocks: Sequence[Block]) -> set[str]:
 
 
 def _is_call(block: Block) -> bool:
-    """Return whether a block is a call, answered by the caller or the server."""
     return _kind(block).endswith(_CALL)
 
 

@@ -143,7 +143,6 @@ class MockedTools:
 
 
 def _called_past_mocks(call: ToolCall) -> bool:
-    """Return True if the agent made a call itself without asking for a mock's answer."""
     return call.ran and not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
@@ -193,7 +192,6 @@ def refused_by_framework(call: ToolCall, parameters: Mapping[str, Any]) -> bool:
 
 
 def _text(call: ToolCall) -> str:
-    """Return the agent's report of the answer as text."""
     result = call.result
     if not isinstance(result, str):
         try:

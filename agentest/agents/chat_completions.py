@@ -163,8 +163,6 @@ def _is_whole(line: str) -> bool:
 
 
 class _Deltas:
-    """The message assembled so far."""
-
     def __init__(self) -> None:
         self._text: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}

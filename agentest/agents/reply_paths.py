@@ -95,7 +95,6 @@ def _sign_of_failure(answer: Any) -> str | None:
 
 
 def _has_text(values: Any) -> bool:
-    """Return True for a text, or a list that starts with one."""
     if isinstance(values, list):
         return bool(values and (isinstance(values[0], str) or _is_part(values[0])))
     return isinstance(values, str) and bool(values.strip())
@@ -136,7 +135,6 @@ def places_of_text(value: Any) -> list[str]:
 
 
 def _texts(value: Any, at: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], int]]:
-    """Yield the path and the length of each text."""
     if isinstance(value, str) and value.strip():
         yield at, len(value)
     if len(at) >= _DEEPEST:

@@ -180,7 +180,6 @@ _MARKS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 
 
 def _by_missing_fields(response: ProbeResponse) -> str | None:
-    """Return the type whose required fields an error reports as missing."""
     if b"Unable to extract tag using discriminator 'trigger'" in response.body:
         return "ai_sdk"  # the error message is pydantic-ai's
     names = missing_fields(response.json)

@@ -13,7 +13,7 @@ from wire import Answer, hang, http
 
 from agentest import scenario
 from agentest.agents.approvals import Decision, decision_of_user, is_approval, question_text, resume
-from agentest.agents.langgraph.api import thread_of
+from agentest.agents.langgraph.client import thread_of
 from agentest.agents.langgraph.messages import calls_of, text_of
 from agentest.agents.protocol_probes import probe_langgraph
 from agentest.config.agent_types import AgentConfig, visibility_of_agent

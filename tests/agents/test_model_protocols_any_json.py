@@ -26,10 +26,14 @@ from agentest.agents.anthropic_messages import (
 )
 from agentest.agents.http_sender import EventStream
 from agentest.agents.port import IgnoredCounter, Resources
-from agentest.agents.responses import response as responses_stream
-from agentest.agents.responses.items import items_of, output_item, requested_by_id
+from agentest.agents.responses.response import (
+    ResponseAssembly,
+    items_of,
+    output_item,
+    reply_of,
+    requested_by_id,
+)
 from agentest.agents.responses.response import made_so_far as made_in_response
-from agentest.agents.responses.response import reply_of
 from agentest.domain.messages import ToolResult
 from agentest.support.errors import AgentError
 from agentest.support.http.sse import Event
@@ -163,7 +167,7 @@ def test_any_message(message: dict[str, Any], blocks: Any) -> None:
 @pytest.mark.parametrize(
     ("assembly", "whole", "read"),
     [
-        (responses_stream.ResponseAssembly, responses_stream.ResponseAssembly.response, read_response),
+        (ResponseAssembly, ResponseAssembly.response, read_response),
         (MessageAssembly, MessageAssembly.message, read_message),
     ],
     ids=["responses", "messages"],

@@ -177,8 +177,6 @@ class A2aConversation:
 
 
 class _MessageExchange:
-    """Sends one user message and collects the agent's work on it."""
-
     def __init__(
         self, client: A2aClient, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
     ) -> None:

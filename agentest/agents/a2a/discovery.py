@@ -111,7 +111,6 @@ def _interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _interface(url: str, binding: str, named_version: str) -> RequestWay | str:
-    """Return an interface that Agentest supports, or the description of another."""
     version: Version = "0.3" if named_version.startswith("0.") else "1.0"
     if not _is_address(url):
         url = ""  # the endpoint is the most likely address

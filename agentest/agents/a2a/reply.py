@@ -161,7 +161,6 @@ def _data_text(data: Any) -> str:
 
 
 def _new_artifacts(work: AgentWork, shown_artifacts: Mapping[str, str]) -> Iterator[tuple[Artifact, str]]:
-    """Yield the artifacts with their texts, without the text that earlier turns have shown."""
     for artifact in work.artifacts.values():
         text, before = text_of_parts(artifact.parts), shown_artifacts.get(artifact.id, "")
         text = text.removeprefix(before) if before else text

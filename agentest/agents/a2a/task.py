@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from enum import StrEnum
 from typing import Any
 
 from agentest.agents.json_reader import excerpt, is_list_of_objects, mapping_at, text_at
@@ -21,21 +20,9 @@ _NOTHING: Mapping[str, Any] = {}
 Json = Mapping[str, Any]
 
 
-class ResultKind(StrEnum):
-    """The kind of a result."""
-
-    TASK = "task"
-    MESSAGE = "message"
-    STATUS = "statusUpdate"
-    ARTIFACT = "artifactUpdate"
-
-
-_OLD_KINDS = {
-    "task": ResultKind.TASK,
-    "message": ResultKind.MESSAGE,
-    "status-update": ResultKind.STATUS,
-    "artifact-update": ResultKind.ARTIFACT,
-}
+TASK, MESSAGE, STATUS, ARTIFACT = "task", "message", "statusUpdate", "artifactUpdate"
+"""Kinds of results, as the keys of 1.0."""
+_OLD_KINDS = {"task": TASK, "message": MESSAGE, "status-update": STATUS, "artifact-update": ARTIFACT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +68,20 @@ class Artifact:
     metadata: Json = field(default_factory=dict)
 
 
-def kind_of(result: Any) -> tuple[ResultKind | None, Json]:
+def kind_of(result: Any) -> tuple[str | None, Json]:
     """Return a result's kind, None if unknown, and its content. Raises AgentError."""
     if not isinstance(result, Mapping):
         raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {excerpt(result)}")
-    for kind in ResultKind:
-        if isinstance(result.get(kind.value), Mapping) and not {"parts", "id", "taskId"} & result.keys():
-            return kind, result[kind.value]
+    for kind in (TASK, MESSAGE, STATUS, ARTIFACT):
+        if isinstance(result.get(kind), Mapping) and not {"parts", "id", "taskId"} & result.keys():
+            return kind, result[kind]
     if isinstance(result.get("kind"), str):
         return _OLD_KINDS.get(result["kind"]), result
     if "artifact" in result:
-        return ResultKind.ARTIFACT, result
+        return ARTIFACT, result
     if "status" in result:
-        return ResultKind.TASK if "id" in result else ResultKind.STATUS, result
-    return ResultKind.MESSAGE if "parts" in result else None, result
+        return TASK if "id" in result else STATUS, result
+    return MESSAGE if "parts" in result else None, result
 
 
 def _name_of_kind(value: Json) -> str:
@@ -226,17 +213,19 @@ class AgentWork:
     def take(self, result: Any, at_ms: float | None = None) -> None:
         """Add a result. Raises AgentError for a value that A2A does not define."""
         kind, value = kind_of(result)
-        match kind:
-            case ResultKind.TASK:
-                self.take_task(value, at_ms)
-            case ResultKind.MESSAGE:
-                self._take_message(value, at_ms)
-            case ResultKind.STATUS if self._is_of_this_task(value):
-                self._take_status(value, at_ms)
-            case ResultKind.ARTIFACT if self._is_of_this_task(value):
-                self._take_artifact(value, at_ms)
-            case None:
-                self.on_unknown("event", _name_of_kind(value))
+        if kind == TASK:
+            self.take_task(value, at_ms)
+        elif kind == MESSAGE:
+            self.message = read_message(value, at_ms=at_ms)
+            self._set_ids("", value)
+            self._add_message(self.message)
+            self.closed = True
+        elif kind is None:
+            self.on_unknown("event", _name_of_kind(value))
+        elif self.task_id and text_at(value, "taskId") not in ("", self.task_id):
+            self.on_unknown("update", "of another task")
+        else:
+            self._take_update(kind, value, at_ms)
 
     def take_task(self, value: Json, at_ms: float | None = None) -> None:
         """Replace the work with a task's current state, artifacts and history. Raises AgentError."""
@@ -263,32 +252,17 @@ class AgentWork:
         # A waiting task may be reported again before it continues.
         self.closed = self.state in _FINAL_STATES
 
-    def _take_message(self, value: Json, at_ms: float | None) -> None:
-        self.message = read_message(value, at_ms=at_ms)
-        self._set_ids("", value)
-        self._add_message(self.message)
-        self.closed = True
-
-    def _take_status(self, value: Json, at_ms: float | None) -> None:
+    def _take_update(self, kind: str, value: Json, at_ms: float | None) -> None:
         self._set_ids(text_at(value, "taskId"), value)
         metadata = mapping_at(value, "metadata")
         self.metadata.append(metadata)
+        if kind == ARTIFACT:
+            self._add_artifact(read_artifact(value.get("artifact")), value.get("append") is True, at_ms)
+            return
         self._set_status(value.get("status"), metadata, at_ms)
         final = value.get("final")
         # 1.0 has no `final`; a 0.3 task may request input and continue in the same stream.
         self.closed = final is True or self.state in _FINAL_STATES or (final is None and self.ended)
-
-    def _take_artifact(self, value: Json, at_ms: float | None) -> None:
-        self._set_ids(text_at(value, "taskId"), value)
-        self.metadata.append(mapping_at(value, "metadata"))
-        self._add_artifact(read_artifact(value.get("artifact")), value.get("append") is True, at_ms)
-
-    def _is_of_this_task(self, value: Json) -> bool:
-        other = text_at(value, "taskId")
-        if self.task_id in ("", other) or not other:
-            return True
-        self.on_unknown("update", "of another task")
-        return False
 
     def _set_ids(self, task_id: str, value: Json) -> None:
         self.task_id = task_id or self.task_id

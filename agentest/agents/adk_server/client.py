@@ -164,7 +164,6 @@ def contains_state(actual: Any, expected: Mapping[str, Any]) -> bool:
 
 
 async def _read_created(response: DirectResponse) -> tuple[int, Any]:
-    """Return the status, and the session unless the status is handled."""
     if response.status_code in (_CONFLICT_STATUS, *_UNSUPPORTED_STATUSES):
         return response.status_code, None
     return response.status_code, await _read_session(response)

@@ -54,8 +54,6 @@ class AdkRun:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """One complete event of the agent."""
-
     author: str
     parts: tuple[Part, ...]
     final: bool

@@ -174,7 +174,6 @@ class AgUiConversation:
         decision: Decision | None,
         total: ReplyTotals,
     ) -> tuple[AgUiRun, SpokenTexts, tuple[ToolRequest, ...]]:
-        """Execute one run and add its result to `total`, the thread and the state."""
         tools = declared_tools(ctx, self._endpoint.config)
         payload = self._payload(body, ctx, [declared(spec) for spec in tools], decision)
         run = AgUiRun(self._thread, self._state, self._waiting, frozenset(self._settled))

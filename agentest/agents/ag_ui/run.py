@@ -305,7 +305,6 @@ class AgUiRun:
 
 
 def _text(event: Wire, key: str) -> str:
-    """Return a required text field of an event. Raises AgentError."""
     value = event.get(key)
     if not isinstance(value, str) or (not value and key != "delta"):
         raise AgentError(f"a {event.get('type')} of the agent has no `{key}`: {excerpt(event)}")

@@ -86,8 +86,6 @@ class _Backend:
 
 @dataclass(slots=True)
 class _StreamTotals(ReplyTotals):
-    """The sums and lists over all streams of one reply."""
-
     is_text: bool = False
     model_calls: int = 0
     said: tuple[str, ...] = ()

@@ -260,7 +260,6 @@ class AssistantMessage:
 
 
 def _is_another(part: Part, chunk: Chunk, state: str, value: Any) -> bool:
-    """Return whether a chunk starts another call with a reused id."""
     if chunk.get("toolName") not in (None, tool_name(part)):
         return True
     return part["state"] in _FINAL_STATES and state != STREAMING and value != part.get("input")

@@ -214,7 +214,6 @@ def _call_from_result(answer: Wire, turn_index: int) -> ToolCall:
 
 
 def _result(answer: Wire | None) -> tuple[Any, str | None]:
-    """Return a tool's result and the error that it reports."""
     if answer is None:
         return None, None
     text = text_of(answer)

@@ -16,15 +16,18 @@ from agentest.agents.json_reader import TOO_DEEP, check_object, excerpt, text_at
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
 from agentest.agents.protocol_client import ProtocolClient, ReplyTotals, read_json_body
-from agentest.agents.responses.items import Item, items_of, requested_by_id, written
 from agentest.agents.responses.response import (
     RESPONSES_PLACE,
+    Item,
     Response,
     ResponseAssembly,
     check_response,
     is_running,
+    items_of,
     made_so_far,
     reply_of,
+    requested_by_id,
+    written,
 )
 from agentest.config.agents.responses import History, ResponsesAgent
 from agentest.domain.messages import Message
