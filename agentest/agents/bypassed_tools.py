@@ -63,18 +63,17 @@ class BypassDetector:
         ran = [call.name for call in observed if call.ran and call.call_id not in not_run]
         self._names |= dict.fromkeys(ran)
         if names := self._mocked(ran, ctx):
-            raise MockBypassed(self._bypass_message(names), observed, tools=names)
+            raise MockBypassed(
+                f"agent {self._agent!r} ran {quote_tool_names(names)} itself: the scenario's mock was "
+                f"ignored, and the real tool ran. If it may run, remove its mock{self._also_remove}; otherwise "
+                f"{self._how_to_hand_over}",
+                observed,
+                tools=names,
+            )
 
     def _mocked(self, names: Iterable[str], ctx: TurnContext) -> list[str]:
         mocked = set() if ctx.mocks_inside else {tool.name for tool in ctx.tools}
         return [name for name in dict.fromkeys(names) if name in mocked]
-
-    def _bypass_message(self, names: Sequence[str]) -> str:
-        return (
-            f"agent {self._agent!r} ran {quote_tool_names(names)} itself: the scenario's mock was ignored, "
-            f"and the real tool ran. If it may run, remove its mock{self._also_remove}; otherwise "
-            f"{self._how_to_hand_over}"
-        )
 
 
 def ids_of_mocked_calls(messages: Sequence[Message]) -> frozenset[str]:
@@ -87,9 +86,6 @@ def quote_tool_names(names: Sequence[str]) -> str:
     return f"tool{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
 
 
-_HAND_OVER = "have the agent hand the call to its caller (a handler: ctx.resolve_tool)"
-
-
 @dataclass(frozen=True, slots=True)
 class MockedTools:
     """The tools of one scenario that mocks answer. No call of the agent may bypass them."""
@@ -99,7 +95,7 @@ class MockedTools:
     tools: Sequence[ToolSpec]
     own: Container[str] = ()
     """Names of the agent's own tools, which are not mistaken for mocks with a similar name."""
-    remedy: str = _HAND_OVER
+    remedy: str = "have the agent hand the call to its caller (a handler: ctx.resolve_tool)"
     """How mocks can answer such an agent's calls, as an instruction."""
     exact: bool = False
     """True if the agent calls tools by their exact names; only frameworks lengthen names."""
@@ -111,8 +107,9 @@ class MockedTools:
         """
         mocked = {tool.name: tool.parameters for tool in self.tools}
         names: dict[str, str] = {}
-        for call in filter(_called_past_mocks, calls):
-            if self.exact and call.name not in mocked:
+        for call in calls:
+            is_past_mocks = call.ran and not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
+            if not is_past_mocks or (self.exact and call.name not in mocked):
                 continue
             tool = tool_called(call.name, mocked, self.own)
             if tool is None:
@@ -140,10 +137,6 @@ class MockedTools:
             f"agent {self.agent!r} ran {quote_tool_names(tuple(names))} itself: no mock was asked, and the "
             f"real tool ran. If {way_out}"
         )
-
-
-def _called_past_mocks(call: ToolCall) -> bool:
-    return call.ran and not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
 _FRAMEWORKS_WORDS = re.compile(

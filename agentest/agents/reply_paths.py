@@ -96,12 +96,9 @@ def _sign_of_failure(answer: Any) -> str | None:
 
 def _has_text(values: Any) -> bool:
     if isinstance(values, list):
-        return bool(values and (isinstance(values[0], str) or _is_part(values[0])))
+        first = values[0] if values else None
+        return isinstance(first.get("text") if isinstance(first, dict) else first, str)
     return isinstance(values, str) and bool(values.strip())
-
-
-def _is_part(item: Any) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("text"), str)
 
 
 _USUAL = ("reply", "response", "answer", "message", "output", "text", "content", "delta", "token", "result")
@@ -130,7 +127,7 @@ def _part(item: Any) -> str:
 def places_of_text(value: Any) -> list[str]:
     """Return paths to texts in a JSON value, at most five: usual names first, then the longest texts."""
     places = list(islice(_texts(value, ()), _LOOKED_AT))
-    places.sort(key=lambda candidate: (_rank(candidate[0]), -candidate[1]))
+    places.sort(key=lambda place: (_rank(place[0]), -place[1]))
     return [path_to(parts) for parts, _ in places[:_MOST_PLACES]]
 
 

@@ -23,7 +23,6 @@ from agentest.agents.json_reader import (
     text_at,
 )
 from agentest.agents.protocol_client import agent_call
-from agentest.domain.messages import ToolRequest
 from agentest.domain.tool_visibility import Approval
 from agentest.domain.transcript import ToolCall
 from agentest.support.errors import AgentError
@@ -68,10 +67,6 @@ class StreamedCall:
         """Store the call's reported result."""
         self.content, self.answered = content, True
 
-    def requested(self) -> ToolRequest:
-        """Return the call as a request that Agentest answers."""
-        return ToolRequest(self.id, self.name, self.arguments)
-
     def made(self, turn_index: int, error: str | None = None) -> ToolCall:
         """Return the call as one that the agent made; `error` explains a missing result."""
         args, problem = read_arguments(self.arguments)
@@ -79,10 +74,6 @@ class StreamedCall:
         return agent_call(
             self.name, args, turn_index, result=result, problem=problem, error=error, call_id=self.id
         )
-
-    def made_or_begun(self, turn_index: int) -> ToolCall:
-        """Return the call of a failed run, with an error if it has no result."""
-        return self.made(turn_index, None if self.answered else "the run ended before it was answered")
 
 
 def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[StreamedCall]:
@@ -100,7 +91,10 @@ def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[
                 f"the agent told of a tool call {call.id!r} without its name: expected a TOOL_CALL_START "
                 "with `toolCallId` and `toolCallName`"
             )
-    distinct_calls = [call for at, call in enumerate(calls) if not _is_repeated(call, calls[at + 1 :])]
+    keys = [(call.id, call.name, call.arguments) for call in calls]
+    distinct_calls = [
+        call for at, call in enumerate(calls) if call.answered or keys[at] not in keys[at + 1 :]
+    ]
     if not listed:
         return distinct_calls
     by_id: dict[str, list[StreamedCall]] = {}
@@ -115,12 +109,6 @@ def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[
             order.insert(at, identifier)
             at += 1
     return [call for identifier in order for call in by_id.get(identifier, ())]
-
-
-def _is_repeated(call: StreamedCall, later: Sequence[StreamedCall]) -> bool:
-    return not call.answered and any(
-        (call.id, call.name, call.arguments) == (other.id, other.name, other.arguments) for other in later
-    )
 
 
 def _read_result(content: Any) -> Any:

@@ -135,22 +135,17 @@ class AgUiConversation:
             self._endpoint.own_tools.check_before(ctx)
             self._thread = Thread(with_ids(body.get("messages", [])))
             self._state = AgUiState({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
-        decision = self._take_messages(messages[self._taken :])
+        decision: Decision | None = None
+        for message in messages[self._taken :]:
+            if self._open and isinstance(message, UserText):
+                decision = decision_of_user(message.text)
+            elif not isinstance(message, AgentMessage) or not self._taken:
+                self._thread.add(written(message))
         self._taken = len(messages)
         if self._open and decision is None:
             # The last run's other calls have their answers; now the user decides.
             return AgentReply(_questions(self._open), observed=self._waiting_calls(ctx))
         return await self._run_until_reply(body, ctx, values, decision)
-
-    def _take_messages(self, messages: Sequence[Message]) -> Decision | None:
-        """Add new messages to the thread. A user's answer to an open question is returned instead."""
-        decision: Decision | None = None
-        for message in messages:
-            if self._open and isinstance(message, UserText):
-                decision = decision_of_user(message.text)
-            elif not isinstance(message, AgentMessage) or not self._taken:
-                self._thread.add(written(message))
-        return decision
 
     async def _run_until_reply(
         self, body: Mapping[str, Any], ctx: TurnContext, values: TurnValues, decision: Decision | None
@@ -175,7 +170,7 @@ class AgUiConversation:
         total: ReplyTotals,
     ) -> tuple[AgUiRun, SpokenTexts, tuple[ToolRequest, ...]]:
         tools = declared_tools(ctx, self._endpoint.config)
-        payload = self._payload(body, ctx, [declared(spec) for spec in tools], decision)
+        payload = self._payload(body, ctx, tools, decision)
         run = AgUiRun(self._thread, self._state, self._waiting, frozenset(self._settled))
         try:
             await self._endpoint.send(payload, run, values, total)
@@ -185,7 +180,11 @@ class AgUiConversation:
         except AgentError as error:
             problem = str(error).replace(self._endpoint.config.endpoint, "")
             hint = "" if run.begun else failure_hint(problem, tools)
-            calls = [call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting]
+            calls = [
+                call.made(ctx.turn_index, None if call.answered else "the run ended before it was answered")
+                for call in run.seen
+                if call not in self._waiting
+            ]
             retries = total.retries + (error.retries if isinstance(error, NoReply) else 0)
             raise NoReply(f"{error}{hint}", retries, (*total.observed, *calls)) from None
         total.remarks += spoken.remarks
@@ -193,7 +192,7 @@ class AgUiConversation:
         return run, spoken, requests
 
     def _payload(
-        self, body: Mapping[str, Any], ctx: TurnContext, tools: list[Wire], decision: Decision | None
+        self, body: Mapping[str, Any], ctx: TurnContext, tools: Sequence[ToolSpec], decision: Decision | None
     ) -> Wire:
         forwarded = dict(body.get("forwardedProps", {}))
         resuming: Wire = {}
@@ -208,7 +207,7 @@ class AgUiConversation:
             "threadId": ctx.session_id,
             "runId": new_id(),
             "messages": self._thread.messages,
-            "tools": tools,
+            "tools": [declared(spec) for spec in tools],
             "state": self._state.value,
             "forwardedProps": forwarded,
             **resuming,
@@ -219,24 +218,23 @@ class AgUiConversation:
         self._open = list(run.interrupts)
         declared_names = {spec.name for spec in declared_tools(ctx, self._endpoint.config)}
         approval_ids = {interrupt.call_id for interrupt in self._open}
-        requested: list[StreamedCall] = []
+        requested: list[ToolRequest] = []
         undecided: list[StreamedCall] = []
         for call in run.calls:
             if not call.answered and (call.id in approval_ids or None in approval_ids):
                 undecided.append(call)
-            elif call.answered or call in self._waiting or self._is_made_by_agent(call, run, declared_names):
+                continue
+            self._settled.add(call.id)
+            if call.answered or call in self._waiting or self._is_made_by_agent(call, run, declared_names):
                 made = replace(call.made(ctx.turn_index), approval=self._decided.get(call.id))
                 total.observed += (made,)
-                self._settled.add(call.id)
             elif self._open and call.name not in declared_names:
                 # The interrupt already asks the question of this call.
                 self._endpoint.ignored.note("unanswered call", call.name)
-                self._settled.add(call.id)
             else:
-                requested.append(call)
-                self._settled.add(call.id)
+                requested.append(ToolRequest(call.id, call.name, call.arguments))
         self._waiting = tuple(undecided)
-        return tuple(call.requested() for call in requested)
+        return tuple(requested)
 
     def _waiting_calls(self, ctx: TurnContext) -> tuple[ToolCall, ...]:
         return tuple(waiting(call.made(ctx.turn_index)) for call in self._waiting)
