@@ -6,9 +6,9 @@ from base64 import b64decode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
+from agentest.agents.bypassed_tools import ids_of_mocked_calls
 from agentest.agents.file_parts import kind_of, unsupported_file, web_address
-from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
+from agentest.agents.http_sender import EventStream, HttpAnswer, read_body
 from agentest.agents.json_reader import (
     TOO_DEEP,
     arguments_text,
@@ -26,9 +26,10 @@ from agentest.agents.json_reader import (
     truncated_stream_error,
 )
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, Resources, TurnContext
+from agentest.agents.port import AgentReply, IgnoredCounter, Resources, TurnContext
 from agentest.agents.protocol_client import (
     ProtocolClient,
+    ProtocolEndpoint,
     ReplyTotals,
     agent_call,
     content_parts,
@@ -40,7 +41,6 @@ from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.templates import Template
 
 _PLACE = "is the path right? Anthropic's Messages endpoints usually end with /v1/messages"
 _VERSION = ("anthropic-version", "2023-06-01")
@@ -78,24 +78,19 @@ def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> 
     return ProtocolClient(config.name, lambda: _MessagesConversation(endpoint))
 
 
-class _MessagesEndpoint:
-    """Sends requests to one endpoint. Stores nothing about conversations."""
+class _MessagesEndpoint(ProtocolEndpoint):
+    """Sends conversations to one endpoint."""
 
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
-        self.name = config.name
-        self.ignored = IgnoredCounter(config.name, resources)
-        self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
-        self.notes = AgentNotes(config.name, resources.on_note)
+        super().__init__(_with_version(config), resources, _PLACE, handed_over=_HANDED_OVER)
         self._url = config.endpoint
         self._streaming = config.streaming
-        self._sender = HttpSender(_with_version(config), resources.client, resources.timeout_s, _PLACE)
-        self._body = Template(config.body)
 
     async def send(
         self, messages: Sequence[WrittenMessage], values: TurnValues, assembly: MessageAssembly
     ) -> HttpAnswer[ReceivedMessage]:
         """Send a conversation and return the agent's message, read into `assembly`. Raises NoReply."""
-        body = self._body.filled(values)
+        body = self.body.filled(values)
         streamed = {"stream": True} if self._streaming else {}
         all_messages = merged([*body.get("messages", []), *messages])
         payload = {"max_tokens": _MAX_TOKENS, **body, **streamed, "messages": all_messages}
@@ -103,7 +98,7 @@ class _MessagesEndpoint:
         async def read(response: DirectResponse) -> ReceivedMessage:
             return await read_body(response, self._streaming, assembly.take, assembly.read)
 
-        return await self._sender.post(self._url, payload, read, values=values)
+        return await self.sender.post(self._url, payload, read, values=values)
 
 
 class _MessagesConversation:

@@ -23,7 +23,7 @@ from agentest.support.lazy_dataclasses import dataclass
 class BypassDetector:
     """The tools that one agent was seen to run itself, over all its conversations."""
 
-    def __init__(self, agent: str, *, handed_over: str, left_out: str = "") -> None:
+    def __init__(self, agent: str, *, handed_over: str = "", left_out: str = "") -> None:
         """Set the instructions for error messages.
 
         Args:
@@ -65,8 +65,8 @@ class BypassDetector:
         if names := self._mocked(ran, ctx):
             raise MockBypassed(
                 f"agent {self._agent!r} ran {quote_tool_names(names)} itself: the scenario's mock was "
-                f"ignored, and the real tool ran. If it may run, remove its mock{self._also_remove}; otherwise "
-                f"{self._how_to_hand_over}",
+                f"ignored, and the real tool ran. If it may run, remove its mock{self._also_remove}; "
+                f"otherwise {self._how_to_hand_over}",
                 observed,
                 tools=names,
             )

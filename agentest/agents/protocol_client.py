@@ -11,14 +11,24 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import field
 from typing import Any, TypeVar
 
-from agentest.agents.http_sender import EventStream, HttpAnswer, read_body
+from agentest.agents.bypassed_tools import BypassDetector
+from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, read_body
 from agentest.agents.json_reader import read_event, read_json
-from agentest.agents.port import Agent, AgentReply, NoReply, TurnContext
+from agentest.agents.port import (
+    Agent,
+    AgentNotes,
+    AgentReply,
+    IgnoredCounter,
+    NoReply,
+    Resources,
+    TurnContext,
+)
 from agentest.domain.messages import Attachment, Message, UserText
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import Remark, ToolCall, Usage
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.templates import Template
 
 T = TypeVar("T")
 
@@ -40,6 +50,25 @@ class ProtocolClient:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Reply in a new conversation. Raises what the conversation's `reply` raises."""
         return await self._begin().reply(messages, ctx)
+
+
+class ProtocolEndpoint:
+    """Sends requests to one endpoint. Stores nothing about conversations, but shares these among them."""
+
+    def __init__(
+        self, config: Any, resources: Resources, place: str, timeout_hint: str = "", **bypass: str
+    ) -> None:
+        """Create the parts from the settings of the agent's type, which have a `body`.
+
+        `place` and `timeout_hint` are hints of the `HttpSender`, and `bypass` instructions of the
+        `BypassDetector`.
+        """
+        self.name: str = config.name
+        self.body = Template(config.body)
+        self.ignored = IgnoredCounter(config.name, resources)
+        self.notes = AgentNotes(config.name, resources.on_note)
+        self.own_tools = BypassDetector(config.name, **bypass)
+        self.sender = HttpSender(config, resources.client, resources.timeout_s, place, timeout_hint)
 
 
 @dataclass(slots=True)

@@ -37,10 +37,11 @@ from hypothesis import strategies as st
 from project import Project
 from pydantic import ValidationError
 
-from agentest.agents.a2a.client import A2aClient
+from agentest.agents.a2a.client import open_agent
 from agentest.agents.a2a.reply import check_ended_well, parts_of, read_calls, read_reply_text, read_usage
 from agentest.agents.a2a.task import AgentWork
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient
 from agentest.agents.protocol_probes import probe_a2a
 from agentest.agents.response_features import DetectedProtocol, EndpointProbe
 from agentest.config.agents.a2a import A2aAgent
@@ -60,7 +61,7 @@ UNKNOWN_METHOD = Told(-32601, "Method not found")
 @asynccontextmanager
 async def opened(
     endpoint: str, notes: list[str] | None = None, timeout_s: float = 10.0, **config: Any
-) -> AsyncIterator[A2aClient]:
+) -> AsyncIterator[ProtocolClient]:
     """The client; tasks are asked for again at once."""
     on_note = (notes if notes is not None else []).append
     settings = A2aAgent(type="a2a", endpoint=endpoint, **config)
@@ -77,7 +78,7 @@ async def opened(
             closing=closing,
             on_note=on_note,
         )
-        yield A2aClient(settings, resources, at_once)
+        yield open_agent("agent", settings, resources, at_once)
 
 
 def context(turn: int = 0, session: Session | None = None, scenario: str = "s") -> TurnContext:
@@ -85,7 +86,7 @@ def context(turn: int = 0, session: Session | None = None, scenario: str = "s") 
 
 
 async def conversation(
-    client: A2aClient, *said: str | UserText, session: Session | None = None
+    client: ProtocolClient, *said: str | UserText, session: Session | None = None
 ) -> list[AgentReply]:
     """Its replies, turn by turn."""
     async with client.conversation() as partner:

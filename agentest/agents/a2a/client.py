@@ -30,16 +30,15 @@ from agentest.agents.a2a.reply import (
     texts_by_artifact,
 )
 from agentest.agents.a2a.task import INPUT_REQUIRED, AgentWork
-from agentest.agents.http_sender import HttpSender, cancelled_on_server
+from agentest.agents.http_sender import cancelled_on_server
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint
 from agentest.config.agents.a2a import A2aAgent
 from agentest.domain.messages import Message, last_user_message
 from agentest.domain.transcript import ToolCall
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
-from agentest.support.templates import Template
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -47,25 +46,24 @@ _PAUSE_GROWTH = 1.5
 Pause = Callable[[float], Awaitable[Any]]
 
 
-def open_agent(_: str, config: A2aAgent, resources: Resources) -> A2aClient:
-    """Create the client of an agent that speaks A2A."""
-    return A2aClient(config, resources)
+def open_agent(_: str, config: A2aAgent, resources: Resources, pause: Pause = anyio.sleep) -> ProtocolClient:
+    """Create the client of an agent that speaks A2A.
+
+    `pause` waits for a number of seconds between two polls of a task.
+    """
+    endpoint = _A2aEndpoint(config, resources, pause)
+    return ProtocolClient(config.name, lambda: A2aConversation(endpoint))
 
 
-class A2aClient(ProtocolClient):
-    """Opens conversations with one agent. They share only the way to reach the agent."""
+class _A2aEndpoint(ProtocolEndpoint):
+    """One agent and the way to reach it."""
 
-    def __init__(self, config: A2aAgent, resources: Resources, pause: Pause = anyio.sleep) -> None:
-        """Create the client; `pause` waits for a number of seconds between two polls of a task."""
-        super().__init__(config.name, lambda: A2aConversation(self))
+    def __init__(self, config: A2aAgent, resources: Resources, pause: Pause) -> None:
+        super().__init__(config, resources, A2A_PLACE)
         self.pause = pause
         self.timeout_s = resources.timeout_s
-        self.body = Template(config.body)
-        self.on_unknown = IgnoredCounter(config.name, resources).note
-        self._notes = AgentNotes(config.name, resources.on_note)
-        self.contact = WayFinder(config, resources.timeout_s, self._notes)
-        sender = HttpSender(config, resources.client, resources.timeout_s, A2A_PLACE)
-        self.sender = A2aSender(sender, self.credentials)
+        self.contact = WayFinder(config, resources.timeout_s, self.notes)
+        self.requests = A2aSender(self.sender, self.credentials)
         self._streaming = config.streaming
 
     def credentials(self) -> str:
@@ -76,7 +74,7 @@ class A2aClient(ProtocolClient):
         """Return whether to request streams. If the agent's card refuses them, note that once."""
         refused = self.contact.card is not None and not self.contact.card.streams
         if self._streaming and refused:
-            self._notes.add(
+            self.notes.add(
                 "streaming",
                 "its card says that it does not stream (capabilities.streaming: false), so it is asked for "
                 "whole answers; leave `streaming` out",
@@ -87,9 +85,9 @@ class A2aClient(ProtocolClient):
 class A2aConversation:
     """One conversation: the context and task on the server, and what earlier turns have shown."""
 
-    def __init__(self, client: A2aClient) -> None:
-        self.name = client.name
-        self._client = client
+    def __init__(self, endpoint: _A2aEndpoint) -> None:
+        self.name = endpoint.name
+        self._endpoint = endpoint
         self._context_id: str | None = None
         self._task_id: str | None = None
         """The task that waits for input from the user."""
@@ -106,7 +104,7 @@ class A2aConversation:
         If the agent is still working on its task, poll the task until it ends. One time limit covers
         the request and all polls. Raises NoReply with the calls that were seen, CannotSend.
         """
-        exchange = _MessageExchange(self._client, messages, ctx, self._known_messages)
+        exchange = _MessageExchange(self._endpoint, messages, ctx, self._known_messages)
         try:
             async with cancelled_on_server(exchange.cancel):
                 # Before the server has made a context, the scenario's session id names it.
@@ -128,7 +126,7 @@ class A2aConversation:
                 f"the agent answered in another context (contextId {work.context_id}) than that of this "
                 f"conversation ({self._context_id}): it has lost the conversation"
             )
-        check_ended_well(work, self._client.credentials())
+        check_ended_well(work, self._endpoint.credentials())
         calls = self._new_calls(work, turn_index)
         reply_text = read_reply_text(work, self.name, self._shown_artifacts)
         _check_not_empty(reply_text, calls, work)
@@ -136,7 +134,7 @@ class A2aConversation:
         waits = work.state == INPUT_REQUIRED and work.message is None
         self._task_id = work.task_id or None if waits else None
         self._shown_artifacts = texts_by_artifact(work) if waits else {}
-        card = self._client.contact.card
+        card = self._endpoint.contact.card
         usage, model_calls = read_usage(work, self._known_events)
         return AgentReply(
             reply_text.text,
@@ -171,16 +169,16 @@ class A2aConversation:
             return f"{error}; the message answers what task {self._task_id} had asked: the agent has lost it"
         if isinstance(error, ReportedError) and error.code == LOST_TASK and self._context_id:
             return f"{error}; the agent has lost the conversation"
-        if isinstance(error, ReportedError) and error.code == UNSUPPORTED and self._client.streams():
+        if isinstance(error, ReportedError) and error.code == UNSUPPORTED and self._endpoint.streams():
             return f"{error}; if it does not stream, leave `streaming` out"
         return str(error)
 
 
 class _MessageExchange:
     def __init__(
-        self, client: A2aClient, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
+        self, endpoint: _A2aEndpoint, messages: Sequence[Message], ctx: TurnContext, known_messages: set[str]
     ) -> None:
-        self._client = client
+        self._endpoint = endpoint
         self._user_text = last_user_message(messages)
         self._values = TurnValues(messages, ctx)
         self._known_messages = known_messages
@@ -190,7 +188,7 @@ class _MessageExchange:
         self.retries = 0
 
     def _new_work(self) -> AgentWork:
-        return AgentWork(on_unknown=self._client.on_unknown, known=self._known_messages)
+        return AgentWork(on_unknown=self._endpoint.ignored.note, known=self._known_messages)
 
     @property
     def url(self) -> str:
@@ -199,29 +197,29 @@ class _MessageExchange:
 
     async def send(self, context_id: str | None, task_id: str | None) -> None:
         """Send the message in the first way that the agent accepts. Raises AgentError, CannotSend."""
-        client = self._client
-        body = client.body.filled(self._values)
+        endpoint = self._endpoint
+        body = endpoint.body.filled(self._values)
 
         async def say(way: RequestWay, only_place: bool) -> None:
-            self._way, self.work, streams = way, self._new_work(), client.streams()
+            self._way, self.work, streams = way, self._new_work(), endpoint.streams()
             params = params_of(
                 self._user_text, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
             )
-            answer = await client.sender.send(
+            answer = await endpoint.requests.send(
                 way, params, self.work, self._values, streaming=streams, only_place=only_place
             )
             self.latency_ms, self.retries = answer.latency_ms, answer.retries
 
-        await client.contact.use_first_way(lambda url: client.sender.fetch(url, self._values), say)
+        await endpoint.contact.use_first_way(lambda url: endpoint.requests.fetch(url, self._values), say)
 
     async def cancel(self) -> None:
         """Cancel the agent's task if it has not ended. Raises NoReply, CannotSend."""
         if self.work.task_id and not self.work.ended:
-            await self._client.sender.cancel(self._way, self.work.task_id, self._values)
+            await self._endpoint.requests.cancel(self._way, self.work.task_id, self._values)
 
     async def finish(self) -> None:
         """Poll the task until it has ended. Raises AgentError."""
-        work, timeout_s = self.work, self._client.timeout_s
+        work, timeout_s = self.work, self._endpoint.timeout_s
         if work.ended:
             return
         if not work.task_id:
@@ -244,9 +242,11 @@ class _MessageExchange:
     async def _poll_until_ended(self) -> None:
         pause = _FIRST_PAUSE_S
         while not self.work.ended:
-            await self._client.pause(pause)
+            await self._endpoint.pause(pause)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
-            answer = await self._client.sender.get_task(self._way, self.work.task_id, self.work, self._values)
+            answer = await self._endpoint.requests.get_task(
+                self._way, self.work.task_id, self.work, self._values
+            )
             self.retries += answer.retries
 
 

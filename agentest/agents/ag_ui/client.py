@@ -26,12 +26,12 @@ from agentest.agents.approvals import (
     decision_of_setting,
     decision_of_user,
 )
-from agentest.agents.bypassed_tools import BypassDetector, quote_tool_names
-from agentest.agents.http_sender import EventStream, HttpSender, read_body
+from agentest.agents.bypassed_tools import quote_tool_names
+from agentest.agents.http_sender import EventStream, read_body
 from agentest.agents.json_reader import excerpt, read_json, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ReplyTotals, json_events
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, json_events
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.agents.tools import AgentTool
 from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpec, UserText
@@ -41,7 +41,6 @@ from agentest.mocks.binding import any_tool
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass, replace
-from agentest.support.templates import Template
 
 _BETWEEN_MESSAGES = "\n\n"
 _PLACE = "is this the address at which the agent takes AG-UI runs, like http://localhost:8000/agent?"
@@ -58,17 +57,13 @@ def open_agent(_: str, config: AgUiAgent, resources: Resources) -> ProtocolClien
     return ProtocolClient(config.name, lambda: AgUiConversation(endpoint))
 
 
-class _AgUiEndpoint:
-    """Sends requests for runs to one endpoint. Stores nothing about conversations."""
+class _AgUiEndpoint(ProtocolEndpoint):
+    """Sends requests for runs to one endpoint."""
 
     def __init__(self, config: AgUiAgent, resources: Resources) -> None:
+        left_out = " and its name in `client_tools`"
+        super().__init__(config, resources, _PLACE, handed_over=_HANDED_OVER, left_out=left_out)
         self.config = config
-        self.body = Template(config.body)
-        self.ignored = IgnoredCounter(config.name, resources)
-        self.own_tools = BypassDetector(
-            config.name, handed_over=_HANDED_OVER, left_out=" and its name in `client_tools`"
-        )
-        self._sender = HttpSender(config, resources.client, resources.timeout_s, _PLACE)
 
     async def send(self, payload: Wire, run: AgUiRun, values: TurnValues, total: ReplyTotals) -> None:
         """Send a request and add its events to `run`. Raises NoReply; `run` then has the earlier events."""
@@ -92,7 +87,7 @@ class _AgUiEndpoint:
         async def read(response: DirectResponse) -> None:
             await read_body(response, True, _refuse_json, read_events)
 
-        total.add(await self._sender.post(self.config.endpoint, payload, read, values=values))
+        total.add(await self.sender.post(self.config.endpoint, payload, read, values=values))
 
 
 def _refuse_json(body: bytes) -> None:

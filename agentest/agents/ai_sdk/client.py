@@ -33,12 +33,10 @@ from agentest.agents.approvals import (
     decision_of_setting,
     decision_of_user,
 )
-from agentest.agents.bypassed_tools import BypassDetector
-from agentest.agents.http_sender import HttpSender
 from agentest.agents.json_reader import excerpt, read_any
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ReplyTotals, agent_call
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, agent_call
 from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.domain.messages import Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.tool_visibility import Approval
@@ -46,7 +44,6 @@ from agentest.domain.transcript import WAITS_FOR_APPROVAL, Remark, ToolCall
 from agentest.support.errors import CannotSend
 from agentest.support.http.client import DirectResponse
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.templates import Template
 
 _BETWEEN = "\n\n"
 _HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
@@ -64,15 +61,12 @@ def open_agent(_: str, config: AiSdkAgent, resources: Resources) -> ProtocolClie
     return ProtocolClient(config.name, lambda: AiSdkConversation(backend))
 
 
-class _Backend:
-    """Sends requests to one backend. Stores nothing about conversations."""
+class _Backend(ProtocolEndpoint):
+    """Sends messages of conversations to one backend."""
 
     def __init__(self, config: AiSdkAgent, resources: Resources) -> None:
+        super().__init__(config, resources, PLACE, handed_over=_HANDED_OVER)
         self.config = config
-        self.ignored = IgnoredCounter(config.name, resources)
-        self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
-        self._body = Template(config.body)
-        self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)
 
     async def send(self, payload: Wire, result: StreamResult, values: TurnValues, total: ReplyTotals) -> None:
         """Send a request and read the response into `result`. Raises NoReply."""
@@ -80,8 +74,8 @@ class _Backend:
         async def read(response: DirectResponse) -> None:
             await read_stream(response, result, self.ignored.note)
 
-        body = {**self._body.filled(values), **payload}
-        total.add(await self._sender.post(self.config.endpoint, body, read, values=values, headers=_ACCEPT))
+        body = {**self.body.filled(values), **payload}
+        total.add(await self.sender.post(self.config.endpoint, body, read, values=values, headers=_ACCEPT))
 
 
 @dataclass(slots=True)

@@ -29,7 +29,6 @@ from agentest.agents.chat_completions import content_of
 from agentest.agents.error_hints import ProbeResponse
 from agentest.agents.http_sender import (
     HttpAnswer,
-    HttpSender,
     cancelled_on_server,
     probe_response_of,
     read_body,
@@ -57,8 +56,8 @@ from agentest.agents.langgraph.messages import (
     usage_of,
 )
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ReplyTotals, read_json_body
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, read_json_body
 from agentest.agents.reply_paths import empty_path_message, text_of, where_text_is
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.domain.messages import Message, UserText, last_user_message
@@ -105,19 +104,16 @@ class ThreadState:
     error: str | None = None
 
 
-class Graph:
-    """One graph of a LangGraph server. Stores nothing about conversations."""
+class Graph(ProtocolEndpoint):
+    """One graph of a LangGraph server."""
 
     def __init__(self, config: LangGraphAgent, resources: Resources) -> None:
-        self.name = config.name
+        super().__init__(config, resources, PLACE, timeout_hint=_TIMEOUT_HINT)
         self.path = JsonPath(config.reply) if config.reply else None
         self.approvals = config.approvals
         self.requests = RunBodies(config)
-        self.ignored = IgnoredCounter(config.name, resources)
-        self._notes = AgentNotes(config.name, resources.on_note)
         self._assistant = config.assistant_id
         self._root = config.endpoint.rstrip("/")
-        self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE, _TIMEOUT_HINT)
         self._streams: bool | None = None
         """True if the server streams runs; None while that is unknown."""
         self._search_lock = anyio.Lock()
@@ -152,7 +148,7 @@ class Graph:
             result = answer.value
             if isinstance(result, GraphRun):
                 self._streams = False
-                self._notes.add(
+                self.notes.add(
                     "streaming",
                     "its server has no /runs/stream, so only calls that its final state shows are seen, and "
                     "none of graphs inside",
@@ -173,7 +169,7 @@ class Graph:
         async def read(response: DirectResponse) -> GraphRun | _RefusedRun:
             run_ids.extend(_RUN_ID.findall(response.headers.get("content-location", "")))
             if response.status_code in _REFUSAL_STATUSES:
-                problem = await self._sender.problem(response)
+                problem = await self.sender.problem(response)
                 return _RefusedRun(response.status_code, problem, probe_response_of(response))
             return await read_body(
                 response,
@@ -185,10 +181,10 @@ class Graph:
         async def cancel() -> None:
             if run_ids:
                 # Without `wait`, because nothing depends on the run's end.
-                await self._sender.post(f"{runs}/{run_ids[-1]}/cancel", {}, _ignore, values=values)
+                await self.sender.post(f"{runs}/{run_ids[-1]}/cancel", {}, _ignore, values=values)
 
         async with cancelled_on_server(cancel):
-            return await self._sender.post(
+            return await self.sender.post(
                 f"{runs}/{kind}", sent, read, _REFUSAL_STATUSES, values=values, headers=accept
             )
 
@@ -198,7 +194,7 @@ class Graph:
         except (NoReply, CannotSend, ProgramDelayed):
             graphs = []
         if not graphs or graph in graphs or _is_uuid(graph):
-            return NoReply(await self._sender.advised(refused.problem, refused.seen), retries)
+            return NoReply(await self.sender.advised(refused.problem, refused.seen), retries)
         return CannotSend(
             f"the LangGraph server has no graph {graph!r}: set assistant_id of agent {self.name!r} to one of "
             f"{', '.join(graphs)} ({refused.problem})"
@@ -206,7 +202,7 @@ class Graph:
 
     async def _search_graphs(self, values: Values) -> list[str]:
         url = f"{self._root}/assistants/search"
-        found = (await self._sender.post(url, {"limit": _MAX_ASSISTANTS}, _read_json, values=values)).value
+        found = (await self.sender.post(url, {"limit": _MAX_ASSISTANTS}, _read_json, values=values)).value
         names = [text_at(assistant, "graph_id") for assistant in objects_in(found)]
         return list(dict.fromkeys(filter(None, names)))
 
@@ -214,7 +210,7 @@ class Graph:
         """Read a thread's state. A failure is returned, not raised, because it is not the agent's failure."""
         url = f"{self._root}/threads/{thread}/state"
         try:
-            thread_state = (await self._sender.get(url, _read_json, values=values)).value
+            thread_state = (await self.sender.get(url, _read_json, values=values)).value
         except (NoReply, CannotSend, ProgramDelayed) as error:
             return ThreadState(
                 error=f"the thread's state could not be read: {str(error).replace(thread, '<thread>')}"

@@ -10,12 +10,12 @@ from urllib.parse import quote, urlsplit
 
 import anyio
 
-from agentest.agents.bypassed_tools import BypassDetector, ids_of_mocked_calls
-from agentest.agents.http_sender import HttpSender, read_body
+from agentest.agents.bypassed_tools import ids_of_mocked_calls
+from agentest.agents.http_sender import read_body
 from agentest.agents.json_reader import TOO_DEEP, check_object, excerpt, text_at
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentNotes, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.agents.protocol_client import ProtocolClient, ReplyTotals, read_json_body
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.protocol_client import ProtocolClient, ProtocolEndpoint, ReplyTotals, read_json_body
 from agentest.agents.responses.response import (
     RESPONSES_PLACE,
     Item,
@@ -34,7 +34,7 @@ from agentest.domain.messages import Message
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse
-from agentest.support.templates import Template, Values
+from agentest.support.templates import Values
 
 _HANDED_OVER = "have the agent answer with the call alone, without its output (a tool of body.tools)"
 _REFUSAL_STATUSES = (400, 404, 422)
@@ -56,20 +56,15 @@ class InvalidRequest(NoReply):
         return bool(re.search(pattern, str(self).partition(" answered ")[2], re.I))
 
 
-class _ResponsesEndpoint:
-    """Sends requests to one endpoint. Stores nothing about conversations."""
+class _ResponsesEndpoint(ProtocolEndpoint):
+    """Sends items of conversations to one endpoint."""
 
     def __init__(self, config: ResponsesAgent, resources: Resources) -> None:
-        self.name = config.name
+        super().__init__(config, resources, RESPONSES_PLACE, handed_over=_HANDED_OVER)
         self.history = config.history
-        self.ignored = IgnoredCounter(config.name, resources)
-        self.own_tools = BypassDetector(config.name, handed_over=_HANDED_OVER)
-        self.notes = AgentNotes(config.name, resources.on_note)
         self._url = config.endpoint
         self._streaming = config.streaming
         self._timeout_s = resources.timeout_s
-        self._sender = HttpSender(config, resources.client, resources.timeout_s, RESPONSES_PLACE)
-        self._body = Template(config.body)
         self._names_conversation = "conversation" in config.body
         self._creates_conversations = False
 
@@ -95,7 +90,7 @@ class _ResponsesEndpoint:
 
         Raises InvalidRequest, CannotSend, or NoReply with the calls that the agent made before the error.
         """
-        body = self._body.filled(values)
+        body = self.body.filled(values)
         streamed = {"stream": True} if self._streaming else {}
         before = body.get("input", []) if first else []
         payload = {**body, **streamed, **history, "input": [*before, *items]}
@@ -105,11 +100,11 @@ class _ResponsesEndpoint:
             nonlocal refused
             if response.status_code in _REFUSAL_STATUSES:
                 refused = True
-                raise AgentError(await self._sender.problem(response))
+                raise AgentError(await self.sender.problem(response))
             return await read_body(response, self._streaming, assembly.take, assembly.read)
 
         try:
-            answer = await self._sender.post(self._url, payload, read, _REFUSAL_STATUSES, values=values)
+            answer = await self.sender.post(self._url, payload, read, _REFUSAL_STATUSES, values=values)
             ended = total.add(answer)
             if is_running(ended) and isinstance(ended.get("id"), str):
                 ended = await self._poll_until_ended(ended, assembly, values, total)
@@ -131,7 +126,7 @@ class _ResponsesEndpoint:
                 while is_running(response):
                     await anyio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                    answer = await self._sender.get(url, _read_polled, values=values)
+                    answer = await self.sender.get(url, _read_polled, values=values)
                     response = assembly.replace(answer.value)
         except TimeoutError:
             raise NoReply(
@@ -144,7 +139,7 @@ class _ResponsesEndpoint:
     async def start_conversation(self, values: Values, ctx: TurnContext) -> Any:
         """Start a conversation of `history: conversation` and return its id. Raises NoReply, CannotSend."""
         if self._names_conversation:
-            return self._body.filled(values)["conversation"]
+            return self.body.filled(values)["conversation"]
         return await self.create_conversation(values) if self._creates_conversations else ctx.session_id
 
     def should_create(self, refused: InvalidRequest) -> bool:
@@ -156,7 +151,7 @@ class _ResponsesEndpoint:
         """Create a conversation on the server and return its id. Raises NoReply."""
         url = _conversations_url(self._url)
         assert url is not None  # checked by should_create
-        made = (await self._sender.post(url, {}, _read_conversation, values=values)).value
+        made = (await self.sender.post(url, {}, _read_conversation, values=values)).value
         if not text_at(made, "id"):
             raise NoReply(f"{url} answered no conversation with an `id`, but: {excerpt(made)}")
         self._creates_conversations = True
