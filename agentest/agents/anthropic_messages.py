@@ -418,13 +418,7 @@ class MessageContent:
 def read_blocks(
     blocks: Sequence[Block], turn_index: int, ignored: IgnoredCounter, called: Collection[str] = ()
 ) -> MessageContent:
-    """Read the texts and calls in blocks.
-
-    Args:
-        blocks: the blocks of the agent's message.
-        turn_index: the turn of the calls.
-        ignored: notes blocks of unknown types.
-        called: ids of earlier calls of the conversation, whose results may come in a later message.
+    """Read the texts and calls in blocks. Results of earlier calls (ids in `called`) may come later.
 
     Raises AgentError for a call without a name, a result of an unknown call, and a text block without text.
     """

@@ -24,11 +24,8 @@ class BypassDetector:
     """The tools that one agent was seen to run itself, over all its conversations."""
 
     def __init__(self, agent: str, *, handed_over: str = "", left_out: str = "") -> None:
-        """Set the instructions for error messages.
-
-        Args:
-            handed_over: how such an agent can hand a call to its client.
-            left_out: what to remove together with the mock if the real tool may run.
+        """Set the instructions for error messages: how such an agent can hand a call to its client, and what
+        to remove together with the mock if the real tool may run.
         """
         self._agent = agent
         self._how_to_hand_over = handed_over
@@ -56,9 +53,7 @@ class BypassDetector:
     ) -> None:
         """Raise MockBypassed if the agent itself ran a tool that the scenario mocks.
 
-        Args:
-            observed: the calls that the agent reported.
-            not_run: ids of observed calls that mocks have answered.
+        Mocks have answered the observed calls whose ids are in `not_run`.
         """
         ran = [call.name for call in observed if call.ran and call.call_id not in not_run]
         self._names |= dict.fromkeys(ran)
@@ -101,10 +96,7 @@ class MockedTools:
     """True if the agent calls tools by their exact names; only frameworks lengthen names."""
 
     def check(self, calls: Sequence[ToolCall]) -> None:
-        """Raise MockBypassed if the agent made a call that a mock should have answered.
-
-        Ignores calls that the agent's framework rejected before a tool ran.
-        """
+        """Raise MockBypassed if the agent made a call, not rejected, that a mock should have answered."""
         mocked = {tool.name: tool.parameters for tool in self.tools}
         names: dict[str, str] = {}
         for call in calls:
@@ -171,8 +163,7 @@ def refused_by_us(call: ToolCall) -> str | None:
 def refused_by_framework(call: ToolCall, parameters: Mapping[str, Any]) -> bool:
     """Return True if a framework seems to have rejected a call before any tool ran: its arguments do not fit.
 
-    Args:
-        parameters: the JSON Schema of the tool's arguments, as far as known.
+    `parameters` is the JSON Schema of the tool's arguments, as far as known.
     """
     text = _text(call)
     opens_wrong = call.error is not None or _OPENS_WRONG.search(text[:_OPENING_CHARS])

@@ -135,10 +135,7 @@ def read_usage(reported: Any) -> Usage:
 
 
 async def read_stream(events: EventStream) -> AgentReply:
-    """Assemble the reply from streamed deltas.
-
-    Raises AgentError, also for a stream that ends before `[DONE]` or a `finish_reason`.
-    """
+    """Assemble the reply from deltas. Raises AgentError, also if there is no `[DONE]` or `finish_reason`."""
     parts = _Deltas()
     async for event in events:
         for piece in _pieces(event.data):
@@ -305,10 +302,7 @@ def _tool_request(call: Any) -> ToolRequest:
 
 
 def content_of(message: UserText) -> str | list[dict[str, Any]]:
-    """Return the `content` of a user message: its text, or a list of parts if files are attached.
-
-    Raises CannotSend for a file whose address cannot be sent.
-    """
+    """Return the `content` of a user message: its text, or parts if files are attached. Raises CannotSend."""
     if not message.attachments:
         return message.text
     text = [{"type": "text", "text": message.text}] if message.text else []

@@ -41,8 +41,7 @@ def data_address(file: Attachment) -> str:
 def web_address(file: Attachment, whom: str) -> str:
     """Return the file's URL, or its bytes as a data: URL. Raises CannotSend for a URL others cannot open.
 
-    Args:
-        whom: the recipient, for the error: `a chat-completions agent`.
+    `whom` is the recipient, for the error: `a chat-completions agent`.
     """
     if not file.uri:
         return data_address(file)

@@ -67,12 +67,7 @@ def read_event(data: str) -> dict[str, Any]:
 
 
 def truncated_stream_error(missing: str, received: bool = True) -> AgentError:
-    """Return the error for a stream that ended without its last event.
-
-    Args:
-        missing: the missing event, in words.
-        received: whether any event arrived.
-    """
+    """Return the error for a stream that ended without its last event (`missing`, in words)."""
     nothing = "" if received else ", and without any data"
     return AgentError(f"the agent's stream was cut: it ended without {missing}{nothing}")
 

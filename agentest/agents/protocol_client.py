@@ -140,12 +140,7 @@ def agent_call(
 def content_parts(
     message: UserText, text_type: str, file_part: Callable[[Attachment], Mapping[str, Any]]
 ) -> str | list[Mapping[str, Any]]:
-    """Return a user message's content: its text, or a list of parts if files are attached.
-
-    Args:
-        text_type: the `type` of a part with text.
-        file_part: converts a file. May raise CannotSend.
-    """
+    """Return a user message's content: its text, or parts if files are attached. Raises CannotSend."""
     if not message.attachments:
         return message.text
     text = [{"type": text_type, "text": message.text}] if message.text else []
@@ -155,7 +150,7 @@ def content_parts(
 async def json_events(stream: EventStream) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """Yield the type and the JSON of each event. Raises AgentError for invalid events.
 
-    Empty events and `[DONE]` are skipped, because some servers keep the connection alive with them.
+    Skips empty events and `[DONE]`, with which some servers keep the connection alive.
     """
     async for event in stream:
         if event.data.strip() not in ("", "[DONE]"):

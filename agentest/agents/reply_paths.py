@@ -153,8 +153,7 @@ def _rank(parts: tuple[str | int, ...]) -> int:
 def empty_path_message(key: str, path: JsonPath, answer: Any, events: Any = None) -> str:
     """Return the error message for a path (such as `reply`) that finds nothing in an answer.
 
-    Args:
-        events: the events that the path searched, if the answer is a stream.
+    `events` are those that the path searched, if the answer is a stream.
     """
     text_places = where_text_is(answer if events is None else events)
     return f"`{key}: {path.text}` finds nothing in the agent's answer; {text_places}: {excerpt(answer)}"

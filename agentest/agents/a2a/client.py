@@ -47,10 +47,7 @@ Pause = Callable[[float], Awaitable[Any]]
 
 
 def open_agent(_: str, config: A2aAgent, resources: Resources, pause: Pause = anyio.sleep) -> ProtocolClient:
-    """Create the client of an agent that speaks A2A.
-
-    `pause` waits for a number of seconds between two polls of a task.
-    """
+    """Create the client of an A2A agent. `pause` waits between two polls of a task, in seconds."""
     endpoint = _A2aEndpoint(config, resources, pause)
     return ProtocolClient(config.name, lambda: A2aConversation(endpoint))
 

@@ -93,10 +93,7 @@ def read_card(value: Any) -> AgentCard | None:
 
 
 def _interfaces(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield address, binding and version of each interface.
-
-    Both spellings are read, because 1.x servers write both into one card.
-    """
+    """Yield address, binding and version of each interface, in both spellings, because servers mix them."""
     for item in objects_at(card, "supportedInterfaces"):
         yield (
             text_at(item, "url"),
@@ -273,10 +270,8 @@ class WayFinder:
     async def use_first_way(self, fetch: Fetch, say: Say[T]) -> T:
         """Call `say` with one way after the other and return its result for the first that is not refused.
 
-        Args:
-            fetch: fetches the JSON value at an address, for the card.
-            say: takes a way, and whether there is no other address to try. Raises WayRefused if the agent
-                does not accept this way.
+        `say` takes a way, and whether there is no other address to try. It raises WayRefused if the agent
+        does not accept this way. `fetch` fetches the JSON value at an address, for the card.
         """
         if not self._settled:
             async with self._lock:

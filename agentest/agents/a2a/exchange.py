@@ -84,16 +84,8 @@ class A2aSender:
     ) -> HttpAnswer[None]:
         """Send a message and add the agent's response to `work`.
 
-        Args:
-            way: the address, version and binding to use.
-            params: the parameters of the request.
-            work: receives the events or the result.
-            values: the turn's values for templates.
-            streaming: whether to request a stream.
-            only_place: True if there is no other address to try. A missing address then raises NoReply,
-                which has a better message than WayRefused.
-
-        Raises NoReply, WayRefused, ToldError, CannotSend.
+        If there is no other address to try (`only_place`), a missing address raises NoReply, which has a
+        better message than WayRefused. Raises NoReply, WayRefused, ReportedError, CannotSend.
         """
         operation = "stream" if streaming else "send"
         read = self._reader(work, method_of(way, operation), streaming, only_place)
@@ -262,13 +254,7 @@ def params_of(
 ) -> dict[str, Any]:
     """Return the parameters of a request that sends a message, merged over those of `body`.
 
-    Args:
-        user_text: the user's message.
-        way: the address, version and binding of the request.
-        body: parameters from the configuration.
-        context_id: the conversation's context; None lets the server make one.
-        task_id: the task that waits for this message; None for a new task.
-        streaming: whether the request asks for a stream.
+    `context_id` None lets the server make a context, and `task_id` None a task.
     """
     old = way.version == "0.3"
     message = {

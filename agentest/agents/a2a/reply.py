@@ -84,12 +84,9 @@ def reports_all_calls(work: AgentWork) -> bool:
 
 
 def read_reply_text(work: AgentWork, name: str, shown_artifacts: Mapping[str, str]) -> ReplyText:
-    """Read the reply's text and remarks.
+    """Read the reply's text and remarks. `name` is the author of remarks without one.
 
-    Args:
-        work: the agent's work on the user's message.
-        name: the agent's name, for remarks without an author.
-        given: artifacts → their texts, as far as earlier turns have shown them.
+    `shown_artifacts`: artifacts → their texts, as far as earlier turns have shown them.
     """
     artifacts = list(_new_artifacts(work, shown_artifacts))
     has_new_artifact = (
@@ -211,10 +208,7 @@ def read_usage(work: AgentWork, known: set[str]) -> tuple[Usage, int | None]:
     """Return the tokens that google-adk reports, and the number of model responses.
 
     A task that is reported only at its end has the tokens of its last response. The number is then None.
-
-    Args:
-        work: the agent's work on the user's message.
-        known: ids of the events that were counted before. Those of this work are added.
+    Events in `known` were counted before; those of this work are added.
     """
     reported = [*work.metadata, *(artifact.metadata for artifact in work.artifacts.values())]
     counted = [_tokens(report) for report in reported if _is_new_usage(report, known)]
@@ -255,14 +249,7 @@ def _adk_type(part: A2aPart) -> str:
 
 
 def _function_of(part: A2aPart, kinds: Sequence[str]) -> Json | None:
-    """Return the function call or response in a part; None for other parts.
-
-    Args:
-        part: the part to read.
-        kinds: the types to accept; the first names the value in errors.
-
-    Raises AgentError if the function has no name.
-    """
+    """Return the function call or response in a part of one of these kinds. Raises AgentError."""
     if _adk_type(part) not in kinds:
         return None
     if not text_at(part.data, "name"):

@@ -102,10 +102,7 @@ class Sessions:
         return SessionState(state=read.state, retries=retries)
 
     async def read(self, key: SessionKey, values: Values = NO_VALUES) -> SessionState:
-        """Read the session's current state.
-
-        A failure is returned instead of raised, because it is not the agent's failure.
-        """
+        """Read the session's current state. A failure is returned, because it is not the agent's."""
         try:
             url = self._session_url(key)
             session = (await self._sender.get(url, _read_session, values=values)).value

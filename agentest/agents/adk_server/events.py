@@ -36,10 +36,7 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AdkRun:
-    """The content of a run's events.
-
-    `problem` is the reason for a missing reply. `text` may also be None without a problem.
-    """
+    """The content of a run's events. `problem` is the reason for a missing reply."""
 
     text: str | None
     calls: tuple[ToolCall, ...]
@@ -94,17 +91,10 @@ async def read_event_stream(stream: EventStream) -> list[Any]:
 
 
 def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> AdkRun:
-    """Read the events of one run.
+    """Read the events of one run. Raises AgentError for values that are not events of ADK.
 
-    A run without text is a reply if the agent called a tool.
-
-    Args:
-        items: the events as JSON.
-        turn_index: the turn of the calls.
-        streamed: whether the events were streamed. The run must then not end with a call, because a stream
-            may be cut between two events.
-
-    Raises AgentError for values that are not events of ADK.
+    A run without text is a reply if the agent called a tool. If the events were streamed, it must not end
+    with a call, because a stream may be cut between two events.
     """
     events = [event for item in items if (event := _event(item)) is not None]
     calls = _calls(events, turn_index)
@@ -250,13 +240,6 @@ def read_reply(
     items: Sequence[Any], turn_index: int, *, latency_ms: float, retries: int = 0, streamed: bool = False
 ) -> AgentReply:
     """Return the reply in a run's events, without the session's state.
-
-    Args:
-        items: the events as JSON.
-        turn_index: the turn of the calls.
-        latency_ms: the duration of the request, in milliseconds.
-        retries: the number of retries before it succeeded.
-        streamed: whether the events were streamed.
 
     Raises NoReply with the agent's calls.
     """

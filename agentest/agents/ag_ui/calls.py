@@ -77,13 +77,10 @@ class StreamedCall:
 
 
 def ordered_calls(calls: Sequence[StreamedCall], listed: Sequence[str]) -> list[StreamedCall]:
-    """Return the calls in the order in which the agent made them, without repetitions.
+    """Return the calls in the order in which they were made. Raises AgentError for a call without a name.
 
-    Args:
-        calls: the calls in the order of their events. A call reported twice but answered once is one call.
-        listed: call ids in the order of the last snapshot, which also has calls that were not streamed.
-
-    Raises AgentError for a call without a name.
+    A call reported twice but answered once is one call. `listed` has the call ids of the last snapshot in
+    order, also of calls that were not streamed.
     """
     for call in calls:
         if not call.name:

@@ -120,10 +120,7 @@ class AgUiConversation:
         """Questions without an answer."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to the last messages. Raises NoReply, MockBypassed, CannotSend.
-
-        The time limit applies to each run, not to their sum.
-        """
+        """Reply to the last messages. The time limit is for each run. Raises NoReply, MockBypassed, CannotSend."""
         values = TurnValues(messages, ctx)
         body: dict[str, Any] = self._endpoint.body.filled(values)
         if not self._taken:
@@ -272,14 +269,10 @@ class SpokenTexts:
 
 
 def read_spoken(messages: Sequence[Wire], agent: str, subagents: Mapping[str, str]) -> SpokenTexts:
-    """Split a run's texts into reply and remarks.
+    """Split a run's texts into reply and remarks. `agent` is the author of messages without a name.
 
-    The reply is the agent's text after its last call, or its last text. Texts of subagents are remarks.
-
-    Args:
-        messages: the run's messages.
-        agent: the author of messages without a name.
-        subagents: the names of subagents, by the ids of their runs.
+    The reply is the agent's text after its last call, or its last text. Texts of subagents are remarks;
+    `subagents` has their names by the ids of their runs.
     """
     texts = {
         at: text
@@ -336,10 +329,8 @@ def _with_config(spec: ToolSpec, configured: AgentTool | None) -> ToolSpec:
 def failure_hint(problem: str, declared: Sequence[ToolSpec]) -> str:
     """Return a hint for the error of a run that failed at once, "" for none.
 
-    Args:
-        problem: the error's text. If it names declared tools, the hint is about them. If the agent reports
-            any other error than too many runs, the hint lists all declared tools.
-        declared: the tools that the request declared.
+    If the problem names declared tools, the hint is about them. If the agent reports any other error than too
+    many runs, the hint lists all declared tools.
     """
     named = [spec.name for spec in declared if re.search(rf"(?<!\w){re.escape(spec.name)}(?!\w)", problem)]
     if named:

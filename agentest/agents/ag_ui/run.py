@@ -40,13 +40,9 @@ class AgUiRun:
         waiting: Sequence[StreamedCall] = (),
         settled: AbstractSet[str] = frozenset(),
     ) -> None:
-        """Start a run.
+        """Start a run that adds to the thread and the state.
 
-        Args:
-            thread: the conversation's messages; the run's are added.
-            state: the conversation's state.
-            waiting: calls of earlier runs that have no result yet.
-            settled: ids of calls of earlier runs that need no further handling.
+        Calls in `waiting` have no result yet; calls with ids in `settled` need no further handling.
         """
         thread.begin_run()
         self.thread = thread

@@ -95,10 +95,7 @@ class AiSdkConversation:
         self._version_4 = backend.config.version == 4
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to the user's last message or to the last tool results.
-
-        Raises NoReply, CannotSend, MockBypassed.
-        """
+        """Reply to the user's message or the last tool results. Raises NoReply, CannotSend, MockBypassed."""
         if not self._messages:
             self._backend.own_tools.check_before(ctx)
         current, total, message = self._current(), _StreamTotals(), messages[-1]

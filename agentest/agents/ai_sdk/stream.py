@@ -340,15 +340,9 @@ async def read_data_stream(
     on_text: Callable[[], None],
     on_unknown: Callable[[str, object], None],
 ) -> None:
-    """Read a data stream of AI SDK 4, which ends with a `d:` line.
+    """Read a data stream of AI SDK 4, which ends with a `d:` line. Raises AgentError.
 
-    Args:
-        pieces: the body.
-        result: receives the chunks.
-        on_text: called for each chunk that has text.
-        on_unknown: called with `line` and the code of an unknown line.
-
-    Raises AgentError.
+    Calls `on_text` for each chunk that has text, and `on_unknown` with `line` and an unknown line's code.
     """
     result.is_version_4 = True
     async for line in _lines(pieces):

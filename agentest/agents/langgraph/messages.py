@@ -116,13 +116,8 @@ def _block_text(block: Any, on_unknown: OnUnknown) -> str:
 def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, ToolCall]) -> list[ToolCall]:
     """Return the calls in messages, in order, with their results if there are any.
 
-    A call that two messages report is one call. With other arguments it is another call, because some
-    models reuse ids.
-
-    Args:
-        messages: the messages of a turn.
-        turn_index: the turn of the calls.
-        waiting: calls of earlier turns that waited for a decision, by id. They belong to this turn.
+    A call that two messages report is one call. With other arguments it is another call, because some models
+    reuse ids. Calls in `waiting` are of earlier turns and waited for a decision, so they belong to this turn.
     """
     results: dict[str, list[Wire]] = {}
     for message in messages:
@@ -392,14 +387,9 @@ def _failure(error: Any) -> str:
 async def read_stream(
     events: EventStream, on_run: Callable[[str], object], on_unknown: OnUnknown
 ) -> GraphRun:
-    """Read a response of `/runs/stream` up to its end or the event `end` of older servers.
+    """Read a response of `/runs/stream` up to its end or the event `end` of older servers. Raises AgentError.
 
-    Args:
-        events: the updates of nodes, and tokens as they arrive.
-        on_run: receives the run's id if the stream has it.
-        on_unknown: called for events of unknown types.
-
-    Raises AgentError.
+    `on_run` receives the run's id if the stream has it.
     """
     run, begun = GraphRun(ended=False), False
     async for event in events:

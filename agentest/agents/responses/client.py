@@ -78,7 +78,7 @@ class _ResponsesEndpoint(ProtocolEndpoint):
         *,
         first: bool,
     ) -> Response:
-        """Send items of one conversation and return the response when it has ended.
+        """Send items of one conversation, wait until the response has ended, and return it.
 
         Args:
             history: fields that refer to the history on the server.

@@ -144,14 +144,7 @@ def made_so_far(response: Response, turn_index: int) -> tuple[ToolCall, ...]:
 def reply_of(
     response: Response, turn_index: int, author: str, ignored: IgnoredCounter, before: Sequence[Item] = ()
 ) -> AgentReply:
-    """Return the reply in a response.
-
-    Args:
-        response: the response.
-        turn_index: the turn of the calls.
-        author: the author of remarks.
-        ignored: notes items and parts of unknown types.
-        before: the earlier items of the conversation.
+    """Return the reply in a response. `before` are the earlier items of the conversation.
 
     Raises NoReply with the agent's calls if the response failed or is invalid.
     """
@@ -343,9 +336,7 @@ def read_calls(
 def check_outputs(items: Sequence[Item], before: Sequence[Item]) -> None:
     """Raise AgentError for an output of an unknown call, because checks of forbidden calls would miss it.
 
-    Args:
-        items: the items of a response.
-        before: the earlier items of the conversation, which servers may repeat.
+    Servers may repeat the earlier items of the conversation (`before`).
     """
     known = {_call_id(item) for item in (*before, *items) if _kind(item).endswith(_CALL)}
     for item in items:
@@ -495,9 +486,7 @@ def _part(part: Any, ignored: IgnoredCounter) -> str:
 def written(messages: Sequence[Message], calls: Mapping[str, Item]) -> list[dict[str, Any]]:
     """Return the messages as items. Raises CannotSend for a file that the protocol cannot send.
 
-    Args:
-        messages: the messages to send.
-        calls: the received calls by id, which determine the types of their outputs.
+    `calls` are the received calls by id, which determine the types of their outputs.
     """
     items: list[dict[str, Any]] = []
     for message in messages:
@@ -513,12 +502,7 @@ def written(messages: Sequence[Message], calls: Mapping[str, Item]) -> list[dict
 
 
 def output_item(result: ToolResult, item: Item | None) -> dict[str, Any]:
-    """Return a tool's result as an item of the next `input`.
-
-    Args:
-        result: the result.
-        item: the call as received; None for a function call.
-    """
+    """Return the result of a call as an item of the next `input`. The call is None for a function call."""
     kind = _kind(item) if item else "function_call"
     value = read_result(result.text) if kind in _JSON_OUTPUTS else result.text
     written = {"type": f"{kind}{_OUTPUT}", "call_id": result.request_id, "output": value}
