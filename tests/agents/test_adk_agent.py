@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, wire
 
-from agentest.agents.adk_server.client import AdkClient
-from agentest.agents.adk_server.events import AdkRun, read_run
+from agentest.agents.adk_server.client import AdkClient, AdkRun, read_run
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentest import scenario
-from agentest.agents.adk_server.events import read_run
+from agentest.agents.adk_server.client import read_run
 from agentest.agents.langgraph.messages import calls_of
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import ToolCall

@@ -7,8 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentest.agents.ag_ui.calls import Interrupt, StreamedCall, answers, approvals
-from agentest.agents.ag_ui.run import REPORTED_ERROR_PREFIX, AgUiRun
+from agentest.agents.ag_ui.run import (
+    REPORTED_ERROR_PREFIX,
+    AgUiRun,
+    Interrupt,
+    StreamedCall,
+    answers,
+    approvals,
+)
 from agentest.agents.ag_ui.thread import (
     AgUiState,
     Thread,
@@ -120,7 +126,7 @@ class AgUiConversation:
         """Questions without an answer."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """Reply to the last messages. The time limit is for each run. Raises NoReply, MockBypassed, CannotSend."""
+        """Reply to the last messages. Each run has a time limit. Raises NoReply, MockBypassed, CannotSend."""
         values = TurnValues(messages, ctx)
         body: dict[str, Any] = self._endpoint.body.filled(values)
         if not self._taken:

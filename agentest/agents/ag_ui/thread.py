@@ -154,12 +154,12 @@ def written(message: Message) -> Wire:
         return {"id": new_id(), "role": "user", "content": content_parts(message, "text", _part)}
     if isinstance(message, ToolResult):
         return {"id": new_id(), "role": "tool", "toolCallId": message.request_id, "content": message.text}
-    calls = [call(r.id, r.name, r.arguments) for r in message.tool_requests]
+    calls = [call_wire(r.id, r.name, r.arguments) for r in message.tool_requests]
     wire: Wire = {"id": new_id(), "role": "assistant", "content": message.text or ""}
     return {**wire, "toolCalls": calls} if calls else wire
 
 
-def call(identifier: str, name: str, arguments: str) -> Wire:
+def call_wire(identifier: str, name: str, arguments: str) -> Wire:
     """Return a tool call as JSON."""
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
 

@@ -23,8 +23,13 @@ from typing import Any
 
 from dotenv import load_dotenv
 
-from agentest.agents.adk_server.client import contains_state, state_mismatch_text
-from agentest.agents.adk_server.events import read_reply, read_run, user_content
+from agentest.agents.adk_server.client import (
+    contains_state,
+    read_reply,
+    read_run,
+    state_mismatch_text,
+    user_content,
+)
 from agentest.agents.in_process.tool_gate import FindGate, ToolGate, current_gate, gate_in_front
 from agentest.agents.json_reader import excerpt
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext

@@ -27,12 +27,7 @@ from agentest.agents.approvals import (
 )
 from agentest.agents.chat_completions import content_of
 from agentest.agents.error_hints import ProbeResponse
-from agentest.agents.http_sender import (
-    HttpAnswer,
-    cancelled_on_server,
-    probe_response_of,
-    read_body,
-)
+from agentest.agents.http_sender import HttpAnswer, cancelled_on_server, probe_response_of, read_body
 from agentest.agents.json_reader import excerpt, objects_in, text_at
 from agentest.agents.langgraph.messages import (
     AI,
