@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, wire
 
-from agentest.agents.adk_server.client import AdkClient, AdkRun, read_run
+from agentest.agents.adk_server.client import AdkClient, read_run
 from agentest.agents.chat_completions import ChatCompletionsClient
 from agentest.agents.factory import check_reachable, make_agents
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
@@ -501,7 +500,7 @@ def test_broken_streams(answered: bytes, problem: str) -> None:
 
 def test_calls_in_parallel() -> None:
     """Calls stand in their own order, each with its response, in whatever order those come."""
-    run = read_run(
+    run, _ = read_run(
         [
             event(call("find", "1", day="Mon"), call("find", "2", day="Tue")),
             event(answer("find", "2", free=True), answer("find", "1", free=False)),
@@ -509,7 +508,7 @@ def test_calls_in_parallel() -> None:
         ],
         0,
     )
-    assert run.calls == (
+    assert run.observed == (
         made("find", {"day": "Mon"}, {"free": False}),
         made("find", {"day": "Tue"}, {"free": True}),
     )
@@ -523,7 +522,7 @@ def test_calls_without_ids() -> None:
         event(answer("b", x=0), answer("a", x=1), answer("a", x=2), answer("c", x=9)),
         event(text("Done.")),
     ]
-    assert read_run(events, 0).calls == (
+    assert read_run(events, 0)[0].observed == (
         made("a", {"n": 1}, {"x": 1}),
         made("b", {}, {"x": 0}),
         made("a", {"n": 2}, {"x": 2}),
@@ -534,13 +533,13 @@ def test_calls_without_ids() -> None:
 def test_absent_arguments() -> None:
     """A call without arguments is told apart from one with none, as ADK's trajectory metric does."""
     events = [event({"functionCall": {"name": "a"}}, call("a")), event(text("Done."))]
-    assert [c.args for c in read_run(events, 0).calls] == [None, {}]
+    assert [c.args for c in read_run(events, 0)[0].observed] == [None, {}]
 
 
 def test_remarks() -> None:
     """What is said before the reply is kept with its author, joined by event, and with how many calls came
     before; thoughts are not."""
-    run = read_run(
+    run, _ = read_run(
         [
             event(text("Book."), author="user"),
             event(text("Plan.", thought=True), text("Let me look."), call("find", "1")),
@@ -586,9 +585,9 @@ def test_remarks() -> None:
 )
 def test_the_final_response(events: list[Any], reply: str | None) -> None:
     """The reply is the text of the last event that is final in ADK's sense; an error at the end is none."""
-    run = read_run(events, 0)
+    run, problem = read_run(events, 0)
     assert run.text == reply
-    assert (run.problem is None) == (reply is not None)
+    assert (problem is None) == (reply is not None)
 
 
 HANDED_OVER = [event(text("One moment."), call("hand_over", "1")), event(answer("hand_over", "1"))]
@@ -644,7 +643,7 @@ def test_usage() -> None:
         ),
         event(text("z"), usageMetadata=True),
     ]
-    assert read_run(events, 0).usage == Usage(12, 3, 2)
+    assert read_run(events, 0)[0].usage == Usage(12, 3, 2)
 
 
 def test_model_calls() -> None:
@@ -656,8 +655,8 @@ def test_model_calls() -> None:
         event(text("y"), modelVersion="m", usageMetadata={}),
         event(text("z"), usageMetadata=True),
     ]
-    assert read_run(told, 0).model_calls == 2
-    assert read_run(told[-1:], 0).model_calls is None
+    assert read_run(told, 0)[0].model_calls == 2
+    assert read_run(told[-1:], 0)[0].model_calls is None
     reply, _ = asked(created(), http(json.dumps(told).encode()))
     assert reply.model_calls == 2
 
@@ -697,21 +696,21 @@ _EVENTS = st.one_of(
 def test_any_events(events: list[Any]) -> None:
     """Whatever comes, it is read or refused with an AgentError, and there is a reply, a call or a reason."""
     try:
-        run = read_run(events, 3)
+        run, problem = read_run(events, 3)
     except AgentError:
         return
-    assert not (run.text and run.problem)
-    assert run.text or run.problem or run.calls
-    assert all(c.turn_index == 3 and not c.mocked for c in run.calls)
+    assert not (run.text and problem)
+    assert run.text or problem or run.observed
+    assert all(c.turn_index == 3 and not c.mocked for c in run.observed)
 
 
 @given(st.lists(st.lists(_PARTS, max_size=3), max_size=4))
 def test_pieces_add_nothing(turns: list[list[dict[str, Any]]]) -> None:
     """Events in pieces, before the whole ones, change nothing of what is read."""
 
-    def read(events: list[Any]) -> AdkRun | str:
+    def read(events: list[Any]) -> AgentReply | str:
         try:
-            return replace(read_run(events, 0), problem=None)
+            return read_run(events, 0)[0]
         except AgentError as error:
             return str(error)
 

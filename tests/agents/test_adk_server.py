@@ -286,8 +286,8 @@ def test_events_read_as_google_adk_does() -> None:
     )
     assert done.returncode == 0, done.stderr
     for theirs in map(json.loads, done.stdout.splitlines()):
-        ours = read_run(theirs["events"], 0)
+        ours, _ = read_run(theirs["events"], 0)
         # A reply without text is shown here by what else it has.
         assert (ours.text if theirs["text"] else "") == theirs["text"], theirs
-        assert [[c.name, c.args] for c in ours.calls] == theirs["calls"]
+        assert [[c.name, c.args] for c in ours.observed] == theirs["calls"]
         assert [[r.author, r.text] for r in ours.remarks] == theirs["remarks"], theirs

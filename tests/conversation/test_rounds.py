@@ -35,7 +35,7 @@ def test_calls_that_answers_tell_of() -> None:
         return {"author": "agent", "content": {"parts": parts}}
 
     told = [event("a", "b"), {"author": "agent", "content": {"parts": [{"text": "hm"}]}}, event("c")]
-    assert rounds(read_run(told, 0).calls) == [("a", 0), ("b", 0), ("c", 1)]
+    assert rounds(read_run(told, 0)[0].observed) == [("a", 0), ("b", 0), ("c", 1)]
 
     def message(*names: str) -> dict[str, Any]:
         return {"type": "ai", "tool_calls": [{"name": name, "args": {}, "id": name} for name in names]}

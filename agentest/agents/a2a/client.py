@@ -78,7 +78,6 @@ _ERROR_NAMES = {
 
 
 _Read = Callable[[DirectResponse], Awaitable[AgentError | None]]
-_JSON_BODY = {"accept": "application/json"}
 _METHODS = {
     "send": {"1.0": "SendMessage", "0.3": "message/send", "rest": "message:send"},
     "stream": {"1.0": "SendStreamingMessage", "0.3": "message/stream", "rest": "message:stream"},
@@ -372,7 +371,7 @@ class A2aSender:
         """Fetch the JSON value at an address; None if there is none."""
         try:
             answer = await self._sender.get(
-                url, _read_card, _NO_CARD_STATUSES, values=values, headers=_JSON_BODY
+                url, _read_card, _NO_CARD_STATUSES, values=values, headers={"accept": "application/json"}
             )
             return answer.value
         except AgentError:

@@ -24,7 +24,6 @@ from agentest.domain.transcript import ARGUMENTS_UNKNOWN, Remark, ToolCall, Usag
 from agentest.support.errors import AgentError
 from agentest.support.lazy_dataclasses import dataclass
 
-_BETWEEN_ARTIFACTS = "\n\n"
 _AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"
 _INTERRUPT_KEYS = ({"id", "value"}, {"id", "value", "response_schema"})
 """Keys of the data with which LangGraph's server requests input."""
@@ -34,7 +33,6 @@ _ADK_KEYS = ("adk_app_name", "adk_session_id", "adk_invocation_id")
 """Keys that show that google-adk wrote the metadata."""
 _MAX_EXACT_FLOAT = 2**53
 """The limit below which a float represents every integer exactly."""
-_TOOL_RESULTS = "tool_results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +131,7 @@ def _reply_text(
     events = [artifact.id for artifact, _ in artifacts if _EVENT in artifact.metadata]
     used = {artifact.id: text for artifact, text in artifacts if artifact.id not in events[:-1]}
     if used or has_new_artifact:
-        return _BETWEEN_ARTIFACTS.join(used.values()), used
+        return "\n\n".join(used.values()), used
     return status_text, {}
 
 
@@ -312,7 +310,7 @@ def _reported_calls(parts: Iterable[A2aPart], turn_index: int) -> Iterator[ToolC
 
 def _results(part: A2aPart) -> Sequence[Json] | None:
     """Return the tool results of LangGraph's server, which do not include the arguments."""
-    results = part.data.get(_TOOL_RESULTS) if isinstance(part.data, Mapping) else None
+    results = part.data.get("tool_results") if isinstance(part.data, Mapping) else None
     return results if is_list_of_objects(results) else None
 
 

@@ -40,7 +40,6 @@ _UNSUPPORTED_STATUSES = (404, 405)
 """Statuses of servers that do not support the request with the session's id in the body."""
 _TEMPORARY_PREFIX = "temp:"
 """Prefix of state keys that ADK drops after each invocation."""
-_USER = "user"
 _DEFAULT_AUTHOR = "agent"
 
 Part = Mapping[str, Any]
@@ -263,21 +262,6 @@ class AdkClient:
 
 
 @dataclass(frozen=True, slots=True)
-class AdkRun:
-    """The content of a run's events. `problem` is the reason for a missing reply."""
-
-    text: str | None
-    calls: tuple[ToolCall, ...]
-    remarks: tuple[Remark, ...]
-    usage: Usage
-    problem: str | None = None
-    author: str = _DEFAULT_AUTHOR
-    """The reply's author."""
-    model_calls: int | None = None
-    """The number of events that are model responses; None if no event is marked as one."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Event:
     author: str
     parts: tuple[Part, ...]
@@ -318,8 +302,10 @@ async def read_event_stream(stream: EventStream) -> list[Any]:
     return events
 
 
-def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> AdkRun:
-    """Read the events of one run. Raises AgentError for values that are not events of ADK.
+def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> tuple[AgentReply, str | None]:
+    """Return the reply in a run's events, and the problem if there is none.
+
+    Raises AgentError for values that are not events of ADK.
 
     A run without text is a reply if the agent called a tool. If the events were streamed, it must not end
     with a call, because a stream may be cut between two events.
@@ -334,15 +320,15 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> A
         problem = f"no final response among the {len(items)} events of the agent"
     if not problem and not text and not calls:
         problem = "the final response of the agent is empty"
-    return AdkRun(
+    reply = AgentReply(
         text=text or None,
-        calls=calls,
+        observed=calls,
         remarks=tuple(_remarks(events, last)),
         usage=sum((event.usage for event in events), Usage()),
-        problem=problem,
         author=last.author if last else events[-1].author if events else _DEFAULT_AUTHOR,
         model_calls=sum(event.is_model_response for event in events) or None,
     )
+    return reply, problem
 
 
 def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]:
@@ -373,7 +359,7 @@ def _event(item: Any) -> _Event | None:
     values = [item.get(key) for key in ("errorCode", "errorMessage", "error")]
     reported = ": ".join(excerpt(value) for value in values if value)
     error = f"the agent reports an error: {reported}" if reported else None
-    if author.lower() == _USER or (item.get("partial") is True and not error):
+    if author.lower() == "user" or (item.get("partial") is True and not error):
         return None
     parts = _parts(item)
     final = error is not None or _is_final(item, parts)
@@ -472,21 +458,12 @@ def read_reply(
     Raises NoReply with the agent's calls.
     """
     try:
-        run = read_run(items, turn_index, streamed)
+        reply, problem = read_run(items, turn_index, streamed)
     except AgentError as error:
         raise NoReply(str(error), retries) from None
-    if run.problem is not None:
-        raise NoReply(run.problem, retries, run.calls)
-    return AgentReply(
-        run.text,
-        usage=run.usage,
-        model_calls=run.model_calls,
-        latency_ms=latency_ms,
-        retries=retries,
-        observed=run.calls,
-        remarks=run.remarks,
-        author=run.author,
-    )
+    if problem is not None:
+        raise NoReply(problem, retries, reply.observed)
+    return replace(reply, latency_ms=latency_ms, retries=retries)
 
 
 def user_content(message: UserText) -> dict[str, Any]:

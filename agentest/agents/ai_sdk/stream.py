@@ -34,7 +34,6 @@ from agentest.support.http.sse import events
 PLACE = "is the path right? such backends are usually at /api/chat"
 _DATA_LINE = re.compile(rb"[0-9a-k]:[\[{\"]")
 _LINE = "a line of the agent's data stream"
-_MASKED_ERROR = "An error occurred."
 _UI_HEADER, _DATA_HEADER = "x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream"
 
 Chunk = Mapping[str, Any]
@@ -310,7 +309,7 @@ class StreamResult:
         if kind == "error":
             error = chunk.get("errorText")
             where = " (the AI SDK's servers tell the cause where `onError` does)"
-            hint = where if error == _MASKED_ERROR else ""
+            hint = where if error == "An error occurred." else ""
             raise AgentError(f"the agent's stream reports an error: {excerpt(error)}{hint}")
         if kind == "abort":
             reason = f": {excerpt(chunk['reason'])}" if chunk.get("reason") else ""

@@ -203,7 +203,7 @@ class AdkModuleClient:
 
 def _calls_so_far(events: Sequence[Any], ctx: TurnContext) -> tuple[Any, ...]:
     try:
-        return read_run(events, ctx.turn_index).calls
+        return read_run(events, ctx.turn_index)[0].observed
     except AgentestError:
         return ()
 

@@ -72,7 +72,6 @@ _RUN_ID = re.compile(r"/runs/([^/?#]+)")
 _REFUSAL_STATUSES = (404, 405, 422)
 """Statuses of servers that have no such graph or no such address."""
 _MAX_ASSISTANTS = 100
-_TOKENS_MODE = "messages-tuple"
 _MESSAGE_PLACEHOLDERS = {"message", "messages"}
 
 
@@ -252,7 +251,7 @@ class RunBodies:
         self._input = Template(body.pop("input", {}))
         self._resume = Template(body.pop("command", None))
         self._body = Template(body)
-        modes = ["updates", _TOKENS_MODE] if config.streaming else ["updates"]
+        modes = ["updates", "messages-tuple"] if config.streaming else ["updates"]
         self._streamed = {"stream_mode": modes, "stream_subgraphs": True}
         self._placeholders = Template([config.body, config.headers]).names
         self._adds_message = not (

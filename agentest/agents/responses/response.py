@@ -92,7 +92,6 @@ _METADATA_KEYS = {
     "pending_safety_checks",
 }
 _RESULT_KEYS = ("output", "outputs", "result", "results")
-_IMAGE_CALL = "image_generation_call"
 _SILENT_ITEMS = (
     "reasoning",
     "compaction",
@@ -404,7 +403,7 @@ def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
 
 def _result(item: Item) -> Any:
     result = next((item[key] for key in _RESULT_KEYS if item.get(key) is not None), None)
-    if _kind(item) == _IMAGE_CALL and isinstance(result, str):
+    if _kind(item) == "image_generation_call" and isinstance(result, str):
         return f"({len(result):,} characters of base64)"
     return read_result(result)
 
