@@ -29,7 +29,6 @@ from agentest.agents.a2a.task import INPUT_REQUIRED, AgentWork, Json
 from agentest.agents.http_sender import (
     EventStream,
     HttpAnswer,
-    HttpSender,
     OutgoingRequest,
     cancelled_on_server,
     read_body,
@@ -94,14 +93,13 @@ def open_agent(_: str, config: A2aAgent, resources: Resources, pause: Pause = an
 
 
 class _A2aEndpoint(ProtocolEndpoint):
-    """One agent and the way to reach it."""
+    """One agent and the way to reach it. Sends requests to it."""
 
     def __init__(self, config: A2aAgent, resources: Resources, pause: Pause) -> None:
         super().__init__(config, resources, A2A_PLACE)
         self.pause = pause
         self.timeout_s = resources.timeout_s
         self.contact = WayFinder(config, resources.timeout_s, self.notes)
-        self.requests = A2aSender(self.sender, self.credentials)
         self._streaming = config.streaming
 
     def credentials(self) -> str:
@@ -118,6 +116,78 @@ class _A2aEndpoint(ProtocolEndpoint):
                 "whole answers; leave `streaming` out",
             )
         return self._streaming and not refused
+
+    async def send(
+        self,
+        way: RequestWay,
+        params: Json,
+        work: AgentWork,
+        values: Values,
+        *,
+        streaming: bool,
+        only_place: bool,
+    ) -> HttpAnswer[None]:
+        """Send a message and add the agent's response to `work`.
+
+        If there is no other address to try (`only_place`), a missing address raises NoReply, which has a
+        better message than WayRefused. Raises NoReply, WayRefused, ReportedError, CannotSend.
+        """
+        operation = "stream" if streaming else "send"
+        read = self._reader(work, method_of(way, operation), streaming, only_place)
+        request = _request(way, operation, params, "text/event-stream" if streaming else "application/json")
+        return _raised(await self.sender.send(request, read, _EXPLAINED_STATUSES, values=values))
+
+    async def get_task(
+        self, way: RequestWay, task_id: str, work: AgentWork, values: Values
+    ) -> HttpAnswer[None]:
+        """Request the current state of a task and add it to `work`. Raises the errors of `send`."""
+        read = self._reader(work, method_of(way, "get"), streaming=False, only_place=True)
+        request = _request(way, "get", {"id": task_id})
+        return _raised(await self.sender.send(request, read, _EXPLAINED_STATUSES, values=values))
+
+    async def cancel(self, way: RequestWay, task_id: str, values: Values) -> None:
+        """Request that the agent cancels a task; ignore its response. Raises NoReply, CannotSend."""
+        request = _request(way, "cancel", {"id": task_id})
+        await self.sender.send(request, _read_card, _EXPLAINED_STATUSES, values=values)
+
+    def _reader(self, work: AgentWork, method: str, streaming: bool, only_place: bool) -> _Read:
+        async def read(response: DirectResponse) -> AgentError | None:
+            async def read_events(stream: EventStream) -> None:
+                await _take_events(stream, response, work, method)
+
+            try:
+                await self._check_status(response, only_place)
+                await read_body(response, streaming, lambda body: _take(body, work, method), read_events)
+            except (WayRefused, ReportedError) as error:
+                return error  # the sender would replace a raised error with another
+            return None
+
+        return read
+
+    async def fetch(self, url: str, values: Values) -> Any:
+        """Fetch the JSON value at an address; None if there is none."""
+        try:
+            answer = await self.sender.get(
+                url, _read_card, _NO_CARD_STATUSES, values=values, headers={"accept": "application/json"}
+            )
+            return answer.value
+        except AgentError:
+            return None
+
+    async def _check_status(self, response: DirectResponse, only_place: bool) -> None:
+        status = response.status_code
+        if status < 300:
+            return
+        problem = await self.sender.problem(response)
+        if _OTHER_VERSION_TEXT.search(problem):
+            raise WayRefused(problem)
+        if code := next((code for reason, code in _CODES_BY_REASON.items() if reason in problem), 0):
+            raise ReportedError(problem, code)
+        if status in _NOT_FOUND_STATUSES and not only_place:
+            raise WayRefused(problem, nowhere=True)
+        if status in _CREDENTIALS_STATUSES and self.credentials():
+            problem = f"{problem}; its card asks for {self.credentials()}"
+        raise AgentError(problem)
 
 
 class A2aConversation:
@@ -243,17 +313,17 @@ class _MessageExchange:
             params = params_of(
                 self._user_text, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
             )
-            answer = await endpoint.requests.send(
+            answer = await endpoint.send(
                 way, params, self.work, self._values, streaming=streams, only_place=only_place
             )
             self.latency_ms, self.retries = answer.latency_ms, answer.retries
 
-        await endpoint.contact.use_first_way(lambda url: endpoint.requests.fetch(url, self._values), say)
+        await endpoint.contact.use_first_way(lambda url: endpoint.fetch(url, self._values), say)
 
     async def cancel(self) -> None:
         """Cancel the agent's task if it has not ended. Raises NoReply, CannotSend."""
         if self.work.task_id and not self.work.ended:
-            await self._endpoint.requests.cancel(self._way, self.work.task_id, self._values)
+            await self._endpoint.cancel(self._way, self.work.task_id, self._values)
 
     async def finish(self) -> None:
         """Poll the task until it has ended. Raises AgentError."""
@@ -282,9 +352,7 @@ class _MessageExchange:
         while not self.work.ended:
             await self._endpoint.pause(pause)
             pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_S)
-            answer = await self._endpoint.requests.get_task(
-                self._way, self.work.task_id, self.work, self._values
-            )
+            answer = await self._endpoint.get_task(self._way, self.work.task_id, self.work, self._values)
             self.retries += answer.retries
 
 
@@ -310,87 +378,6 @@ class ReportedError(AgentError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
-
-
-class A2aSender:
-    """Sends requests to one agent. Stores nothing about conversations."""
-
-    def __init__(self, sender: HttpSender, credentials: Callable[[], str]) -> None:
-        """`credentials` describes the credentials that the agent's card requires; "" for none."""
-        self._sender = sender
-        self._credentials = credentials
-
-    async def send(
-        self,
-        way: RequestWay,
-        params: Json,
-        work: AgentWork,
-        values: Values,
-        *,
-        streaming: bool,
-        only_place: bool,
-    ) -> HttpAnswer[None]:
-        """Send a message and add the agent's response to `work`.
-
-        If there is no other address to try (`only_place`), a missing address raises NoReply, which has a
-        better message than WayRefused. Raises NoReply, WayRefused, ReportedError, CannotSend.
-        """
-        operation = "stream" if streaming else "send"
-        read = self._reader(work, method_of(way, operation), streaming, only_place)
-        request = _request(way, operation, params, "text/event-stream" if streaming else "application/json")
-        return _raised(await self._sender.send(request, read, _EXPLAINED_STATUSES, values=values))
-
-    async def get_task(
-        self, way: RequestWay, task_id: str, work: AgentWork, values: Values
-    ) -> HttpAnswer[None]:
-        """Request the current state of a task and add it to `work`. Raises the errors of `send`."""
-        read = self._reader(work, method_of(way, "get"), streaming=False, only_place=True)
-        request = _request(way, "get", {"id": task_id})
-        return _raised(await self._sender.send(request, read, _EXPLAINED_STATUSES, values=values))
-
-    async def cancel(self, way: RequestWay, task_id: str, values: Values) -> None:
-        """Request that the agent cancels a task; ignore its response. Raises NoReply, CannotSend."""
-        request = _request(way, "cancel", {"id": task_id})
-        await self._sender.send(request, _read_card, _EXPLAINED_STATUSES, values=values)
-
-    def _reader(self, work: AgentWork, method: str, streaming: bool, only_place: bool) -> _Read:
-        async def read(response: DirectResponse) -> AgentError | None:
-            async def read_events(stream: EventStream) -> None:
-                await _take_events(stream, response, work, method)
-
-            try:
-                await self._check_status(response, only_place)
-                await read_body(response, streaming, lambda body: _take(body, work, method), read_events)
-            except (WayRefused, ReportedError) as error:
-                return error  # the sender would replace a raised error with another
-            return None
-
-        return read
-
-    async def fetch(self, url: str, values: Values) -> Any:
-        """Fetch the JSON value at an address; None if there is none."""
-        try:
-            answer = await self._sender.get(
-                url, _read_card, _NO_CARD_STATUSES, values=values, headers={"accept": "application/json"}
-            )
-            return answer.value
-        except AgentError:
-            return None
-
-    async def _check_status(self, response: DirectResponse, only_place: bool) -> None:
-        status = response.status_code
-        if status < 300:
-            return
-        problem = await self._sender.problem(response)
-        if _OTHER_VERSION_TEXT.search(problem):
-            raise WayRefused(problem)
-        if code := next((code for reason, code in _CODES_BY_REASON.items() if reason in problem), 0):
-            raise ReportedError(problem, code)
-        if status in _NOT_FOUND_STATUSES and not only_place:
-            raise WayRefused(problem, nowhere=True)
-        if status in _CREDENTIALS_STATUSES and self._credentials():
-            problem = f"{problem}; its card asks for {self._credentials()}"
-        raise AgentError(problem)
 
 
 def _raised(answer: HttpAnswer[AgentError | None]) -> HttpAnswer[None]:
