@@ -15,7 +15,6 @@ from agentest.adk.formats.rubric_properties import RubricParts, rubrics_of, spli
 from agentest.adk.metrics.grader import rubric_lines
 from agentest.adk.metrics.grader_factory import make_grader
 from agentest.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers
-from agentest.adk.metrics.turn_judge import Sampled
 from agentest.domain.results import Score
 
 REFUND = (
@@ -115,6 +114,6 @@ def test_a_part_is_named_by_its_words(rubric_id: str, named: str) -> None:
     """Nobody wrote 'part-2' into a file, so a reason says what it is; an id of the user's own will do."""
     rubric = Rubric(rubric_id, RubricContent("Be short."))
     answers = rubric_answers(1)(answers=[RubricAnswer(property=1, reason="ten lines", value="no")])
-    score = combined([rubric], Sampled((answers,), ""), 1)
+    score = combined([rubric], [answers])
     assert isinstance(score, Score)
     assert score.reason == f"not fulfilled: {named}: ten lines"

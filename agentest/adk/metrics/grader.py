@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from agentest.adk.formats.criteria import MetricCriterion
-from agentest.adk.formats.eval_set import AgentDetails, EvalCase, Rubric
+from agentest.adk.formats.eval_set import AgentDetails, EvalCase, Invocation, Rubric
 from agentest.config.models import RequestedModel
-from agentest.domain.metrics import ADK_METRICS
+from agentest.domain.metrics import ADK_METRICS, MetricLevel
 from agentest.domain.transcript import Conversation
 from agentest.judging.grader import Grader, GraderResult
 from agentest.models.port import CallKey, Model
@@ -105,15 +105,32 @@ class CriterionGrader(ABC):
         """Return the scores, as `agentest.judging.grader.Grader` specifies."""
 
     def most_calls(self, turns: int) -> int:
-        """Return the maximum number of judge calls: one per turn and sample."""
+        """Return the maximum number of judge calls: one per turn, or conversation, and sample."""
         if not uses_judge(self.name):
             return 0  # it is unknown whether a custom evaluator calls a model
-        return turns * (self.criterion.num_samples or ADK_METRICS[self.name].samples)
+        whole = ADK_METRICS[self.name].level is MetricLevel.CONVERSATION
+        return (1 if whole else turns) * samples_of(self.criterion)
+
+
+def samples_of(criterion: MetricCriterion) -> int:
+    """Return the number of samples per question."""
+    return criterion.num_samples or ADK_METRICS[criterion.metric].samples
 
 
 def uses_judge(metric: str) -> bool:
     """Return True if a built-in metric uses a judge. Custom metrics call their own models."""
     return metric in ADK_METRICS and ADK_METRICS[metric].judged
+
+
+def invocation_at(case: EvalCase, turn_index: int) -> Invocation | None:
+    """Return the case's invocation of a turn; None if the case does not write it out."""
+    written = case.conversation or ()
+    return written[turn_index] if turn_index < len(written) else None
+
+
+def majority(votes: Sequence[bool]) -> bool:
+    """Return True if more than half of the votes are yes: a tie is no."""
+    return 2 * sum(votes) > len(votes)
 
 
 def rubric_lines(graders: Iterable[Grader]) -> list[str]:

@@ -12,8 +12,7 @@ from agentest.adk.formats.eval_set import Rubric
 from agentest.adk.metrics.grader import AgentFacts
 from agentest.conversation.plan_user import plan_ends
 from agentest.domain.transcript import Turn
-from agentest.judging.judge_input import JudgeBackground, block, message_blocks, turn_context
-from agentest.judging.questions import judge_messages
+from agentest.judging.judge_input import JudgeBackground, block, message_blocks
 from agentest.models.port import Message
 from agentest.support.templates import fill
 
@@ -160,11 +159,6 @@ The message is valid unless one of the violations listed in block violations app
 Give 1 if it is valid, 0 if it is not."""
 
 
-def turn_messages(goal: str, turns: Sequence[Turn], facts: AgentFacts, question: str) -> list[Message]:
-    """Return the messages to a judge of the last turn."""
-    return judge_messages(turn_context(background_of(facts, goal, turns), turns), question)
-
-
 def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> JudgeBackground:
     """Return what judges know in addition to the conversation."""
     return JudgeBackground(
@@ -235,7 +229,7 @@ def user_messages(
     ]
 
 
-_GOALS = """\
+GOALS = """\
 Question: which goals did the user have in the conversation, and which of them were reached by its end?
 A goal is something that the user wanted to have done or to know, as far as it can be told from what the \
 user said and, where there is one, from the block user_goal. Take goals that came up on the way too, and \
@@ -304,11 +298,6 @@ TOOL_USE = {
     "replies; no error is kept from the user whom it concerns.",
 }
 """Properties of good tool use: id → property."""
-
-
-def goals_question() -> str:
-    """Ask for the user's goals, and which were reached."""
-    return _GOALS
 
 
 def properties_question(rubrics: Sequence[Rubric], about: str) -> str:

@@ -12,21 +12,11 @@ from pydantic import BaseModel, create_model, model_validator
 from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import EvalCase, Rubric
 from agentest.adk.formats.rubric_properties import is_part
-from agentest.adk.metrics.prompts import rubric_question
-from agentest.adk.metrics.turn_judge import (
-    JudgePanel,
-    Sampled,
-    TurnJudge,
-    invocation_at,
-    majority,
-    reply_messages,
-)
+from agentest.adk.metrics.grader import invocation_at, majority
 from agentest.domain.metrics import ADK_METRICS
-from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
-from agentest.domain.transcript import Conversation, Turn
+from agentest.domain.results import RubricScore, Score, Unscored
 from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.support.errors import UsageError
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 
@@ -70,7 +60,8 @@ def check_rubrics(case: EvalCase, criterion: MetricCriterion) -> None:
 def rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> tuple[Rubric, ...]:
     """Return the rubrics of a conversation: those of the criterion, the case, and all of its invocations.
 
-    A rubric that several invocations repeat is returned once. Raises UsageError if an id has two texts.
+    A rubric that several invocations repeat is returned once. Raises UsageError for a case without rubrics,
+    and if an id has two texts.
     """
     of_invocations = [
         rubric for turn in case.conversation or () for rubric in _of_type(turn.rubrics, criterion)
@@ -82,13 +73,9 @@ def rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> tuple[Rubric
                 f"case {case.eval_id!r}: {criterion.metric}: the rubric id {rubric.rubric_id!r} is given "
                 "twice, with two texts; give each rubric an id of its own"
             )
-    return tuple(chosen.values())
-
-
-def check_rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> None:
-    """Raise UsageError for a case without rubrics, and if an id has two texts."""
-    if not rubrics_of_whole(case, criterion):
+    if not chosen:
         raise _no_rubrics(case, criterion)
+    return tuple(chosen.values())
 
 
 def _no_rubrics(case: EvalCase, criterion: MetricCriterion) -> UsageError:
@@ -154,38 +141,13 @@ def rubric_answers(count: int) -> type[RubricAnswers]:
     return answers
 
 
-@dataclass(frozen=True, slots=True)
-class RubricQuality(TurnJudge):
-    """`rubric_based_final_response_quality_v1` and `rubric_based_tool_use_quality_v1`.
+def combined(rubrics: Sequence[Rubric], answers: Sequence[RubricAnswers]) -> Score | Unscored:
+    """Return the mean over the rubrics, each 1 or 0 by the majority of the samples that answer it.
 
-    Each rubric is 1 or 0 by the majority of the samples that answer it; a tie is 0. The turn's value is the
-    mean over its rubrics. A rubric that no sample answers leaves the turn unscored. The constructor raises
-    UsageError as `check_rubrics` does.
+    A rubric that no sample answers leaves the score out.
     """
-
-    def __post_init__(self) -> None:
-        check_rubrics(self.case, self.criterion)
-
-    def _no_turn(self) -> Skipped:
-        return Skipped("no turn of the conversation has rubrics")
-
-    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
-        rubrics = effective_rubrics(self.case, self.criterion, turn.turn_index)
-        if not rubrics:
-            return None
-        of_tools = ADK_METRICS[self.name].judges_tool_calls
-        question = rubric_question(rubrics, of_tools=of_tools)
-        messages = reply_messages(self.case, self.criterion, conversation, turn, question, self.facts)
-        sampled = await panel.ask(messages, rubric_answers(len(rubrics)), turn.turn_index)
-        return combined(rubrics, sampled, panel.samples)
-
-
-def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], requested: int) -> Score | Unscored:
-    """Return the mean over the rubrics, each 1 or 0 by the majority of the samples that answer it."""
-    if not sampled.answers:
-        return Unscored(sampled.problem)
     scores = tuple(
-        _rubric_score(rubric.rubric_id, [answer for a in sampled.answers if (answer := a.of(number))])
+        _rubric_score(rubric.rubric_id, [found for each in answers if (found := each.of(number))])
         for number, rubric in enumerate(rubrics, start=1)
     )
     unanswered = [repr(s.rubric_id) for s in scores if s.score is None]
@@ -193,9 +155,7 @@ def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], request
         return Unscored(f"no judge answered for the rubrics {', '.join(unanswered)}")
     value = fsum(s.score or 0 for s in scores) / len(scores)
     texts = {rubric.rubric_id: rubric.rubric_content.text_property for rubric in rubrics}
-    return Score(
-        value, _reason(scores, texts), _sample_values(sampled.answers) if requested > 1 else (), scores
-    )
+    return Score(value, _reason(scores, texts), _sample_values(answers), scores)
 
 
 def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScore:
