@@ -60,6 +60,19 @@ class MigrationNotes(list[str]):
         return self
 
 
+def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
+    """Return the content of the test_config.json next to a file, or the default criteria.
+
+    `evaluate_eval_set` takes it as `eval_config`. Raises UsageError if the content is not valid.
+    """
+    path = Path(test_file).parent / CRITERIA_FILE
+    if not path.exists():
+        return default_criteria()
+    content = parse_json(path, read_bytes(path))
+    parse_criteria(content, str(path), path.parent)
+    return dict(content)
+
+
 class AgentEvaluator:
     """Evaluate an agent, and raise EvaluationFailed if a case does not pass."""
 
@@ -153,13 +166,7 @@ class AgentEvaluator:
         notes = [*unchecked_notes(chosen), *experimental_notes(codes)]
         await _run_and_check(prepared_for(request, loaded, plan, notes), timeout_s)
 
-    @staticmethod
-    def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
-        """Return the content of the test_config.json next to a file, or the default criteria.
-
-        `evaluate_eval_set` takes it as `eval_config`. Raises UsageError if the content is not valid.
-        """
-        return find_config_for_test_file(test_file)
+    find_config_for_test_file = staticmethod(find_config_for_test_file)
 
     @staticmethod
     def migrate_eval_data_to_new_schema(
@@ -187,19 +194,6 @@ class AgentEvaluator:
             config_out=_path(config_out),
         )
         return MigrationNotes(notes)
-
-
-def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
-    """Return the content of the test_config.json next to a file, or the default criteria.
-
-    Raises UsageError.
-    """
-    path = Path(test_file).parent / CRITERIA_FILE
-    if not path.exists():
-        return default_criteria()
-    content = parse_json(path, read_bytes(path))
-    parse_criteria(content, str(path), path.parent)
-    return dict(content)
 
 
 _GOOGLE_ADK_ONLY = {

@@ -11,13 +11,9 @@ from typing import Any
 from agentest.adk.cases import CaseSet, unchecked_notes
 from agentest.adk.eval_result import (
     EvalCaseResult,
-    EvalMetricResult,
     EvalMetricResultPerInvocation,
     eval_status,
-    metric_result,
-    overall_information,
-    overall_reason,
-    turn_information,
+    overall_results,
     turn_result,
 )
 from agentest.adk.formats.criteria import Criteria
@@ -40,13 +36,13 @@ from agentest.adk.metrics.custom_metrics import actual_invocations
 from agentest.adk.metrics.evaluator_base import EvalMetric
 from agentest.adk.plan import eval_plan
 from agentest.domain.end_reason import Ending
-from agentest.domain.results import ConversationResult, MetricResult, ScenarioResult
+from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.runner.prepare import RunRequest, prepared_for
 from agentest.support.errors import UsageError
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, valid_keys
 
 
 class LocalEvalService:
@@ -144,13 +140,7 @@ def _case_result(scenario: ScenarioResult, inference: InferenceResult) -> EvalCa
         eval_set_id=inference.eval_set_id,
         eval_id=inference.eval_case_id,
         final_eval_status=eval_status(scenario.verdict.status),
-        overall_eval_metric_results=[
-            *(
-                metric_result(verdict, overall_reason(verdict.name, scenario))
-                for verdict in scenario.metric_verdicts
-            ),
-            *(overall_information(name, scenario) for name in scenario.information),
-        ],
+        overall_eval_metric_results=overall_results(scenario),
         eval_metric_result_per_invocation=[
             invocation
             for conversation in scenario.conversations
@@ -167,22 +157,17 @@ def _invocations(
     expected = inference.case.conversation or ()
     actual = actual_invocations(conversation.conversation)
     metrics = {turn.turn_index: turn.metrics for turn in conversation.turns}
+    thresholds = {**scenario.thresholds, **dict.fromkeys(scenario.information)}
     return [
         EvalMetricResultPerInvocation(
             invocation,
             expected[n] if n < len(expected) else None,
-            _metric_results(scenario, (metrics.get(n, {}), conversation.metrics)),
+            [
+                turn_result(name, threshold, (metrics.get(n, {}), conversation.metrics))
+                for name, threshold in thresholds.items()
+            ],
         )
         for n, invocation in enumerate(actual)
-    ]
-
-
-def _metric_results(
-    scenario: ScenarioResult, metrics: Sequence[Mapping[str, MetricResult]]
-) -> list[EvalMetricResult]:
-    return [
-        *(turn_result(name, threshold, metrics) for name, threshold in scenario.thresholds.items()),
-        *(turn_information(name, metrics) for name in scenario.information),
     ]
 
 
@@ -277,13 +262,9 @@ def _keys(value: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise UsageError(f"{what}: expected a mapping, found {safe_repr(value)}")
     try:
-        keys = snake_keys(value, known)
+        return valid_keys(value, known)
     except ValueError as error:
         raise UsageError(f"{what}: {error}") from None
-    for key in keys:
-        if key not in known:
-            raise UsageError(f"{what}: unknown key {key!r}; {did_you_mean(str(key), known)}")
-    return keys
 
 
 def _list(keys: Mapping[str, Any], name: str) -> Sequence[Any]:

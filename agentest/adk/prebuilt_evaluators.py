@@ -45,7 +45,7 @@ from agentest.runner.judge_models import ConfiguredModels, named_models
 from agentest.runner.prepare import MODEL_VARIABLE
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.json_text import safe_repr
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import valid_keys
 
 _INVOCATION = TypeAdapter(Invocation)
 _JUDGE = ("judge_model", "judge_model_config", "num_samples", "parallelism_limit")
@@ -180,12 +180,9 @@ def _criterion(evaluator: type[PrebuiltEvaluator], options: Mapping[str, Any]) -
     """Parse the evaluator's criterion. Raises UsageError."""
     name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
     try:
-        keys = snake_keys(options, known)
+        keys = valid_keys(options, known)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
-    for key in keys:
-        if key not in known:
-            raise UsageError(f"{name}: unknown key {key!r}; {did_you_mean(str(key), known)}")
     if keys.pop("metric_name", evaluator.built_in) != evaluator.built_in:
         raise UsageError(f"{name}: metric_name: measures `{evaluator.built_in}`, and no other metric")
     if keys.get("threshold") is None:

@@ -40,7 +40,7 @@ from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import import_object
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_case, snake_keys
+from agentest.support.text import snake_case, valid_keys
 
 _GRADE_METHOD = "evaluate_invocations"
 _INFO_METHOD = "get_metric_info"
@@ -447,12 +447,9 @@ def _as_result(shape: type[_T], returned: Any) -> _T:
 
 def _keys(returned: Mapping[Any, Any], shape: type[_T], names: Sequence[str]) -> dict[str, Any]:
     try:
-        values = snake_keys(returned, names)
+        values = valid_keys(returned, names)
     except ValueError as error:
         raise NoResult(f"{shape.__name__}: {error}") from None
-    for key in values:
-        if key not in names:
-            raise NoResult(f"{shape.__name__}: unknown key {key!r}; {did_you_mean(str(key), names)}")
     if not values.keys() & {"overall_score", "per_invocation_results", "score", "eval_status"}:
         raise NoResult(f"expected {_article(shape)}, but the evaluator gave {safe_repr(returned)}")
     return {"actual_invocation": None, **values} if shape is PerInvocationResult else values

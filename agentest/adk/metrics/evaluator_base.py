@@ -16,7 +16,7 @@ from agentest.adk.formats.eval_set import Invocation
 from agentest.adk.formats.metric_info import MetricInfo
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import valid_keys
 
 
 class EvalStatus(IntEnum):
@@ -160,15 +160,10 @@ def _first_argument_keys(argument: float | Mapping[str, Any] | EvalMetric | None
 
 
 def _known(options: Mapping[str, Any], evaluator: str) -> dict[str, Any]:
-    known = ("metric_name", "threshold")
     try:
-        keys = snake_keys(options, known)
+        return valid_keys(options, ("metric_name", "threshold"))
     except ValueError as error:
         raise TypeError(f"{evaluator}: {error}") from None
-    for key in keys:
-        if key not in known:
-            raise TypeError(f"{evaluator}: unknown key {key!r}; {did_you_mean(str(key), known)}")
-    return keys
 
 
 def _number(value: Any, evaluator: str) -> float:
