@@ -44,6 +44,7 @@ from agentest.adk.metrics.grader_factory import JUDGED_NAMES, conversation_of, m
 from agentest.adk.metrics.hallucinations import sentences
 from agentest.adk.metrics.prompts import background_of
 from agentest.adk.metrics.rubrics import check_rubrics, effective_rubrics
+from agentest.config.models import RequestedModel
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, Turn
@@ -274,7 +275,9 @@ def test_a_broken_model() -> None:
 def test_without_a_model(metric: str) -> None:
     """Offline a judged metric is skipped, and the reason names the model that the criteria name."""
     assert grade(None, criterion(metric), about(metric)) == GraderResult(conversation=Skipped(NO_MODEL))
-    found = grade(None, criterion(metric, judge_model="gemini-2.5-flash"), about(metric)).conversation
+    found = grade(
+        None, criterion(metric, judge=RequestedModel("judge", "gemini-2.5-flash")), about(metric)
+    ).conversation
     assert isinstance(found, Skipped)
     assert found.why.startswith(NO_MODEL)
     assert "gemini-2.5-flash" in found.why
@@ -489,7 +492,7 @@ def test_a_reference_that_is_not_contained() -> None:
     judged = grade(asked, criterion(CONTAINED), written, turns)
     assert [r.value for r in judged.turns.values() if isinstance(r, Score)] == [0, 1]
     assert {request.key.turn for request in asked.requests} == {0}
-    offline = grade(None, criterion(CONTAINED, judge_model="gpt"), written, turns)
+    offline = grade(None, criterion(CONTAINED, judge=RequestedModel("judge", "gpt")), written, turns)
     assert isinstance(offline.turns[0], Skipped)
     assert "gpt" in offline.turns[0].why
     assert isinstance(offline.turns[1], Score)

@@ -196,7 +196,7 @@ def _custom_metric_code(
     name: str, metric: CustomMetric, code: Code, threshold: float | None
 ) -> CustomMetricCode:
     """Read the code's metadata. Raises ConfigError if it cannot be created, or if its metadata is invalid."""
-    written = metric.info or {}
+    written = metric.info
     called = code.__name__ if isinstance(code, type) else getattr(code, "__name__", type(code).__name__)
     info = _metric_info(name, code)
     range_written = (written.get("metric_value_info") or {}).get("interval")

@@ -236,10 +236,10 @@ async def concurrently(
 
 def no_model(criterion: MetricCriterion) -> Skipped:
     """Return why a judged metric has no value in an offline run."""
-    if criterion.judge_model is None:
+    if criterion.judge is None or criterion.judge.model is None:
         return Skipped(NO_MODEL)
     return Skipped(
-        f"{NO_MODEL} (the criteria name {criterion.judge_model}: "
+        f"{NO_MODEL} (the criteria name {criterion.judge.model}: "
         "configure `model`, set AGENTEST_MODEL, or name one with --model)"
     )
 
