@@ -15,7 +15,6 @@ from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
 from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
 from agentest.adk.formats.set_reader import (
     EVAL_SET_SUFFIX,
-    FoundSets,
     ReadSet,
     eval_sets_in,
     find_eval_sets,
@@ -83,20 +82,16 @@ def prepare_eval(
         configured, targets = load_configuration(eval_request, environ)
         eval_request = replace(eval_request, targets=targets)
     loaded, agent = configured
-    requested = _requested_files(eval_request)
-    reads = _read(eval_request, requested)
+    files, notes = _requested_files(eval_request)
+    reads = _read(eval_request, files)
     tools = load_mocks(eval_request.mocks) if eval_request.mocks else {}
     sets = case_sets(reads, eval_request.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, eval_request.num_runs, request.root, loaded.redact)
-    notes = [*requested.notes, *(note for read in reads for note in _notes(read, eval_request.criteria))]
+    for read in reads:  # notes about a file's criteria do not matter if other criteria replace them
+        notes += [*read.warnings, *(read.criteria_notes if eval_request.criteria is None else ())]
     notes += dict.fromkeys(note for chosen in sets for note in unchecked_notes(chosen))
     notes += experimental_notes({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
-
-
-def _notes(read: ReadSet, criteria: Path | None) -> tuple[str, ...]:
-    """Return notes about a file. Notes about its criteria are left out if other criteria replace them."""
-    return (*read.warnings, *read.criteria_notes) if criteria is None else read.warnings
 
 
 def load_configuration(
@@ -111,8 +106,12 @@ def load_configuration(
     url = next((word for word in (request.options.agent, first) if word and "://" in word), None)
     # Check the URL before the configuration, which may be invalid, too.
     at_url = agent_at(url) if url else None
-    file = _configuration_file(request)
-    loaded = load(file, environ) if isinstance(file, Path) else None
+    file, missing = request.config, ""
+    try:
+        file = file or find_config(request.root)
+    except ConfigError as error:  # an agent given by URL needs no file
+        missing = str(error)
+    loaded = load(file, environ) if file else None
     names = agents_under_test(loaded.config, None)[1] if loaded else {}
     words = parse_eval_words(eval_request.targets, request.options.agent, names)
     agent: str | AnyAgent | None = words.agent
@@ -123,16 +122,8 @@ def load_configuration(
     if isinstance(agent, AnyAgent):
         return (loaded_with(agent, request.root, request.config, environ, loaded), None), words.targets
     if loaded is None:
-        raise ConfigError(f"{file}\nOr name the agent before the files: agentest eval URL FILE_OR_DIR")
+        raise ConfigError(f"{missing}\nOr name the agent before the files: agentest eval URL FILE_OR_DIR")
     return (loaded, agent), words.targets
-
-
-def _configuration_file(request: RunRequest) -> Path | ConfigError:
-    """Find the configuration file, or return the error if there is none: an agent given by URL needs none."""
-    try:
-        return request.config or find_config(request.root)
-    except ConfigError as error:
-        return error
 
 
 def agent_at(url: str) -> ChatCompletionsAgent:
@@ -168,25 +159,20 @@ def loaded_with(
 
 def read_sets(eval_request: EvalRequest) -> list[ReadSet]:
     """Read the requested sets, with only the requested cases. Raises UsageError."""
-    return _read(eval_request, _requested_files(eval_request))
+    return _read(eval_request, _requested_files(eval_request)[0])
 
 
-def _read(eval_request: EvalRequest, requested: _RequestedFiles) -> list[ReadSet]:
+def _read(eval_request: EvalRequest, files: Mapping[Path, Collection[str]]) -> list[ReadSet]:
     session = read_session(eval_request.initial_session) if eval_request.initial_session else None
-    reads = ((read_eval_set(file, session), cases) for file, cases in requested.files.items())
+    reads = ((read_eval_set(file, session), cases) for file, cases in files.items())
     return [select(read, tuple(cases)) if cases else read for read, cases in reads]
 
 
-@dataclass(frozen=True, slots=True)
-class _RequestedFiles:
-    """File → its requested cases, () for all; and notes about files that were left out."""
+def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, None]], list[str]]:
+    """Expand the targets to files, each with its requested cases, none for all; and notes about others.
 
-    files: Mapping[Path, Mapping[str, None]]
-    notes: Sequence[str]
-
-
-def _requested_files(eval_request: EvalRequest) -> _RequestedFiles:
-    """Expand the targets to files. A file that is named twice is read once."""
+    A file that is named twice is read once.
+    """
     files: dict[Path, tuple[Path, dict[str, None]]] = {}
     notes: list[str] = []
     for target in eval_request.targets:
@@ -194,14 +180,14 @@ def _requested_files(eval_request: EvalRequest) -> _RequestedFiles:
         path = Path(path_text)
         if path.is_dir() and cases:
             raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
-        sets = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else FoundSets((path,))
-        notes += [sets.note] if sets.note else []
-        for file in sets.files:
+        found, note = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else ((path,), "")
+        notes += [note] if note else []
+        for file in found:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
             # A file that was requested as a whole stays whole.
             all_of_it = not before or not cases
             files[file.resolve()] = first, {} if all_of_it else before | dict.fromkeys(cases)
-    return _RequestedFiles(dict(files.values()), notes)
+    return dict(files.values()), notes
 
 
 def case_sets(

@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 from pydantic_core import from_json
 
-from agentest.adk.formats.expectations import CaseExpectations, parse_case_expectations, validated_as
+from agentest.adk.formats.expectations import parse_expectations, validated_as
 from agentest.adk.formats.personas import UserPersona, persona
 from agentest.domain.messages import Attachment, UserText
 from agentest.support.json_text import well_formed
@@ -262,9 +262,9 @@ class AgentestKeys(BriefRepr):
     criteria: Annotated[Any, validated_as("criteria")] = None
 
     @property
-    def expectations(self) -> CaseExpectations:
-        """Return what the case expects under these keys."""
-        return parse_case_expectations({field.name: getattr(self, field.name) for field in fields(self)})
+    def expectations(self) -> dict[str, Any]:
+        """Return what the case expects in addition to its criteria, as fields of a Scenario."""
+        return parse_expectations({field.name: getattr(self, field.name) for field in fields(self)})
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)

@@ -441,17 +441,11 @@ SUFFIXES = (TEST_SUFFIX, EVAL_SET_SUFFIX)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSets:
-    """The evaluation sets to run from a folder, sorted by path."""
+def find_eval_sets(folder: Path, *, every: bool = False) -> tuple[tuple[Path, ...], str]:
+    """Find `*.test.json` below a folder; with `every`, also `*.evalset.json`. Raises UsageError if none.
 
-    files: tuple[Path, ...]
-    note: str | None = None
-    """Which files were left out, and how to include them."""
-
-
-def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
-    """Find `*.test.json` below a folder; with `every`, also `*.evalset.json`. Raises UsageError if none."""
+    Returns the files, sorted by path, and which were left out and how to include them; "" if none were.
+    """
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
     files = eval_sets_in(folder)
@@ -463,7 +457,7 @@ def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
     how = f"--all (from Python: every_set=True) runs {'it' if others == 1 else 'them'}"
     if not wanted:
         raise UsageError(f"{folder}: no *{TEST_SUFFIX} in it, but {left_out}: {how}")
-    return FoundSets(wanted, f"{folder}: {left_out} left out; {how}, too" if others else None)
+    return wanted, f"{folder}: {left_out} left out; {how}, too" if others else ""
 
 
 def eval_sets_in(folder: Path) -> list[Path]:
