@@ -18,8 +18,8 @@ from agentest.adk.formats.set_reader import (
     read_eval_set,
     read_session,
 )
+from agentest.adk.set_files import write_file
 from agentest.support.errors import UsageError
-from agentest.support.files import write_atomically
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
@@ -45,9 +45,9 @@ def migrate(
         document = eval_set_json(read.eval_set, camel_case=camel_case)
     except ValueError as error:
         raise UsageError(f"{old}: cannot be written as JSON: {error}") from None
-    _write(new, document)
+    write_file(new, document)
     if criteria.content is not None:
-        _write(criteria.path, criteria.content)
+        write_file(criteria.path, criteria.content)
     spelling = [f"{new}: {CAMEL_CASE}"] * camel_case
     return [_summary(read, new), *criteria.notes, *_notes(read, new), *spelling]
 
@@ -57,13 +57,6 @@ def _refuse_target(old: Path, new: Path) -> None:
         raise UsageError(f"{new}: is a folder; name the file to write, such as {new / old.name}")
     if old.exists() and new.exists() and old.samefile(new):
         raise UsageError(f"{new}: is the file to migrate; name another one to write")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error}") from None
 
 
 def _summary(read: ReadSet, new: Path) -> str:

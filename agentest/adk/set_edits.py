@@ -15,14 +15,21 @@ from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
 from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria
 from agentest.adk.formats.eval_set import EvalCase, eval_set_json, user_message
 from agentest.adk.formats.problems import EvalSetError, FileProblem, Location
-from agentest.adk.formats.set_reader import ReadSet, parse_eval_set, parse_json, read_bytes, select, set_name
+from agentest.adk.formats.set_reader import (
+    BOM,
+    ReadSet,
+    parse_eval_set,
+    parse_json,
+    read_bytes,
+    select,
+    set_name,
+)
 from agentest.adk.set_files import EvalSetProject, SetContent, check_version, read, write
 from agentest.adk.set_text import SetFile, open_set
 from agentest.domain.results import ScenarioResult
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
 
-_BOM = b"\xef\xbb\xbf"
 _NO_AGENT = "agent"
 
 
@@ -53,7 +60,7 @@ def check_set(new: SetContent, index: int | None = None) -> ReadSet:
         index: the index of the edited case. Problems in this case are located by their keys.
     """
     try:
-        return _parsed(new.path, new.data.removeprefix(_BOM))
+        return _parsed(new.path, new.data.removeprefix(BOM))
     except EvalSetError as error:
         ids = _ids(new)
         raise EditRejected([_located_problem(each, new, ids, index) for each in error.problems]) from None
@@ -78,7 +85,7 @@ def check_case(new: SetContent, index: int, root: Path) -> tuple[EditProblem, ..
 def check_criteria_file(new: SetContent) -> None:
     """Raise NotAccepted if a text is not a valid criteria file."""
     try:
-        document = parse_json(new.path, new.data.removeprefix(_BOM))
+        document = parse_json(new.path, new.data.removeprefix(BOM))
         parse_criteria(document, str(new.path), new.path.parent)
     except UsageError as error:
         raise EditRejected([EditProblem(_with_short_paths(str(error), new))]) from None

@@ -389,7 +389,7 @@ def _with_session(read: ReadSet, session: SessionInput) -> ReadSet:
     return replace(read, eval_set=replace(read.eval_set, eval_cases=cases))
 
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -403,7 +403,7 @@ def read_bytes(path: Path) -> bytes:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # the path contains a null character
         raise UsageError(f"{path}: cannot be read: {error}") from None
-    return text.removeprefix(_BOM)
+    return text.removeprefix(BOM)
 
 
 def parse_json(path: Path, text: bytes) -> Any:
