@@ -239,7 +239,7 @@ def _read_any_form(path: Path, text: bytes) -> ReadSet:
         lines = _lines_of_texts(text, line_texts(document, shape.names), shape.names.line)
         listed = list(islice(problems(error, document, shape.type, shape.names), MAX_STORED_PROBLEMS))
         raise EvalSetError(_problem_text(path, listed, error.error_count(), lines), listed) from None
-    eval_set, warnings, notes = shape.convert(parsed, set_name(path)), [], ()
+    eval_set, warnings, notes = shape.convert(parsed, set_name(path)), [], tuple[str, ...]()
     if shape.form is FileFormat.LEGACY:
         warnings.append(
             f"{path}: is in the legacy form; `agentest migrate OLD NEW` converts it to an EvalSet"
