@@ -126,7 +126,6 @@ def overall_results(scenario: ScenarioResult) -> list[EvalMetricResult]:
 
 
 def _overall_reason(name: str, scenario: ScenarioResult) -> str:
-    """Explain a metric's score of the whole case: by the worst turn, if turns are scored."""
     of_turns = [
         (turn.turn_index, turn.metrics[name])
         for conversation in scenario.conversations
@@ -156,7 +155,6 @@ def _metric_result(verdict: MetricVerdict, reason: str) -> EvalMetricResult:
 
 
 def _why(result: MetricResult) -> str:
-    """Return the explanation of a metric's result."""
     if isinstance(result, Score):
         return result.reason
     return result.why if isinstance(result, Skipped) else result.error

@@ -286,7 +286,6 @@ def _cases(item: Any) -> Sequence[EvalCase]:
 
 
 def _criteria(metrics: Sequence[Any]) -> dict[str, Any]:
-    """Turn `eval_metrics` into criteria. Raises UsageError, also for a duplicate metric."""
     criteria: dict[str, Any] = {}
     for name, criterion in map(_criterion, metrics):
         if name in criteria:

@@ -155,7 +155,6 @@ def _notes_about_our_metrics(criteria: Mapping[str, Any], path: Path) -> Iterato
 
 
 def _refuse_other_criteria(path: Path, criteria: Mapping[str, Any], read: ReadSet) -> None:
-    """Raise UsageError if the existing file has other content."""
     if _content(path) == json.loads(json.dumps(criteria)):
         return
     raise UsageError(

@@ -353,7 +353,6 @@ def _mentions_agent(file: Path) -> bool:
 
 
 def _agent_of_option(option: str | None, names: Collection[str]) -> str | AdkModuleAgent | None:
-    """Return the agent that `--agent` names: one of the configuration, else a package."""
     if option is None or option in names or "://" in option or not agent_folder(option):
         return option
     return _in_package(option)

@@ -171,7 +171,6 @@ class SafetyEvaluatorV1(PrebuiltEvaluator):
 
 
 def _criterion(evaluator: type[PrebuiltEvaluator], options: Mapping[str, Any]) -> MetricCriterion:
-    """Parse the evaluator's criterion. Raises UsageError."""
     name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
     try:
         keys = valid_keys(options, known)

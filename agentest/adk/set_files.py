@@ -150,14 +150,6 @@ _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
 @dataclass(frozen=True, slots=True)
-class FoundEvalSets:
-    """The evaluation sets of a project, sorted by path. `notes` names what was skipped."""
-
-    files: tuple[Path, ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class EvalSetProject:
     """A folder whose evaluation sets can be edited.
 
@@ -192,11 +184,16 @@ class EvalSetProject:
         """Return the name of the set's criteria file."""
         return PurePosixPath(name).with_name(CRITERIA_FILE).as_posix()
 
-    def find(self) -> FoundEvalSets:
-        """Find the evaluation sets below the root, except in package, version control, and output folders."""
+    def find(self) -> tuple[list[Path], list[str]]:
+        """Find the evaluation sets below the root, except in package, version control, and output folders.
+
+        Returns the files, sorted by path, and notes about what was skipped.
+        """
         files: list[Path] = []
         notes: list[str] = []
-        for number, (folder, names) in enumerate(self._folders()):
+        for number, (at, folders, names) in enumerate(os.walk(self.root)):
+            folder = Path(at)
+            folders[:] = sorted(name for name in folders if self._is_entered(folder / name))
             if number >= MAX_FOLDERS or len(files) > MAX_FILES:
                 files = files[:MAX_FILES]
                 notes.append(
@@ -204,13 +201,7 @@ class EvalSetProject:
                 )
                 break
             files += [folder / name for name in sorted(names) if name.endswith(SUFFIXES)]
-        return FoundEvalSets(tuple(sorted(files)), tuple(notes))
-
-    def _folders(self) -> Iterator[tuple[Path, list[str]]]:
-        for at, folders, names in os.walk(self.root):
-            folder = Path(at)
-            folders[:] = sorted(name for name in folders if self._is_entered(folder / name))
-            yield folder, names
+        return sorted(files), notes
 
     def _is_entered(self, folder: Path) -> bool:
         if (

@@ -289,7 +289,6 @@ def _form_of_cases(document: Any) -> str | None:
 
 
 def _eval_id(case: Any) -> str:
-    """Return the id of a case; "" if it has no text as its id."""
     eval_id = next((case[key] for key in _ID if key in case), "") if isinstance(case, dict) else ""
     return eval_id if isinstance(eval_id, str) else ""
 

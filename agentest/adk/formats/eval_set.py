@@ -173,7 +173,6 @@ class Rubric(BriefRepr):
 
 
 def _fields_set(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields that differ from their default."""
     for each in fields(value):
         default = each.default if each.default_factory is MISSING else each.default_factory()
         current = getattr(value, each.name)

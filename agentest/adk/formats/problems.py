@@ -222,7 +222,6 @@ def _path_text(location: Location, inside: str = "") -> str:
 
 
 def _value_at(document: Any, location: Location) -> Any:
-    """Return the value at a location; None if there is none."""
     for step in location:
         inside = isinstance(document, Mapping) or (isinstance(step, int) and isinstance(document, Sequence))
         try:

@@ -268,7 +268,6 @@ def _keys(document: Mapping[Any, Any]) -> set[str]:
 
 
 def _shape(path: Path, document: Any) -> _Shape:
-    """Detect the format of the document. Raises UsageError if there is none."""
     if isinstance(document, list):
         named = any(isinstance(entry, dict) and "data" in entry for entry in document)
         return _LEGACY_CASES if named else _LEGACY_TURNS
@@ -340,7 +339,6 @@ def _lines_of_texts(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
 
 
 def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
-    """Parse the session of a file or a caller. Raises UsageError."""
     try:
         read = _SESSION.validate_python(data)
     except ValidationError as error:

@@ -159,7 +159,6 @@ def _in_camel_case(code: type[Any], method: str) -> str:
 
 
 def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
-    """Import `pkg.mod.name` or `pkg.mod:name`. Raises ConfigError."""
     module, _, attribute = metric.path.rpartition("." if ":" not in metric.path else ":")
     try:
         code = import_object(f"{module}:{attribute}", root)
@@ -245,7 +244,6 @@ def _has_metric_info(code: type[Evaluator]) -> bool:
 
 
 def _metric_info(name: str, code: Code) -> MetricInfo | None:
-    """Return the evaluator's metadata; None if it has none. Raises ConfigError."""
     cls = code if isinstance(code, type) else type(code)
     if not issubclass(cls, Evaluator) or not _has_metric_info(cls):
         return None
@@ -322,7 +320,6 @@ class CustomGrader(CriterionGrader):
         return _call(self.own.code, metric, actual, expected, scenario)
 
     def _failure_text(self, error: BaseException, limit: TimeLimit) -> str:
-        """Describe the failure, with the evaluator and the case."""
         who = f"{self.own.name}, case {self.case.eval_id!r}"
         if isinstance(error, NoResult):
             return f"{error} ({who})"

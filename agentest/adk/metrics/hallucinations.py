@@ -110,7 +110,6 @@ def _as_of_remark(turn: Turn, at: int) -> Statement:
 
 
 def _counts_as_earlier_call(call: ToolCall) -> bool:
-    """Return True if a call counts toward a message's `calls_before`."""
     return call.seen_by in (SeenBy.AGENT, SeenBy.CALLER) or SeenBy.AGENT in call.also_seen_by
 
 
@@ -127,7 +126,6 @@ def grounded_share(statements: Sequence[str], answers: Sequence[SentenceLabels])
 
 
 def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
-    """Return the majority's objection to a sentence; "" if there is none."""
     if majority([label.label in _GROUNDED for label in labels]):
         return ""
     against = next(label for label in labels if label.label not in _GROUNDED)
@@ -206,7 +204,6 @@ def _text_chunks(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _continues_sentence(lines: list[str], line: str) -> bool:
-    """Return True if a line continues a sentence that was wrapped after the previous line."""
     return bool(lines) and line.lstrip()[:1].islower() and not _ITEM.match(line)
 
 
@@ -221,7 +218,6 @@ def _split(chunk: str) -> Iterator[str]:
 
 
 def _ends_sentence(chunk: str, start: int, end: re.Match[str]) -> bool:
-    """Return True if a possible end of a sentence is one."""
     if not end[0].startswith((".", "!", "?", "…")):
         return True
     rest = chunk[end.end() : end.end() + 80].lstrip()

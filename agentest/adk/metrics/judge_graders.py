@@ -275,7 +275,6 @@ def _reason_of(answer: Any) -> str:
 
 
 def _chosen(answers: Sequence[Any], value: float, explained: Callable[[Any], str] = _reason_of) -> Score:
-    """Return the score with the reason of the first judge that gave this value."""
     deciding = next(answer for answer in answers if answer.value == value)
     return Score(value, explained(deciding), tuple(answer.value for answer in answers))
 
@@ -493,7 +492,6 @@ def _about_rubrics(rubrics: Sequence[Rubric], question: str) -> Sequence[MetricQ
 
 
 def _properties(properties: Mapping[str, str], about: str) -> JudgedMetric:
-    """Return the metric of predefined properties: the share that the conversation has."""
     rubrics = tuple(Rubric(name, RubricContent(text)) for name, text in properties.items())
     return JudgedMetric(lambda *_: _about_rubrics(rubrics, properties_question(rubrics, about)))
 

@@ -178,7 +178,6 @@ def _rubric_name(rubric_id: str, texts: Mapping[str, str]) -> str:
 
 
 def _sample_values(samples: Sequence[RubricAnswers]) -> tuple[float, ...]:
-    """Return the share of yes in each sample with answers."""
     return tuple(
         sum(answer.value == "yes" for answer in sample.answers) / len(sample.answers)
         for sample in samples
