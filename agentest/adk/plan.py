@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -113,17 +114,17 @@ def load_configuration(
         missing = str(error)
     loaded = load(file, environ) if file else None
     names = agents_under_test(loaded.config, None)[1] if loaded else {}
-    words = parse_eval_words(eval_request.targets, request.options.agent, names)
-    agent: str | AnyAgent | None = words.agent
+    agent: str | AnyAgent | None
+    agent, targets = parse_eval_words(eval_request.targets, request.options.agent, names)
     if agent is None and loaded is None and eval_request.without_agent:
         agent = _NO_AGENT
     if isinstance(agent, str) and "://" in agent:
         agent = at_url
     if isinstance(agent, AnyAgent):
-        return (loaded_with(agent, request.root, request.config, environ, loaded), None), words.targets
+        return (loaded_with(agent, request.root, request.config, environ, loaded), None), targets
     if loaded is None:
         raise ConfigError(f"{missing}\nOr name the agent before the files: agentest eval URL FILE_OR_DIR")
-    return (loaded, agent), words.targets
+    return (loaded, agent), targets
 
 
 def agent_at(url: str) -> ChatCompletionsAgent:
@@ -278,29 +279,29 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _IN_JAVASCRIPT = ("agent.ts", "agent.js", "agent.mjs", "agent.cjs")
 
 
-@dataclass(frozen=True, slots=True)
-class EvalWords:
-    """The agent and the targets of a command line."""
+def parse_eval_words(
+    words: Sequence[str], option: str | None, names: Collection[str]
+) -> tuple[str | AdkModuleAgent | None, tuple[str, ...]]:
+    """Return the agent and the targets. Raises UsageError for an unknown word, or for two agents.
 
-    agent: str | AdkModuleAgent | None
-    """A name, a URL, or a package; None for the configured agent."""
-    targets: tuple[str, ...]
-    """Files, folders, and `FILE:CASE,…`."""
-
-
-def parse_eval_words(words: Sequence[str], option: str | None, names: Collection[str]) -> EvalWords:
-    """Tell the agent apart from the targets. Raises UsageError for an unknown word, or for two agents.
+    The agent is a name, a URL, or a package; None for the configured one.
 
     Args:
         option: the value of `--agent`.
         names: the agents in the configuration.
     """
-    _refuse_empty(words)
+    if not all(word.strip() for word in words):  # as a path, it would mean the whole working directory
+        raise UsageError(
+            "one of the words is empty (a variable without a value?); name the files or folders of "
+            "evaluation sets, or . for the working directory"
+        )
     first, rest = words[0], words[1:]
     leading = _leading_agent(first, rest, names)
     if leading is None:
         _refuse_late_agent(rest, names)
-        return EvalWords(_agent_of_option(option, names), _resolve_set_ids(words, Path()))
+        package = option and option not in names and "://" not in option and agent_folder(option)
+        agent = AdkModuleAgent(type="adk_module", module=option) if package else option
+        return agent, _resolve_set_ids(words, Path())
     if option is not None:
         named = f"{without_password(first)}, and --agent {without_password(option)}"
         raise UsageError(f"two agents are named: {named}; leave one of them out")
@@ -309,14 +310,17 @@ def parse_eval_words(words: Sequence[str], option: str | None, names: Collection
             f"{without_password(first)} is an agent; name the files or folders of evaluation sets after it: "
             "agentest eval AGENT FILE_OR_DIR"
         )
-    return EvalWords(leading, _resolve_set_ids(rest, agent_folder(first) or Path()))
+    return leading, _resolve_set_ids(rest, agent_folder(first) or Path())
 
 
 def agent_folder(word: str) -> Path | None:
     """Return the folder of the google-adk agent at a path or dotted name; None if there is no such agent."""
     folder = Path(*word.split(".")) if _DOTTED.fullmatch(word) else Path(word)
-    files = [folder / "agent.py", folder / "__init__.py"]
-    return folder if any(_mentions_agent(file) for file in files) else None
+    for file in (folder / "agent.py", folder / "__init__.py"):
+        with suppress(OSError, ValueError):  # ValueError: the path contains a null character
+            if _SPEAKS_OF_AGENT.search(read_user_bytes(file)):
+                return folder
+    return None
 
 
 def without_password(url: str) -> str:
@@ -327,15 +331,6 @@ def without_password(url: str) -> str:
     return re.sub("//.*@", f"//{HIDDEN}@", url, flags=re.S)
 
 
-def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse an empty word: as a path it would mean the whole working directory."""
-    if not all(word.strip() for word in words):
-        raise UsageError(
-            "one of the words is empty (a variable without a value?); name the files or folders of "
-            "evaluation sets, or . for the working directory"
-        )
-
-
 def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
     late = next((word for word in rest if "://" in word or (word in names and not Path(word).exists())), None)
     if late and not _set_file_of_id(late, Path()):
@@ -343,23 +338,6 @@ def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
             f"{without_password(late)} is an agent, and stands after files; name it first: "
             "agentest eval AGENT FILE_OR_DIR"
         )
-
-
-def _mentions_agent(file: Path) -> bool:
-    try:
-        return bool(_SPEAKS_OF_AGENT.search(read_user_bytes(file)))
-    except (OSError, ValueError):  # ValueError: the path contains a null character
-        return False
-
-
-def _agent_of_option(option: str | None, names: Collection[str]) -> str | AdkModuleAgent | None:
-    if option is None or option in names or "://" in option or not agent_folder(option):
-        return option
-    return _in_package(option)
-
-
-def _in_package(word: str) -> AdkModuleAgent:
-    return AdkModuleAgent(type="adk_module", module=word)
 
 
 def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> str | AdkModuleAgent | None:
@@ -373,10 +351,15 @@ def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> s
     if first in names:
         return first
     if is_package:
-        return _in_package(first)
-    if _looks_like_a_file(first):
+        return AdkModuleAgent(type="adk_module", module=first)
+    if any(mark in first for mark in (".json", "/", "\\")):
         return None  # reading the target reports that it does not exist
-    raise UsageError(f"{first} is neither a file nor a folder, and no agent: {_agent_hint(first, names)}")
+    known = ", ".join(f"`{name}`" for name in sorted(names))
+    close = nearest(first, names)
+    hint = f"did you mean `{close}`?" if close else f"the configuration has {known}"
+    if not names:
+        hint = "no configuration names any; give a URL, or a folder whose agent.py has a root_agent"
+    raise UsageError(f"{first} is neither a file nor a folder, and no agent: {hint}")
 
 
 def _is_target(word: str, names: Collection[str]) -> bool:
@@ -403,18 +386,6 @@ def _refuse_unusable_folder(first: str, rest: Sequence[str]) -> None:
             f"{first} is neither an agent (no root_agent in its agent.py or __init__.py) nor a folder with "
             "evaluation sets"
         )
-
-
-def _looks_like_a_file(word: str) -> bool:
-    return ".json" in word or "/" in word or "\\" in word
-
-
-def _agent_hint(first: str, names: Collection[str]) -> str:
-    if not names:
-        return "no configuration names any; give a URL, or a folder whose agent.py has a root_agent"
-    close = nearest(first, names)
-    known = ", ".join(f"`{name}`" for name in sorted(names))
-    return f"did you mean `{close}`?" if close else f"the configuration has {known}"
 
 
 def _resolve_set_ids(targets: Sequence[str], folder: Path) -> tuple[str, ...]:
