@@ -299,8 +299,9 @@ def parse_eval_words(
     leading = _leading_agent(first, rest, names)
     if leading is None:
         _refuse_late_agent(rest, names)
-        package = option and option not in names and "://" not in option and agent_folder(option)
-        agent = AdkModuleAgent(type="adk_module", module=option) if package else option
+        agent: str | AdkModuleAgent | None = option
+        if option and option not in names and "://" not in option and agent_folder(option):
+            agent = AdkModuleAgent(type="adk_module", module=option)
         return agent, _resolve_set_ids(words, Path())
     if option is not None:
         named = f"{without_password(first)}, and --agent {without_password(option)}"

@@ -427,26 +427,18 @@ def _is_file(part: Part, origin: str) -> bool:
 def _attachment(part: Part, origin: str) -> Attachment:
     if part.inline_data is not None and part.file_data is not None:
         raise ValueError(f"{origin} has a part with both `inline_data` and `file_data`; make two parts of it")
-    if part.inline_data is not None:
-        blob = part.inline_data
-        return _file(
-            blob, "inline_data", origin, base64=_messages_given(blob.data, "inline_data", "data", origin)
-        )
-    assert part.file_data is not None, "a part that is a file"
-    uri = _messages_given(part.file_data.file_uri, "file_data", "file_uri", origin)
-    return _file(part.file_data, "file_data", origin, uri=well_formed(uri))
+    key, file = ("inline_data", part.inline_data) if part.inline_data else ("file_data", part.file_data)
+    assert file is not None, "a part that is a file"
 
+    def given(name: str) -> str:
+        value = getattr(file, name)
+        if not value:
+            raise ValueError(f"{origin} has a part `{key}` without `{name}`; it cannot be sent")
+        return str(value)
 
-def _file(file: Blob | FileData, key: str, origin: str, *, base64: str = "", uri: str = "") -> Attachment:
-    mime_type = _on_one_line(_messages_given(file.mime_type, key, "mime_type", origin))
-    name = _on_one_line(file.display_name or "")
-    return Attachment(mime_type=mime_type, base64=base64, uri=uri, name=name, origin=origin)
-
-
-def _messages_given(value: str | None, key: str, name: str, origin: str) -> str:
-    if not value:
-        raise ValueError(f"{origin} has a part `{key}` without `{name}`; it cannot be sent")
-    return value
+    content = {"base64": given("data")} if isinstance(file, Blob) else {"uri": well_formed(given("file_uri"))}
+    mime_type, name = _on_one_line(given("mime_type")), _on_one_line(file.display_name or "")
+    return Attachment(mime_type=mime_type, name=name, origin=origin, **content)
 
 
 def _on_one_line(text: str) -> str:

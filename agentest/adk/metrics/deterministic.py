@@ -17,7 +17,6 @@ from agentest.adk.formats.eval_set import (
     IntermediateData,
     Invocation,
     InvocationEvents,
-    Part,
     text_of,
     tool_calls,
 )
@@ -29,7 +28,6 @@ from agentest.domain.tool_visibility import REMARKS_REPORTED_BY, STATE_REPORTED_
 from agentest.domain.transcript import (
     ARGUMENTS_UNKNOWN,
     Conversation,
-    Remark,
     ToolCall,
     Turn,
     are_arguments_unknown,
@@ -146,7 +144,7 @@ def _tool_trajectory(grader: CriterionGrader, turn: Turn, expected: Invocation) 
         return Unscored(f"{ARGUMENTS_UNKNOWN}: set ignore_args to compare the names alone")
     try:
         matched = trajectory_matches(
-            [_calls_made(call) for call in turn.tool_calls],
+            [(c.name, c.args if c.invalid_arguments is None else _INVALID) for c in turn.tool_calls],
             [(call.name, call.args) for call in wanted],
             criterion.match_type,
             criterion.ignore_args,
@@ -177,10 +175,6 @@ def _response_match(grader: CriterionGrader, turn: Turn, expected: Invocation) -
         overlap.f,
         f"words in common: {overlap.shared} of {overlap.expected} expected and {overlap.actual} answered",
     )
-
-
-def _calls_made(call: ToolCall) -> Call:
-    return call.name, call.args if call.invalid_arguments is None else _INVALID
 
 
 def _side_by_side(
@@ -227,7 +221,6 @@ _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
 _STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_REPORTED_BY}"
 _REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_REPORTED_BY}"
-_USER = "user"
 
 AuthoredText = tuple[str, str]
 """An author and their text."""
@@ -253,19 +246,15 @@ def messages_before_reply(data: IntermediateData | InvocationEvents | None) -> l
     if data is None:
         return []
     if isinstance(data, InvocationEvents):
-        messages = [(event.author, _parts(event.content)) for event in data.invocation_events]
+        messages = [(e.author, (e.content and e.content.parts) or ()) for e in data.invocation_events]
     else:
-        messages = [(author, parts) for author, parts in data.intermediate_responses]
-    spoken = [(author, _spoken(parts)) for author, parts in messages if author.lower() != _USER]
+        messages = list(data.intermediate_responses)
+    spoken = [
+        (author, text_of(Content(None, tuple(part for part in parts if not part.thought))))
+        for author, parts in messages
+        if author.lower() != "user"
+    ]
     return [(author, text) for author, text in spoken if text.strip()]
-
-
-def _parts(content: Content | None) -> tuple[Part, ...]:
-    return content.parts or () if content else ()
-
-
-def _spoken(parts: Sequence[Part]) -> str:
-    return text_of(Content(None, tuple(part for part in parts if not part.thought)))
 
 
 def _one_row(text: str) -> str:
@@ -306,32 +295,23 @@ def _intermediate_responses(grader: CriterionGrader, turn: Turn, expected: Invoc
     wanted = expected_responses(expected)
     if not wanted:
         return None
-    missing = _first_missing(wanted, turn.remarks)
+    said = [(remark.author, _one_row(remark.text)) for remark in turn.remarks]
+    left = iter(said)
+    missing = next((message for message in wanted if message not in left), None)
     if missing is None:
         return Score(1.0, "all was said that is expected before the reply")
     if turn.author is None:
         return Unscored(_REMARKS_UNKNOWN)
     at = wanted.index(missing)
     after = f" after {_shortened_message(wanted[at - 1])}" if at else ""
-    return Score(
-        0.0, f"expected {_shortened_message(missing)}{after}; said was {_all_messages(turn.remarks)}"
-    )
-
-
-def _first_missing(wanted: Sequence[AuthoredText], remarks: Sequence[Remark]) -> AuthoredText | None:
-    left = iter([(remark.author, _one_row(remark.text)) for remark in remarks])
-    return next((message for message in wanted if message not in left), None)
+    shown = [_shortened_message(message) for message in said[:_SHOWN_REMARKS]]
+    more = [f"… {len(said) - len(shown)} more"] if len(said) > len(shown) else []
+    found = ", ".join([*shown, *more]) or "nothing before the reply"
+    return Score(0.0, f"expected {_shortened_message(missing)}{after}; said was {found}")
 
 
 def _shortened_message(message: AuthoredText) -> str:
     return f"{shortened(message[0], _VALUE_CHARS)}: {_short_value(message[1])}"
-
-
-def _all_messages(remarks: Sequence[Remark]) -> str:
-    messages = [_shortened_message((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
-    if len(remarks) > len(messages):
-        messages.append(f"… {len(remarks) - len(messages)} more")
-    return ", ".join(messages) or "nothing before the reply"
 
 
 RULES: Mapping[str, TurnRule] = require_entry_for_each(

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from agentest.adk.formats.criteria import MetricCriterion
-from agentest.adk.formats.eval_set import AgentDetails, EvalCase, Invocation, Rubric
+from agentest.adk.formats.eval_set import EvalCase, Invocation, Rubric
 from agentest.config.models import RequestedModel
 from agentest.domain.metrics import ADK_METRICS, MetricLevel
 from agentest.domain.transcript import Conversation
@@ -44,43 +44,28 @@ def facts_of(
     Args:
         redact: removes secrets from what the case recorded. `known` contains none.
     """
-    agents = list(_agents(case))
-    declared = (tool for agent in agents for tool in _tools(agent.tool_declarations))
+    recorded = [turn.app_details for turn in case.conversation or () if turn.app_details]
+    agents = [agent for details in recorded for agent in details.agent_details.values()]
+    # Every invocation repeats its agents' instructions and tools.
+    instructions = dict.fromkeys(
+        f"Agent {agent.name}:\n{agent.instructions}" for agent in agents if agent.instructions.strip()
+    )
+    declared = dict.fromkeys(tool for agent in agents for tool in _tools(agent.tool_declarations))
     return AgentFacts(
-        instructions=known.instructions or redact(_joined("\n\n", map(_instructions_of, agents))),
-        tools=known.tools or redact(_joined("\n", declared)) or known.mock_server_tools,
+        instructions=known.instructions or redact("\n\n".join(instructions)),
+        tools=known.tools or redact("\n".join(declared)) or known.mock_server_tools,
         unseen=known.unseen,
     )
-
-
-def _agents(case: EvalCase) -> Iterator[AgentDetails]:
-    for invocation in case.conversation or ():
-        if invocation.app_details:
-            yield from invocation.app_details.agent_details.values()
-
-
-def _instructions_of(agent: AgentDetails) -> str:
-    return f"Agent {agent.name}:\n{agent.instructions}" if agent.instructions.strip() else ""
 
 
 def _tools(declarations: Iterable[Any]) -> Iterator[str]:
     """Yield each tool as JSON. ADK groups functions; other tools are declared individually."""
     for declaration in declarations:
-        functions = _functions(declaration)
-        for tool in [declaration] if functions is None else functions:
+        functions = None
+        if isinstance(declaration, Mapping):
+            functions = declaration.get("function_declarations", declaration.get("functionDeclarations"))
+        for tool in functions if isinstance(functions, list) else [declaration]:
             yield encode_on_one_line(tool)
-
-
-def _functions(declaration: Any) -> list[Any] | None:
-    if not isinstance(declaration, Mapping):
-        return None
-    functions = declaration.get("function_declarations", declaration.get("functionDeclarations"))
-    return functions if isinstance(functions, list) else None
-
-
-def _joined(separator: str, texts: Iterable[str]) -> str:
-    """Join the texts without duplicates, because every invocation repeats its agents' instructions."""
-    return separator.join(dict.fromkeys(text for text in texts if text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +124,8 @@ def rubric_lines(graders: Iterable[Grader]) -> list[str]:
     for grader in graders:
         if isinstance(grader, CriterionGrader) and grader.criterion.rubrics:
             metrics.setdefault(grader.criterion.rubrics, {})[grader.name] = None
-    return [line for rubrics, names in metrics.items() for line in _lines(rubrics, names)]
-
-
-def _lines(rubrics: Iterable[Rubric], metrics: Iterable[str]) -> list[str]:
-    texts = (f"  {rubric.rubric_id}: {rubric.rubric_content.text_property}" for rubric in rubrics)
-    return [f"rubrics of {', '.join(metrics)}", *texts]
+    lines = []
+    for rubrics, names in metrics.items():
+        lines.append(f"rubrics of {', '.join(names)}")
+        lines += [f"  {rubric.rubric_id}: {rubric.rubric_content.text_property}" for rubric in rubrics]
+    return lines
