@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import fsum
 from typing import ClassVar, Literal, Self
@@ -35,7 +35,9 @@ def effective_rubrics(case: EvalCase, criterion: MetricCriterion, turn_index: in
     for owner, rubrics in by_owner:
         for rubric in rubrics:
             if rubric.rubric_id in owners:
-                where = _case_location(case, criterion, turn_index)
+                name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
+                at = f", invocation {turn_index}{name}" if invocation else ""
+                where = f"case {case.eval_id!r}{at}: {criterion.metric}"
                 who = owners[rubric.rubric_id]
                 whose = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
                 raise UsageError(
@@ -91,13 +93,6 @@ def _of_type(rubrics: Sequence[Rubric] | None, criterion: MetricCriterion) -> tu
     return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
 
 
-def _case_location(case: EvalCase, criterion: MetricCriterion, turn_index: int) -> str:
-    invocation = invocation_at(case, turn_index)
-    name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
-    at = f", invocation {turn_index}{name}" if invocation else ""
-    return f"case {case.eval_id!r}{at}: {criterion.metric}"
-
-
 class RubricAnswer(BaseModel):
     """A judge's answer to one property."""
 
@@ -144,42 +139,36 @@ def rubric_answers(count: int) -> type[RubricAnswers]:
 def combined(rubrics: Sequence[Rubric], answers: Sequence[RubricAnswers]) -> Score | Unscored:
     """Return the mean over the rubrics, each 1 or 0 by the majority of the samples that answer it.
 
-    A rubric that no sample answers leaves the score out.
+    A rubric that no sample answers leaves the score out. The reason names the missed rubrics, else the
+    fulfilled ones.
     """
-    scores = tuple(
-        _rubric_score(rubric.rubric_id, [found for each in answers if (found := each.of(number))])
-        for number, rubric in enumerate(rubrics, start=1)
-    )
+    scores = []
+    for number, rubric in enumerate(rubrics, start=1):
+        found = [answer for each in answers if (answer := each.of(number))]
+        if not found:
+            scores.append(RubricScore(rubric.rubric_id, None))
+            continue
+        yes = majority([answer.value == "yes" for answer in found])
+        reason = next(answer.reason for answer in found if (answer.value == "yes") is yes)
+        scores.append(RubricScore(rubric.rubric_id, float(yes), reason))
     unanswered = [repr(s.rubric_id) for s in scores if s.score is None]
     if unanswered:
         return Unscored(f"no judge answered for the rubrics {', '.join(unanswered)}")
-    value = fsum(s.score or 0 for s in scores) / len(scores)
-    texts = {rubric.rubric_id: rubric.rubric_content.text_property for rubric in rubrics}
-    return Score(value, _reason(scores, texts), _sample_values(answers), scores)
-
-
-def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScore:
-    if not answers:
-        return RubricScore(rubric_id, None)
-    yes = majority([answer.value == "yes" for answer in answers])
-    reason = next(answer.reason for answer in answers if (answer.value == "yes") is yes)
-    return RubricScore(rubric_id, float(yes), reason)
-
-
-def _reason(scores: Sequence[RubricScore], texts: Mapping[str, str]) -> str:
-    """Explain the score by the missed rubrics, else by the fulfilled ones; quote parts of one text."""
     missed = [score for score in scores if not score.score]
-    reasons = [f"{_rubric_name(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
-    return ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(reasons)
-
-
-def _rubric_name(rubric_id: str, texts: Mapping[str, str]) -> str:
-    return f"{rubric_id} ({shortened(texts[rubric_id], 100)})" if is_part(rubric_id) else rubric_id
-
-
-def _sample_values(samples: Sequence[RubricAnswers]) -> tuple[float, ...]:
-    return tuple(
-        sum(answer.value == "yes" for answer in sample.answers) / len(sample.answers)
-        for sample in samples
-        if sample.answers
+    reasons = [f"{_rubric_name(s.rubric_id, rubrics)}: {s.rationale}" for s in missed or scores]
+    return Score(
+        fsum(s.score or 0 for s in scores) / len(scores),
+        ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(reasons),
+        tuple(
+            sum(answer.value == "yes" for answer in sample.answers) / len(sample.answers)
+            for sample in answers
+            if sample.answers
+        ),
+        tuple(scores),
     )
+
+
+def _rubric_name(rubric_id: str, rubrics: Sequence[Rubric]) -> str:
+    """Return the id, and the text of a part of a rubric, because its id means nothing to a reader."""
+    texts = {rubric.rubric_id: rubric.rubric_content.text_property for rubric in rubrics}
+    return f"{rubric_id} ({shortened(texts[rubric_id], 100)})" if is_part(rubric_id) else rubric_id
