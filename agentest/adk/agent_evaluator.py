@@ -74,7 +74,14 @@ def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
 
 
 class AgentEvaluator:
-    """Evaluate an agent, and raise EvaluationFailed if a case does not pass."""
+    """Evaluate an agent, and raise EvaluationFailed if a case does not pass.
+
+    Arguments of `evaluate` and `evaluate_eval_set`:
+        agent_module: module or folder of a google-adk agent to run in this process, instead of `agent`.
+        agent_name: a sub-agent of that agent.
+        timeout_s: time limit of the evaluation in seconds. Cases that are unfinished by then are errored.
+        others: further arguments of google-adk's method. They raise UsageError with an explanation.
+    """
 
     @staticmethod
     async def evaluate(
@@ -95,12 +102,9 @@ class AgentEvaluator:
         """Evaluate a file (`file:case1,case2`), or each `*.test.json` of a folder, with its criteria file.
 
         Args:
-            agent_module: module or folder of a google-adk agent to run in this process, instead of `agent`.
-            agent_name: a sub-agent of that agent. ADK-TS passes the session file at this position, so a path
-                or the name of a JSON file is used as `initial_session_file`.
+            agent_name: ADK-TS passes the session file at this position, so a path or the name of a JSON file
+                is used as `initial_session_file`.
             every_set: also evaluate the `*.evalset.json` of a folder.
-            timeout_s: time limit of the evaluation in seconds. Cases that are unfinished by then are errored.
-            others: further arguments of google-adk's method. They raise UsageError with an explanation.
 
         Raises EvaluationFailed if a case does not pass, UsageError if the evaluation cannot run.
         """
@@ -143,12 +147,9 @@ class AgentEvaluator:
 
         Args:
             criteria: metric → threshold or criterion, or the content of a test_config.json.
-            agent_module: module or folder of a google-adk agent to run in this process, instead of `agent`.
-            agent_name: a sub-agent of that agent.
             eval_config: google-adk's name for the content of a test_config.json; also an EvalConfig.
             tools: mocks, as in a scenario.
             evaluators: custom evaluators, by metric, or a list of evaluators with a `metric_name`.
-            timeout_s: time limit of the evaluation in seconds. Cases that are unfinished by then are errored.
 
         Raises EvaluationFailed if a case does not pass, UsageError if the evaluation cannot run.
         """

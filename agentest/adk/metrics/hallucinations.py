@@ -16,7 +16,7 @@ from pydantic import BaseModel, model_validator
 from agentest.adk.metrics.grader import majority
 from agentest.domain.results import Score, Unscored
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ToolCall, Turn
+from agentest.domain.transcript import Turn
 from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -96,7 +96,9 @@ def _as_of_remark(turn: Turn, at: int) -> Statement:
     """Return an earlier message with the turn as it was then, because later calls do not support it."""
     remark = turn.remarks[at]
     split = sentences(remark.text)
-    if remark.calls_before is None or not all(_counts_as_earlier_call(call) for call in turn.tool_calls):
+    agents = (SeenBy.AGENT, SeenBy.CALLER)  # only their calls count toward `calls_before`
+    counted = all(c.seen_by in agents or SeenBy.AGENT in c.also_seen_by for c in turn.tool_calls)
+    if remark.calls_before is None or not counted:
         return Statement(split, "a remark on the way to its reply", turn)
     until = replace(
         turn,
@@ -109,28 +111,18 @@ def _as_of_remark(turn: Turn, at: int) -> Statement:
     return Statement(split, "what it said last, on the way to its reply,", until)
 
 
-def _counts_as_earlier_call(call: ToolCall) -> bool:
-    return call.seen_by in (SeenBy.AGENT, SeenBy.CALLER) or SeenBy.AGENT in call.also_seen_by
-
-
 def grounded_share(statements: Sequence[str], answers: Sequence[SentenceLabels]) -> Score:
     """Return the share of grounded sentences by majority, a tie counting against a sentence."""
-    by_sample = [{label.sentence: label for label in answer.labels} for answer in answers]
-    problems = [
-        problem
-        for number, sentence in enumerate(statements, start=1)
-        if (problem := _problem(sentence, [labels[number] for labels in by_sample]))
-    ]
+    problems = []
+    for number, sentence in enumerate(statements, start=1):
+        labels = [label for answer in answers for label in answer.labels if label.sentence == number]
+        if majority([label.label in _GROUNDED for label in labels]):
+            continue
+        against = next(label for label in labels if label.label not in _GROUNDED)
+        quote = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
+        problems.append(f"{against.label}: “{quote}” ({against.reason})")
     value = (len(statements) - len(problems)) / len(statements)
     return Score(value, "; ".join(problems), tuple(answer.share() for answer in answers))
-
-
-def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
-    if majority([label.label in _GROUNDED for label in labels]):
-        return ""
-    against = next(label for label in labels if label.label not in _GROUNDED)
-    quote = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
-    return f"{against.label}: “{quote}” ({against.reason})"
 
 
 def mean_of_statements(results: Sequence[Score | Unscored]) -> Score | Unscored:

@@ -183,16 +183,19 @@ def match_question(reference: str) -> str:
 
 
 def rubric_question(rubrics: Sequence[Rubric], *, of_tools: bool) -> str:
-    """Ask which of the rubrics, numbered from 1, are fulfilled."""
-    question = _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES
-    blocks = property_blocks(rubrics)
-    return fill(_PROPERTIES, {"question": question, "properties": blocks, "answers": ANSWERED_ONE_BY_ONE})
+    """Ask which of the rubrics, numbered from 1, are fulfilled in a turn."""
+    return _about_properties(_PROPERTIES, _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES, rubrics)
 
 
-def property_blocks(rubrics: Sequence[Rubric]) -> str:
-    """Return the properties as blocks, numbered from 1."""
+def properties_question(rubrics: Sequence[Rubric], about: str) -> str:
+    """Ask which of the properties, numbered from 1, the conversation has."""
+    return _about_properties(_CONVERSATION_PROPERTIES, about, rubrics)
+
+
+def _about_properties(template: str, question: str, rubrics: Sequence[Rubric]) -> str:
     texts = (rubric.rubric_content.text_property for rubric in rubrics)
-    return "\n\n".join(block(f"property {n}", text) for n, text in enumerate(texts, 1))
+    blocks = "\n\n".join(block(f"property {n}", text) for n, text in enumerate(texts, 1))
+    return fill(template, {"question": question, "properties": blocks, "answers": ANSWERED_ONE_BY_ONE})
 
 
 def grounding_question(sentences: Sequence[str], source: str) -> str:
@@ -259,7 +262,7 @@ TOOL_TASKS = f"""\
 needed, and none of them is if one was."""
 
 _CONVERSATION_PROPERTIES = """\
-Question: which of the following properties does the conversation have? {{about}} Where there is no \
+Question: which of the following properties does the conversation have? {{question}} Where there is no \
 tool_call block, no tool was called; what the assistant says that it did does not count. A call that was \
 answered with an error was made, but did nothing.
 
@@ -298,11 +301,3 @@ TOOL_USE = {
     "replies; no error is kept from the user whom it concerns.",
 }
 """Properties of good tool use: id → property."""
-
-
-def properties_question(rubrics: Sequence[Rubric], about: str) -> str:
-    """Ask which of the properties, numbered from 1, the conversation has."""
-    blocks = property_blocks(rubrics)
-    return fill(
-        _CONVERSATION_PROPERTIES, {"about": about, "properties": blocks, "answers": ANSWERED_ONE_BY_ONE}
-    )
