@@ -236,19 +236,22 @@ def unchecked_notes(chosen: CaseSet) -> Iterator[str]:
 
 
 def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario:
+    given = case.session_input
     scenario = Scenario(
         name=name,
         file=str(chosen.read.path),
         line=line,
         tools=chosen.tools,
         case=CaseId(chosen.read.eval_set.eval_set_id, case.eval_id),
-        session=_session(case),
+        session=given and Session(given.app_name, given.user_id, given.state, given.session_id),
         recorded=recorded_answers(case),
         tags=_settings(case).tags or (),
         **_settings(case).expectations,
     )
     if case.conversation is not None:
-        return replace(scenario, turns=_turns(case.conversation))
+        if not case.conversation:
+            raise NothingToEvaluate("not evaluated: the conversation has no invocation")
+        return replace(scenario, turns=tuple(_turn(each, n) for n, each in enumerate(case.conversation, 1)))
     conversation_scenario = case.conversation_scenario
     assert conversation_scenario is not None, "a case has a conversation or a scenario"
     return replace(
@@ -282,27 +285,16 @@ def _settings(case: EvalCase) -> AgentestKeys:
     return case.agentest or AgentestKeys()
 
 
-def _session(case: EvalCase) -> Session | None:
-    session = case.session_input
-    return Session(session.app_name, session.user_id, session.state, session.session_id) if session else None
-
-
-def _turns(conversation: Sequence[Invocation]) -> tuple[ScriptedTurn, ...]:
-    if not conversation:
-        raise NothingToEvaluate("not evaluated: the conversation has no invocation")
-    return tuple(_turn(invocation, n) for n, invocation in enumerate(conversation, start=1))
-
-
 def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
     """Return the user's message. Raises NothingToEvaluate if it is empty or has parts that cannot be sent."""
     try:
         message = user_message(invocation.user_content, invocation.invocation_id or str(number))
     except ValueError as problem:
         raise NothingToEvaluate(f"not evaluated: {problem}") from None
-    return ScriptedTurn(message.text, reference=reference(invocation), attachments=message.attachments)
+    return ScriptedTurn(message.text, reference=_reference(invocation), attachments=message.attachments)
 
 
-def reference(invocation: Invocation) -> Reference:
+def _reference(invocation: Invocation) -> Reference:
     """Return what the invocation expects of the agent."""
     response, data = invocation.final_response, invocation.intermediate_data
     calls = tuple(ReferenceCall(call.name or "", call.args) for call in tool_calls(data))
