@@ -243,7 +243,7 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
         line=line,
         tools=chosen.tools,
         case=CaseId(chosen.read.eval_set.eval_set_id, case.eval_id),
-        session=given and Session(given.app_name, given.user_id, given.state, given.session_id),
+        session=Session(given.app_name, given.user_id, given.state, given.session_id) if given else None,
         recorded=recorded_answers(case),
         tags=_settings(case).tags or (),
         **_settings(case).expectations,

@@ -213,30 +213,26 @@ def adk_module(module: Any, agent_name: str | None = None) -> AdkModuleAgent:
 def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | None]:
     """Load the working directory's configuration, if there is one, with this agent under test.
 
-    Returns it with the agent's name; None is the configuration's only agent.
+    Returns it with the agent's name; None is the configuration's only agent. A name is looked up in the
+    configuration, else as a module or folder of a google-adk agent.
     """
-    if isinstance(agent, str) and "://" not in agent:
-        return _configuration_by_name(agent, root)
-    return loaded_with(_agent_config(agent), root), None
-
-
-def _configuration_by_name(name: str, root: Path) -> tuple[LoadedConfig, str | None]:
-    """Look the name up in the configuration, else as a module or folder of a google-adk agent."""
-    is_module = Path(root, name).is_dir() or has_module(name, root)
+    if not isinstance(agent, str) or "://" in agent:
+        return loaded_with(_agent_config(agent), root), None
+    is_module = Path(root, agent).is_dir() or has_module(agent, root)
     try:
         path = find_config(root)
     except ConfigError as error:
         if not is_module:
             raise ConfigError(
-                f"agent {name!r} is no URL, module or folder with a google-adk agent, and {error}"
+                f"agent {agent!r} is no URL, module or folder with a google-adk agent, and {error}"
             ) from None
-        return loaded_with(adk_module(name), root), None
+        return loaded_with(adk_module(agent), root), None
     loaded = load(path)
     config = loaded.config
     known = {config.agent.name, *config.agents, *(other.name for other in config.compare)}
-    if name in known or not is_module:
-        return loaded, name
-    return loaded_with(adk_module(name), root), None
+    if agent in known or not is_module:
+        return loaded, agent
+    return loaded_with(adk_module(agent), root), None
 
 
 def _agent_config(agent: AgentLike) -> AgentConfig:

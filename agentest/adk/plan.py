@@ -203,15 +203,15 @@ def case_sets(
     def in_file(path: Path) -> tuple[Criteria, dict[str, CustomMetricCode]]:
         return prepare_custom_metrics(read_criteria(path), root)
 
-    def of(read: ReadSet) -> tuple[Criteria, dict[str, CustomMetricCode]]:
-        beside = read.path.parent / CRITERIA_FILE
-        if criteria_file is not None:
-            return in_file(criteria_file)
-        if read.criteria is not None:
-            return parse_criteria(read.criteria, str(read.path), read.path.parent), {}
-        return in_file(beside) if beside.exists() else (DEFAULT, {})
-
-    return [CaseSet(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]
+    sets = []
+    for read in reads:
+        criteria, codes, file = DEFAULT, dict[str, CustomMetricCode](), read.path.parent / CRITERIA_FILE
+        if criteria_file is None and read.criteria is not None:
+            criteria = parse_criteria(read.criteria, str(read.path), read.path.parent)
+        elif criteria_file is not None or file.exists():
+            criteria, codes = in_file(criteria_file or file)
+        sets.append(CaseSet(read, criteria, tools, codes))
+    return sets
 
 
 def eval_plan(

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
-from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria
+from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
 from agentest.adk.formats.eval_set import eval_set_json, user_message
 from agentest.adk.formats.problems import EvalSetError, FileProblem, Location
 from agentest.adk.formats.set_reader import (
@@ -20,7 +20,6 @@ from agentest.adk.formats.set_reader import (
     ReadSet,
     parse_eval_set,
     parse_json,
-    read_bytes,
     select,
     set_name,
 )
@@ -79,22 +78,15 @@ def check_case(new: SetContent, index: int, root: Path) -> tuple[EditProblem, ..
     """
     whole_set = check_set(new, index)
     read = select(whole_set, (whole_set.eval_set.eval_cases[index].eval_id,))
+    beside = read.path.parent / CRITERIA_FILE
     try:
-        criteria = criteria_of_set(read)
+        if read.criteria is not None:
+            criteria = parse_criteria(read.criteria, str(read.path), read.path.parent)
+        else:
+            criteria = read_criteria(beside) if beside.exists() else DEFAULT
     except UsageError as error:
         return (EditProblem(_with_short_paths(str(error), new)),)
     return tuple(_run_problems(new, read, criteria, root))
-
-
-def criteria_of_set(read: ReadSet) -> Criteria:
-    """Find the criteria of a set as `agentest eval` does. Raises UsageError."""
-    if read.criteria is not None:
-        return parse_criteria(read.criteria, str(read.path), read.path.parent)
-    criteria_file = read.path.parent / CRITERIA_FILE
-    if not criteria_file.exists():
-        return DEFAULT
-    document = parse_json(criteria_file, read_bytes(criteria_file))
-    return parse_criteria(document, str(criteria_file), criteria_file.parent)
 
 
 def _run_problems(new: SetContent, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[EditProblem]:
@@ -112,12 +104,10 @@ def _run_problems(new: SetContent, read: ReadSet, criteria: Criteria, root: Path
         entries = case_entries([chosen], [_NO_AGENT], 1, root)
     except UsageError as error:
         raise _rejected(error, new, ()) from None
-    for entry in entries if not unsent else ():
-        if isinstance(entry, ScenarioResult):
-            yield from (EditProblem(reason.message, ()) for reason in entry.verdict.reasons)
-    yield from (
-        EditProblem(_with_short_paths(note, new), ()) for note in (*unchecked_notes(chosen), *read.warnings)
-    )
+    errored = [entry for entry in entries if isinstance(entry, ScenarioResult) and not unsent]
+    yield from (EditProblem(reason.message, ()) for entry in errored for reason in entry.verdict.reasons)
+    notes = (*unchecked_notes(chosen), *read.warnings)
+    yield from (EditProblem(_with_short_paths(note, new), ()) for note in notes)
     if "," in case.eval_id or not case.eval_id.strip():
         yield EditProblem("no command can name a case whose id is empty or has a comma", ("eval_id",))
 

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agentest.adk.formats.criteria import CRITERIA_FILE
-from agentest.adk.formats.eval_set import ConversationScenario
 from agentest.adk.formats.set_reader import (
     BOM,
     EVAL_SET_SUFFIX,
@@ -180,10 +179,6 @@ class EvalSetProject:
             raise UsageError(f"{name}: is a link, or lies behind one; edit the file that it leads to")
         return path
 
-    def criteria_file_of(self, name: str) -> str:
-        """Return the name of the set's criteria file."""
-        return PurePosixPath(name).with_name(CRITERIA_FILE).as_posix()
-
     def find(self) -> tuple[list[Path], list[str]]:
         """Find the evaluation sets below the root, except in package, version control, and output folders.
 
@@ -271,9 +266,10 @@ class SetLocation:
     def file(self) -> Path:
         """Return the set's file. Raises UsageError for an id that google-adk does not accept."""
         if not _ID.fullmatch(self.set_id):
+            possible = re.sub("[^a-zA-Z0-9]+", "_", self.set_id).strip("_") or "return_flow_tests"
             raise UsageError(
                 f"{self.set_id!r} cannot be the id of an evaluation set: expected letters of a to z, digits "
-                f"and _ alone, such as {_possible_id(self.set_id)}"
+                f"and _ alone, such as {possible}"
             )
         name = f"{self.set_id}{EVAL_SET_SUFFIX}"
         if len(name) > _LONGEST_NAME:
@@ -281,10 +277,6 @@ class SetLocation:
                 f"the id of the evaluation set has {len(self.set_id)} letters, too many for a file"
             )
         return self.folder / name
-
-
-def _possible_id(text: str) -> str:
-    return re.sub("[^a-zA-Z0-9]+", "_", text).strip("_") or "return_flow_tests"
 
 
 def create_set(location: SetLocation, now: float) -> Path:
@@ -347,7 +339,11 @@ def _document(location: SetLocation) -> tuple[dict[str, Any], str]:
 
 
 def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each scenario of a file with the id that google-adk gives it. Raises UsageError."""
+    """Yield each scenario of a file with the id that google-adk gives it: eight digits of its hash.
+
+    For a persona given by name, google-adk hashes its description, and Agentest hashes the name. Raises
+    UsageError.
+    """
     read = read_eval_set(file)
     if read.form is not FileFormat.SCENARIOS:
         form = '{"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}'
@@ -356,18 +352,11 @@ def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for case, as_written in zip(read.eval_set.eval_cases, written, strict=True):
         assert case.conversation_scenario is not None, "the form has no other cases"
         named = snake_keys(as_written, _SCENARIO_KEYS)
-        yield _id_of(case.conversation_scenario, named), {k: v for k, v in named.items() if v is not None}
-
-
-def _id_of(scenario: ConversationScenario, written: Mapping[str, Any]) -> str:
-    """Return the first eight digits of the scenario's hash.
-
-    For a persona given by name, google-adk hashes its description, and Agentest hashes the name.
-    """
-    values = asdict(scenario)
-    if isinstance(written.get("user_persona"), str):
-        values["user_persona"] = written["user_persona"]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+        values = asdict(case.conversation_scenario)
+        if isinstance(named.get("user_persona"), str):
+            values["user_persona"] = named["user_persona"]
+        digits = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        yield digits[:8], {key: value for key, value in named.items() if value is not None}
 
 
 def _encoded(document: Mapping[str, Any]) -> bytes:

@@ -182,9 +182,9 @@ class SetFile:
 
     def with_value(self, index: int, value: Any) -> str:
         """Return the file with a new value for a case. Only what differs is reformatted."""
-        flat = self.cases_at is not None and "\n" not in self.text
         if same(self.value(index), value):
             return self.text
+        flat = self.cases_at is not None and "\n" not in self.text
         span = self.cases[index].span
         return self._replaced_at(span, self._writer.rewritten(span, value, flat=flat))
 

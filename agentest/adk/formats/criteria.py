@@ -93,12 +93,10 @@ def as_match_type(value: object) -> MatchType:
     raise ValueError("must be " + ", ".join(f"{name.value} or {n}" for n, name in enumerate(names)))
 
 
-_METRIC = "safety_v1"
-
-
 CRITERIA_FILE = "test_config.json"
 """Name of the criteria file next to evaluation sets."""
 STOP_SIGNAL = "</finished>"
+_WITH_POLICY = "safety_v1"
 MAX_INVOCATIONS = 20
 _NOT_GIVEN = math.inf
 """Stands for a threshold that is not given. No score reaches it, so nothing passes by mistake."""
@@ -463,16 +461,15 @@ def _is_bare_mapping(data: object) -> bool:
     """Return True if the data maps metrics to criteria, without the keys of a file."""
     if not isinstance(data, Mapping) or {snake_case(str(key)) for key in data} & _File.model_fields.keys():
         return False
-    return bool(data) and all(_like_criterion(name, value) for name, value in data.items())
 
+    def is_criterion(metric: object, value: object) -> bool:
+        known = ADK_METRICS.get(str(metric))
+        if isinstance(value, Mapping):
+            needs_none = known is not None and known.default_threshold is not None
+            return needs_none or not value.keys().isdisjoint(("threshold", "information"))
+        return isinstance(value, int | float) or (value is None and known is not None)
 
-def _like_criterion(metric: object, value: object) -> bool:
-    if value is None:
-        return metric in ADK_METRICS
-    has_own = metric in ADK_METRICS and ADK_METRICS[str(metric)].default_threshold is not None
-    return isinstance(value, int | float) or (
-        isinstance(value, Mapping) and (has_own or not value.keys().isdisjoint(("threshold", "information")))
-    )
+    return bool(data) and all(is_criterion(metric, value) for metric, value in data.items())
 
 
 def _criterion(
@@ -539,8 +536,8 @@ def _policy(metric: str, criterion: _BuiltinCriterion, at: str, folder: Path) ->
     Raises UsageError for an unreadable file, and for a metric that has no policy.
     """
     key = "policy" if criterion.policy is not None else "policy_file"
-    if (criterion.policy or criterion.policy_file) and metric != _METRIC:
-        raise UsageError(f"{at}.{key}: only `{_METRIC}` asks about a policy; give it to that criterion")
+    if (criterion.policy or criterion.policy_file) and metric != _WITH_POLICY:
+        raise UsageError(f"{at}.{key}: only `{_WITH_POLICY}` asks about a policy; give it to that criterion")
     if criterion.policy_file is None:
         return criterion.policy or ""
     path = folder / criterion.policy_file

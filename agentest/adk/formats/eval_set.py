@@ -186,6 +186,8 @@ def _form(data: Any) -> str:
     return "events" if isinstance(data, InvocationEvents) else "data"
 
 
+IntermediateForm = IntermediateData | InvocationEvents | None
+"""The steps in either form."""
 Intermediate = Annotated[
     Annotated[IntermediateData, Tag("data")] | Annotated[InvocationEvents, Tag("events")],
     Discriminator(_form),
@@ -327,12 +329,11 @@ def eval_set_json(eval_set: EvalSet, *, camel_case: bool = False) -> bytes:
 
 def finite(document: bytes) -> bool:
     """Return False if the document contains Infinity or NaN, which are not JSON."""
-    if b"NaN" not in document and b"Infinity" not in document:
-        return True
-    try:
-        from_json(document, allow_inf_nan=False)
-    except ValueError:
-        return False
+    if b"NaN" in document or b"Infinity" in document:
+        try:
+            from_json(document, allow_inf_nan=False)
+        except ValueError:
+            return False
     return True
 
 
@@ -354,23 +355,21 @@ def text_of(message: Content | None) -> str:
     return "\n".join(p.text for p in message.parts if p.text) if message and message.parts else ""
 
 
-def tool_calls(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionCall, ...]:
+def tool_calls(data: IntermediateForm) -> tuple[FunctionCall, ...]:
     """Return the calls of either form, in order."""
     if isinstance(data, InvocationEvents):
         return tuple(p.function_call for p in _parts(data) if p.function_call)
     return data.tool_uses if data else ()
 
 
-def tool_responses(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionResponse, ...]:
+def tool_responses(data: IntermediateForm) -> tuple[FunctionResponse, ...]:
     """Return the tool responses of either form, in order."""
     if isinstance(data, InvocationEvents):
         return tuple(p.function_response for p in _parts(data) if p.function_response)
     return data.tool_responses if data else ()
 
 
-def answered_calls(
-    data: IntermediateData | InvocationEvents | None,
-) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
+def answered_calls(data: IntermediateForm) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
     """Pair each call with its response: the one with its id, else the next of its name without another id."""
     left = list(tool_responses(data))
     for call in tool_calls(data):

@@ -14,7 +14,7 @@ from agentest.adk.formats.eval_set import (
     Content,
     EvalCase,
     FunctionCall,
-    IntermediateData,
+    IntermediateForm,
     Invocation,
     InvocationEvents,
     text_of,
@@ -241,7 +241,7 @@ def expected_responses(invocation: Invocation) -> list[AuthoredText]:
     return [(author, _one_row(text)) for author, text in messages_before_reply(invocation.intermediate_data)]
 
 
-def messages_before_reply(data: IntermediateData | InvocationEvents | None) -> list[AuthoredText]:
+def messages_before_reply(data: IntermediateForm) -> list[AuthoredText]:
     """Return the messages before the final response, in order, without thoughts and user messages."""
     if data is None:
         return []

@@ -13,6 +13,7 @@ from agentest.adk.formats.eval_set import (
     FunctionCall,
     FunctionResponse,
     IntermediateData,
+    IntermediateForm,
     Invocation,
     InvocationEvents,
     Rubric,
@@ -70,7 +71,7 @@ def _turn(invocation: Invocation, index: int) -> Turn:
     )
 
 
-def _remarks(data: IntermediateData | InvocationEvents | None) -> Iterator[Remark]:
+def _remarks(data: IntermediateForm) -> Iterator[Remark]:
     """Yield the messages before the reply. Events also show how many calls preceded each."""
     if not isinstance(data, InvocationEvents):
         yield from (Remark(author, text) for author, text in messages_before_reply(data))
