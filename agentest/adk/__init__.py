@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from agentest.adk.eval_result import EvalResult as EvalResult
     from agentest.adk.eval_result import EvalSetResult as EvalSetResult
+    from agentest.adk.formats.criteria import JudgeModelOptions as JudgeModelOptions
     from agentest.adk.formats.eval_set import Blob as Blob
     from agentest.adk.formats.eval_set import Content as Content
     from agentest.adk.formats.eval_set import ConversationScenario as ConversationScenario
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from agentest.adk.formats.eval_set import Rubric as Rubric
     from agentest.adk.formats.eval_set import RubricContent as RubricContent
     from agentest.adk.formats.eval_set import SessionInput as SessionInput
-    from agentest.adk.formats.judge_options import JudgeModelOptions as JudgeModelOptions
     from agentest.adk.formats.metric_info import Interval as Interval
     from agentest.adk.formats.metric_info import MetricInfo as MetricInfo
     from agentest.adk.formats.metric_info import MetricValueInfo as MetricValueInfo
@@ -65,7 +65,7 @@ _NAMES = {
     "eval_result": "EvalCaseResult EvalMetricResult EvalMetricResultPerInvocation EvalResult EvalSetResult",
     "formats.eval_set": "Blob Content ConversationScenario EvalCase EvalSet FileData FunctionCall "
     "FunctionResponse IntermediateData Invocation Part Rubric RubricContent SessionInput",
-    "formats.judge_options": "JudgeModelOptions",
+    "formats.criteria": "JudgeModelOptions",
     "formats.metric_info": "Interval MetricInfo MetricValueInfo",
     "formats.personas": "UserBehavior UserPersona",
     "in_process_evaluation": "PrebuiltMetrics",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from agentest.adk.in_process_evaluation import (
 from agentest.adk.metrics.custom_metrics import experimental_notes
 from agentest.adk.migration import migrate
 from agentest.adk.plan import EvalRequest, eval_plan, prepare_eval
-from agentest.domain.results import RunResult, ScenarioResult
+from agentest.domain.results import RunResult
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext, make_reporters
@@ -60,8 +60,28 @@ class MigrationNotes(list[str]):
         return self
 
 
+def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
+    """Return the content of the test_config.json next to a file, or the default criteria.
+
+    `evaluate_eval_set` takes it as `eval_config`. Raises UsageError if the content is not valid.
+    """
+    path = Path(test_file).parent / CRITERIA_FILE
+    if not path.exists():
+        return default_criteria()
+    content = parse_json(path, read_bytes(path))
+    parse_criteria(content, str(path), path.parent)
+    return dict(content)
+
+
 class AgentEvaluator:
-    """Evaluate an agent, and raise EvaluationFailed if a case does not pass."""
+    """Evaluate an agent, and raise EvaluationFailed if a case does not pass.
+
+    Arguments of `evaluate` and `evaluate_eval_set`:
+        agent_module: module or folder of a google-adk agent to run in this process, instead of `agent`.
+        agent_name: a sub-agent of that agent.
+        timeout_s: time limit of the evaluation in seconds. Cases that are unfinished by then are errored.
+        others: further arguments of google-adk's method. They raise UsageError with an explanation.
+    """
 
     @staticmethod
     async def evaluate(
@@ -82,22 +102,19 @@ class AgentEvaluator:
         """Evaluate a file (`file:case1,case2`), or each `*.test.json` of a folder, with its criteria file.
 
         Args:
-            agent_module: module or folder of a google-adk agent to run in this process, instead of `agent`.
-            agent_name: a sub-agent of that agent. ADK-TS passes the session file at this position, so a path
-                or the name of a JSON file is used as `initial_session_file`.
+            agent_name: ADK-TS passes the session file at this position, so a path or the name of a JSON file
+                is used as `initial_session_file`.
             every_set: also evaluate the `*.evalset.json` of a folder.
-            timeout_s: time limit of the evaluation in seconds. Cases that are unfinished by then are errored.
-            others: further arguments of google-adk's method. They raise UsageError with an explanation.
 
         Raises EvaluationFailed if a case does not pass, UsageError if the evaluation cannot run.
         """
-        _check_runs(num_runs)
-        _check_timeout(timeout_s)
-        check_unsupported(others)
+        _check(num_runs, timeout_s, others)
         if eval_dataset_file_path_or_dir is None:
             raise UsageError("eval_dataset_file_path_or_dir is missing: the file or folder to evaluate")
-        name, session = _name_and_session(agent_name, initial_session_file)
-        agent = agent_to_evaluate(agent, agent_module, name)
+        session = initial_session_file
+        if session is None and (isinstance(agent_name, Path) or str(agent_name).endswith(".json")):
+            agent_name, session = None, agent_name  # ADK-TS's position of the file
+        agent = agent_to_evaluate(agent, agent_module, None if agent_name is None else str(agent_name))
         root = Path.cwd()
         eval_request = EvalRequest(
             RunRequest(root, reports=ReportOptions(detailed=print_detailed_results)),
@@ -130,18 +147,13 @@ class AgentEvaluator:
 
         Args:
             criteria: metric → threshold or criterion, or the content of a test_config.json.
-            agent_module: module or folder of a google-adk agent to run in this process, instead of `agent`.
-            agent_name: a sub-agent of that agent.
             eval_config: google-adk's name for the content of a test_config.json; also an EvalConfig.
             tools: mocks, as in a scenario.
             evaluators: custom evaluators, by metric, or a list of evaluators with a `metric_name`.
-            timeout_s: time limit of the evaluation in seconds. Cases that are unfinished by then are errored.
 
         Raises EvaluationFailed if a case does not pass, UsageError if the evaluation cannot run.
         """
-        _check_runs(num_runs)
-        _check_timeout(timeout_s)
-        check_unsupported(others)
+        _check(num_runs, timeout_s, others)
         if eval_set is None:
             raise UsageError("eval_set is missing: the set to evaluate")
         root = Path.cwd()
@@ -153,13 +165,7 @@ class AgentEvaluator:
         notes = [*unchecked_notes(chosen), *experimental_notes(codes)]
         await _run_and_check(prepared_for(request, loaded, plan, notes), timeout_s)
 
-    @staticmethod
-    def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
-        """Return the content of the test_config.json next to a file, or the default criteria.
-
-        `evaluate_eval_set` takes it as `eval_config`. Raises UsageError if the content is not valid.
-        """
-        return find_config_for_test_file(test_file)
+    find_config_for_test_file = staticmethod(find_config_for_test_file)
 
     @staticmethod
     def migrate_eval_data_to_new_schema(
@@ -189,19 +195,6 @@ class AgentEvaluator:
         return MigrationNotes(notes)
 
 
-def find_config_for_test_file(test_file: str | Path) -> dict[str, Any]:
-    """Return the content of the test_config.json next to a file, or the default criteria.
-
-    Raises UsageError.
-    """
-    path = Path(test_file).parent / CRITERIA_FILE
-    if not path.exists():
-        return default_criteria()
-    content = parse_json(path, read_bytes(path))
-    parse_criteria(content, str(path), path.parent)
-    return dict(content)
-
-
 _GOOGLE_ADK_ONLY = {
     "output_file": "results.json has every invocation (`reporters: [json]`)",
     "artifact_service": "an agent in this process keeps its artifacts in memory",
@@ -211,8 +204,13 @@ _GOOGLE_ADK_ONLY = {
 """Arguments that only google-adk's methods have → what to use instead."""
 
 
-def check_unsupported(others: Mapping[str, Any]) -> None:
-    """Raise UsageError for an argument that only google-adk supports, TypeError for an unknown argument."""
+def _check(num_runs: int, timeout_s: float | None, others: Mapping[str, Any]) -> None:
+    """Raise UsageError for a wrong number or an argument that only google-adk supports, else TypeError."""
+    if isinstance(num_runs, bool) or not isinstance(num_runs, int) or num_runs < 1:
+        raise UsageError(f"num_runs: expected a whole number of at least 1, found {num_runs!r}")
+    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if timeout_s is not None and not (is_number and 0 < timeout_s < math.inf):
+        raise UsageError(f"timeout_s: expected a number of seconds above 0, found {timeout_s!r}")
     for name, value in others.items():
         if name not in _GOOGLE_ADK_ONLY:
             raise TypeError(f"AgentEvaluator takes no argument {name!r}")
@@ -231,28 +229,6 @@ def _given_criteria(criteria: CriteriaLike | None, eval_config: Any) -> Criteria
     return eval_config  # type: ignore[no-any-return]
 
 
-def _check_runs(num_runs: int) -> None:
-    if isinstance(num_runs, bool) or not isinstance(num_runs, int) or num_runs < 1:
-        raise UsageError(f"num_runs: expected a whole number of at least 1, found {num_runs!r}")
-
-
-def _check_timeout(timeout_s: float | None) -> None:
-    if timeout_s is None:
-        return
-    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
-    if not (is_number and 0 < timeout_s < math.inf):
-        raise UsageError(f"timeout_s: expected a number of seconds above 0, found {timeout_s!r}")
-
-
-def _name_and_session(
-    name: str | Path | None, session: str | Path | None
-) -> tuple[str | None, str | Path | None]:
-    """Return the agent's name and the session file, also if the file is passed in ADK-TS's position."""
-    if session is None and name is not None and (isinstance(name, Path) or name.endswith(".json")):
-        return None, name
-    return None if name is None else str(name), session
-
-
 def _path(path: str | Path | None) -> Path | None:
     if path is None:
         return None
@@ -262,34 +238,28 @@ def _path(path: str | Path | None) -> Path | None:
 
 
 async def _run_and_check(prepared: Prepared, timeout_s: float | None) -> None:
-    detailed = prepared.request.reports.detailed
+    root, detailed = prepared.request.root, prepared.request.reports.detailed
     reports = [report for report in prepared.reports if report.name != "console" or report.path or detailed]
     check_can_be_written(reports)
     folder = output_dir(prepared)
-    setting = ReporterContext(
-        root=prepared.request.root,
-        folder=folder,
-        environ=os.environ,
-        detailed=detailed,
+    reporters = make_reporters(
+        reports, ReporterContext(root=root, folder=folder, environ=os.environ, detailed=detailed)
     )
-    reporters = make_reporters(reports, setting)
     broadcast = Broadcast([*reporters, NotesReporter()])
     result = await run_result(prepared, broadcast, limit_s=timeout_s)
     warn(broadcast.problems)
     not_passed = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
-    if not_passed or result.unclaimed:
-        failure_lines = [_failure_text(not_passed, len(result.scenarios))] if not_passed else []
-        unclaimed = [clean_for_log(warning.message) for warning in result.unclaimed]
-        raise EvaluationFailed("\n".join([*unclaimed, *failure_lines]), result)
-
-
-def _failure_text(not_passed: Sequence[ScenarioResult], total: int) -> str:
-    rows = [
-        clean(line.plain)
-        for scenario in not_passed[:_MAX_SHOWN_CASES]
-        for line in scenario_lines(scenario, DisplayOptions())
-    ]
-    more = [f"… {len(not_passed) - _MAX_SHOWN_CASES} more"] if len(not_passed) > _MAX_SHOWN_CASES else []
-    return clean_for_log(
-        "\n".join([f"{len(not_passed)} of {total} cases did not pass", *rows, *more]).rstrip()
-    )
+    if not (not_passed or result.unclaimed):
+        return
+    text = [clean_for_log(warning.message) for warning in result.unclaimed]
+    if not_passed:
+        rows = [
+            clean(line.plain)
+            for scenario in not_passed[:_MAX_SHOWN_CASES]
+            for line in scenario_lines(scenario, DisplayOptions())
+        ]
+        left = len(not_passed) - _MAX_SHOWN_CASES
+        rows += [f"… {left} more"] if left > 0 else []
+        head = f"{len(not_passed)} of {len(result.scenarios)} cases did not pass"
+        text.append(clean_for_log("\n".join([head, *rows]).rstrip()))
+    raise EvaluationFailed("\n".join(text), result)

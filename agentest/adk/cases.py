@@ -9,9 +9,8 @@ from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from agentest.adk.formats.criteria import Criteria, MetricCriterion
+from agentest.adk.formats.criteria import STOP_SIGNAL, Criteria, MetricCriterion
 from agentest.adk.formats.eval_set import (
     AgentestKeys,
     ConversationScenario,
@@ -23,7 +22,7 @@ from agentest.adk.formats.eval_set import (
     tool_calls,
     user_message,
 )
-from agentest.adk.formats.expectations import CaseExpectations
+from agentest.adk.formats.expectations import can_fail
 from agentest.adk.formats.personas import persona_text
 from agentest.adk.formats.set_reader import ReadSet
 from agentest.adk.metrics.custom_metrics import CustomMetricCode
@@ -143,7 +142,7 @@ def _entries(
         verdict = Verdict(Status.ERRORED, (reason,))
         case_id = CaseId(chosen.read.eval_set.eval_set_id, case.eval_id)
         yield from (
-            ScenarioResult(name, agent, file, line, verdict, case=case_id, tags=tags_of(case))
+            ScenarioResult(name, agent, file, line, verdict, case=case_id, tags=_settings(case).tags or ())
             for agent in agents
         )
         return
@@ -165,15 +164,11 @@ def _entries(
 def _graders(
     case: EvalCase, chosen: CaseSet, criteria: Sequence[MetricCriterion], facts: AgentFacts
 ) -> tuple[Grader, ...]:
+    loose = bool(_settings(case).any_args_where_absent)
     return tuple(
-        make_grader(case, _criterion_for_case(criterion, case), chosen.evaluators, facts)
-        for criterion in criteria
+        make_grader(case, replace(each, any_args_where_absent=loose), chosen.evaluators, facts)
+        for each in criteria
     )
-
-
-def _criterion_for_case(criterion: MetricCriterion, case: EvalCase) -> MetricCriterion:
-    settings = case.agentest or AgentestKeys()
-    return replace(criterion, any_args_where_absent=True) if settings.any_args_where_absent else criterion
 
 
 def applicable_criteria(case: EvalCase, criteria: Criteria) -> tuple[MetricCriterion, ...]:
@@ -181,9 +176,9 @@ def applicable_criteria(case: EvalCase, criteria: Criteria) -> tuple[MetricCrite
 
     Raises NothingToEvaluate if the case has neither.
     """
-    has = _agentest_metrics_with_data(case) | (_default_metrics_with_data(case) if criteria.adapts else {})
+    has = _metrics_with_data(case, criteria.adapts)
     applicable = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
-    if expectations_of(case).decide or any(not criterion.information for criterion in applicable):
+    if can_fail(_settings(case).expectations) or any(not criterion.information for criterion in applicable):
         return applicable
     if not criteria.criteria:
         raise NothingToEvaluate("not evaluated: the criteria name no metric")
@@ -201,27 +196,21 @@ def applicable_criteria(case: EvalCase, criteria: Criteria) -> tuple[MetricCrite
     )
 
 
-def _agentest_metrics_with_data(case: EvalCase) -> dict[str, bool]:
-    """Map each of Agentest's metrics to whether the case has data for it.
+def _metrics_with_data(case: EvalCase, adapts: bool) -> dict[str, bool]:
+    """Map each of Agentest's metrics, and with `adapts` ADK's, to whether the case has data for it.
 
     A case with neither reference answers nor calls still gets `reference_answer_match`, without a score:
     it expects nothing, and must not pass just because it called nothing.
     """
     turns = case.conversation or ()
     answers = any(turn.final_response is not None for turn in turns)
-    return {
-        "reference_answer_match": answers or all(turn.intermediate_data is None for turn in turns),
+    calls = any(turn.intermediate_data is not None for turn in turns)
+    ours = {
+        "reference_answer_match": answers or not calls,
         "final_session_state_match": expects_state(case),
         "intermediate_responses_match": expects_responses(case),
     }
-
-
-def _default_metrics_with_data(case: EvalCase) -> dict[str, bool]:
-    turns = case.conversation or ()
-    return {
-        "tool_trajectory_avg_score": any(turn.intermediate_data is not None for turn in turns),
-        "response_match_score": any(turn.final_response is not None for turn in turns),
-    }
+    return {**ours, "tool_trajectory_avg_score": calls, "response_match_score": answers} if adapts else ours
 
 
 def unchecked_notes(chosen: CaseSet) -> Iterator[str]:
@@ -234,43 +223,35 @@ def unchecked_notes(chosen: CaseSet) -> Iterator[str]:
     for metric, what, expects in kinds:
         cases = [case.eval_id for case in chosen.read.eval_set.eval_cases if expects(case)]
         if cases and metric not in metrics and chosen.graded:
-            yield _unchecked_note(chosen, metric, what, cases)
+            more = f" and {len(cases) - _SHOWN_CASES} more" if len(cases) > _SHOWN_CASES else ""
+            which = f"{', '.join(cases[:_SHOWN_CASES])}{more}"
+            who = f"case {which} has" if len(cases) == 1 else f"cases {which} have"
+            yield (
+                f"{chosen.read.path}: {who} {what}, which no criterion compares with: add "
+                f'"{metric}": 1.0 to the criteria to have it checked'
+            )
     for criterion in chosen.criteria.criteria:
         if criterion.judge and not uses_judge(criterion.metric):
             yield f"{criterion.judge.location}: names a judge or its settings, and this metric asks no judge"
 
 
-def _unchecked_note(chosen: CaseSet, metric: str, what: str, cases: Sequence[str]) -> str:
-    more = f" and {len(cases) - _SHOWN_CASES} more" if len(cases) > _SHOWN_CASES else ""
-    which = f"{', '.join(cases[:_SHOWN_CASES])}{more}"
-    who = f"case {which} has" if len(cases) == 1 else f"cases {which} have"
-    return (
-        f"{chosen.read.path}: {who} {what}, which no criterion compares with: add "
-        f'"{metric}": 1.0 to the criteria to have it checked'
-    )
-
-
 def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario:
-    expectations = expectations_of(case)
+    given = case.session_input
     scenario = Scenario(
         name=name,
         file=str(chosen.read.path),
         line=line,
         tools=chosen.tools,
         case=CaseId(chosen.read.eval_set.eval_set_id, case.eval_id),
-        session=_session(case),
+        session=Session(given.app_name, given.user_id, given.state, given.session_id) if given else None,
         recorded=recorded_answers(case),
-        tags=tags_of(case),
-        trajectory=expectations.trajectory,
-        expect=expectations.expect,
-        state=expectations.state,
-        final_state=expectations.final_state,
-        thresholds=expectations.thresholds,
-        criteria=expectations.criteria,
-        date=expectations.date,
+        tags=_settings(case).tags or (),
+        **_settings(case).expectations,
     )
     if case.conversation is not None:
-        return replace(scenario, turns=_turns(case.conversation))
+        if not case.conversation:
+            raise NothingToEvaluate("not evaluated: the conversation has no invocation")
+        return replace(scenario, turns=tuple(_turn(each, n) for n, each in enumerate(case.conversation, 1)))
     conversation_scenario = case.conversation_scenario
     assert conversation_scenario is not None, "a case has a conversation or a scenario"
     return replace(
@@ -284,48 +265,24 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
 
 def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPlan:
     """Return the plan of the simulated user. Raises ConfigError if the instructions cannot be filled in."""
-    instructions, persona, stop_signal = (
-        criteria.user.custom_instructions,
-        scenario.user_persona,
-        _stop_signal(criteria),
-    )
+    instructions, persona = criteria.user.custom_instructions, scenario.user_persona
     if instructions:
         check_instructions(instructions, persona=persona is not None)
-    who = persona_text(persona, stop_signal) if persona else ""
+    # The criterion of the user simulator names the stop signal.
+    signals = [c.stop_signal for c in criteria.criteria if c.metric == "per_turn_user_simulator_quality_v1"]
+    stop_signal = signals[0] if signals else STOP_SIGNAL
     return ConversationPlan(
         starting_prompt=scenario.starting_prompt,
         plan=scenario.conversation_plan,
-        persona=who,
+        persona=persona_text(persona, stop_signal) if persona else "",
         instructions=instructions,
         stop_signal=stop_signal,
         model=criteria.user.model,
     )
 
 
-def expectations_of(case: EvalCase) -> CaseExpectations:
-    """Return what the case expects under its `agentest` key."""
-    return case.agentest.expectations if case.agentest else CaseExpectations()
-
-
-def tags_of(case: EvalCase) -> tuple[str, ...]:
-    return (case.agentest or AgentestKeys()).tags or ()
-
-
-def _session(case: EvalCase) -> Session | None:
-    session = case.session_input
-    return Session(session.app_name, session.user_id, session.state, session.session_id) if session else None
-
-
-def _stop_signal(criteria: Criteria) -> str:
-    """Return the stop signal that the user simulator's criterion names, else the default."""
-    signals = [c.stop_signal for c in criteria.criteria if c.metric == "per_turn_user_simulator_quality_v1"]
-    return signals[0] if signals else ConversationPlan("", "").stop_signal
-
-
-def _turns(conversation: Sequence[Invocation]) -> tuple[ScriptedTurn, ...]:
-    if not conversation:
-        raise NothingToEvaluate("not evaluated: the conversation has no invocation")
-    return tuple(_turn(invocation, n) for n, invocation in enumerate(conversation, start=1))
+def _settings(case: EvalCase) -> AgentestKeys:
+    return case.agentest or AgentestKeys()
 
 
 def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
@@ -334,10 +291,10 @@ def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
         message = user_message(invocation.user_content, invocation.invocation_id or str(number))
     except ValueError as problem:
         raise NothingToEvaluate(f"not evaluated: {problem}") from None
-    return ScriptedTurn(message.text, reference=reference(invocation), attachments=message.attachments)
+    return ScriptedTurn(message.text, reference=_reference(invocation), attachments=message.attachments)
 
 
-def reference(invocation: Invocation) -> Reference:
+def _reference(invocation: Invocation) -> Reference:
     """Return what the invocation expects of the agent."""
     response, data = invocation.final_response, invocation.intermediate_data
     calls = tuple(ReferenceCall(call.name or "", call.args) for call in tool_calls(data))
@@ -353,14 +310,9 @@ def recorded_answers(case: EvalCase) -> tuple[RecordedAnswer, ...]:
 
     Responses and calls are paired by id. Without ids, the first response of a tool answers its first call.
     """
-    return tuple(answer for turn in case.conversation or () for answer in _answers(turn))
-
-
-def _answer(response: Any) -> Any:
-    return unwrapped(response) if isinstance(response, Mapping) else response
-
-
-def _answers(turn: Invocation) -> Iterator[RecordedAnswer]:
-    for call, response in answered_calls(turn.intermediate_data):
-        if response is not None:
-            yield RecordedAnswer(call.name or "", call.args or {}, _answer(response.response))
+    return tuple(
+        RecordedAnswer(call.name or "", call.args or {}, response.response and unwrapped(response.response))
+        for turn in case.conversation or ()
+        for call, response in answered_calls(turn.intermediate_data)
+        if response is not None
+    )

@@ -8,7 +8,6 @@ from dataclasses import field
 from agentest.adk.formats.eval_set import Invocation
 from agentest.adk.metrics.evaluator_base import EvalStatus
 from agentest.domain.results import (
-    ConversationResult,
     MetricResult,
     MetricVerdict,
     Reason,
@@ -92,38 +91,41 @@ def sentences(reasons: Iterable[Reason]) -> str:
 
 
 def turn_result(
-    name: str, threshold: float, metrics: Iterable[Mapping[str, MetricResult]]
+    name: str, threshold: float | None, metrics: Iterable[Mapping[str, MetricResult]]
 ) -> EvalMetricResult:
     """Return a metric's result for one invocation.
 
     Args:
+        threshold: None for an informational metric.
         metrics: where to look for the result, in order: the turn, then the whole conversation.
     """
-    candidates = [results[name] for results in metrics if name in results]
-    verdict = turn_verdict(name, threshold, candidates[0] if candidates else None)
-    return metric_result(
-        verdict, why(candidates[0]) if candidates else "the case expects nothing here to compare with"
-    )
-
-
-def turn_information(name: str, metrics: Iterable[Mapping[str, MetricResult]]) -> EvalMetricResult:
-    """Return the result of an informational metric for one invocation; `metrics` as in `turn_result`."""
     result = next((results[name] for results in metrics if name in results), None)
-    score = result.number if isinstance(result, Score) else None
-    return _information(name, score, why(result) if result else "there is no score for this invocation")
+    if threshold is None:
+        score = result.number if isinstance(result, Score) else None
+        reason = _why(result) if result else "there is no score for this invocation"
+        return EvalMetricResult(name, None, score, EvalStatus.INFORMATIONAL, reason)
+    reason = _why(result) if result else "the case expects nothing here to compare with"
+    return _metric_result(turn_verdict(name, threshold, result), reason)
 
 
-def overall_information(name: str, scenario: ScenarioResult) -> EvalMetricResult:
-    """Return the result of an informational metric for the case."""
-    return _information(name, scenario.averages.get(name), overall_reason(name, scenario))
+def overall_results(scenario: ScenarioResult) -> list[EvalMetricResult]:
+    """Return the results of all metrics for the whole case."""
+    return [
+        *(_metric_result(each, _overall_reason(each.name, scenario)) for each in scenario.metric_verdicts),
+        *(
+            EvalMetricResult(
+                name,
+                None,
+                scenario.averages.get(name),
+                EvalStatus.INFORMATIONAL,
+                _overall_reason(name, scenario),
+            )
+            for name in scenario.information
+        ),
+    ]
 
 
-def _information(name: str, score: float | None, reason: str) -> EvalMetricResult:
-    return EvalMetricResult(name, None, score, EvalStatus.INFORMATIONAL, reason)
-
-
-def overall_reason(name: str, scenario: ScenarioResult) -> str:
-    """Explain a metric's score of the whole case: by the worst turn, if turns are scored."""
+def _overall_reason(name: str, scenario: ScenarioResult) -> str:
     of_turns = [
         (turn.turn_index, turn.metrics[name])
         for conversation in scenario.conversations
@@ -136,11 +138,13 @@ def overall_reason(name: str, scenario: ScenarioResult) -> str:
     ]
     worst = unknown[:1] or sorted(scored, key=lambda pair: pair[1].number or 0.0)[:1]
     for at, result in worst:
-        return f"turn {at}: {why(result)}" if len(of_turns) > 1 and why(result) else why(result)
-    return _reason_of_conversations(name, scenario.conversations) or sentences(scenario.verdict.reasons)
+        return f"turn {at}: {_why(result)}" if len(of_turns) > 1 and _why(result) else _why(result)
+    of_whole = (conversation.metrics.get(name) for conversation in scenario.conversations)
+    reason = next((_why(result) for result in of_whole if result is not None), "")
+    return reason or sentences(scenario.verdict.reasons)
 
 
-def metric_result(verdict: MetricVerdict, reason: str) -> EvalMetricResult:
+def _metric_result(verdict: MetricVerdict, reason: str) -> EvalMetricResult:
     return EvalMetricResult(
         metric_name=verdict.name,
         threshold=verdict.threshold,
@@ -150,13 +154,7 @@ def metric_result(verdict: MetricVerdict, reason: str) -> EvalMetricResult:
     )
 
 
-def why(result: MetricResult) -> str:
-    """Return the explanation of a metric's result."""
+def _why(result: MetricResult) -> str:
     if isinstance(result, Score):
         return result.reason
     return result.why if isinstance(result, Skipped) else result.error
-
-
-def _reason_of_conversations(name: str, conversations: Sequence[ConversationResult]) -> str:
-    results = (conversation.metrics.get(name) for conversation in conversations)
-    return next((why(result) for result in results if result is not None), "")

@@ -56,7 +56,22 @@ async def stream_results(
     Raises UsageError, and KeyboardInterrupt after Ctrl-C.
     """
     queue: _ResultQueue = asyncio.Queue()
-    running = asyncio.create_task(_run_into_queue(prepared, queue, finished))
+
+    def emit(event: Event) -> None:
+        if isinstance(event, ScenarioFinished):
+            queue.put_nowait(event.result)
+
+    async def run() -> None:
+        problem: BaseException | None = None
+        try:
+            await run_result(prepared, emit, finished)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            problem = error
+        queue.put_nowait(problem)
+
+    running = asyncio.create_task(run())
     try:
         while (item := await queue.get()) is not None:
             if isinstance(item, BaseException):
@@ -65,25 +80,6 @@ async def stream_results(
     finally:
         running.cancel()
         await asyncio.wait([running])
-
-
-async def _run_into_queue(
-    prepared: Prepared, queue: _ResultQueue, finished: Mapping[str, Sequence[Conversation]] | None
-) -> None:
-    """Run, and put each result into the queue, then None or the exception that ended the run."""
-
-    def emit(event: Event) -> None:
-        if isinstance(event, ScenarioFinished):
-            queue.put_nowait(event.result)
-
-    problem: BaseException | None = None
-    try:
-        await run_result(prepared, emit, finished)
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - raised again by whoever reads the queue
-        problem = error
-    queue.put_nowait(problem)
 
 
 class PrebuiltMetrics(StrEnum):
@@ -163,17 +159,17 @@ def parse_given_criteria(
     custom = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
     content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **custom}
     parsed = parse_criteria(content, "criteria", root)
-    _warn_about_unused_evaluators(parsed, codes)
+    if unused := sorted(codes.keys() - {criterion.metric for criterion in parsed.criteria}):
+        names = ", ".join(f"`{name}`" for name in unused)
+        warn([f"no criterion names {names}, so the evaluator is not asked; add {{{unused[0]!r}: {{}}}}"])
     return prepare_custom_metrics(parsed, root, codes)
 
 
 def _evaluators_by_metric(evaluators: Evaluators) -> dict[str, Code]:
     if isinstance(evaluators, Mapping):
-        return {
-            str(plain_name(name)): check_code(str(plain_name(name)), code)
-            for name, code in evaluators.items()
-        }
-    named = [(metric_name(code), code) for code in evaluators]
+        named = [(str(plain_name(name)), code) for name, code in evaluators.items()]
+    else:
+        named = [(metric_name(code), code) for code in evaluators]
     for name, times in Counter(name for name, _ in named).items():
         if times > 1:
             raise UsageError(f"evaluators: {times} of them score the metric `{name}`; name each its own")
@@ -183,13 +179,6 @@ def _evaluators_by_metric(evaluators: Evaluators) -> dict[str, Code]:
 def plain_name(metric: Any) -> Any:
     """Return a metric's name as text, also if it is a constant of ours or of google-adk."""
     return metric.value if isinstance(metric, Enum) else metric
-
-
-def _warn_about_unused_evaluators(criteria: Criteria, codes: Mapping[str, Code]) -> None:
-    unused = sorted(codes.keys() - {criterion.metric for criterion in criteria.criteria})
-    if unused:
-        names = ", ".join(f"`{name}`" for name in unused)
-        warn([f"no criterion names {names}, so the evaluator is not asked; add {{{unused[0]!r}: {{}}}}"])
 
 
 def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
@@ -224,30 +213,26 @@ def adk_module(module: Any, agent_name: str | None = None) -> AdkModuleAgent:
 def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | None]:
     """Load the working directory's configuration, if there is one, with this agent under test.
 
-    Returns it with the agent's name; None is the configuration's only agent.
+    Returns it with the agent's name; None is the configuration's only agent. A name is looked up in the
+    configuration, else as a module or folder of a google-adk agent.
     """
-    if isinstance(agent, str) and "://" not in agent:
-        return _configuration_by_name(agent, root)
-    return loaded_with(_agent_config(agent), root), None
-
-
-def _configuration_by_name(name: str, root: Path) -> tuple[LoadedConfig, str | None]:
-    """Look the name up in the configuration, else as a module or folder of a google-adk agent."""
-    is_module = Path(root, name).is_dir() or has_module(name, root)
+    if not isinstance(agent, str) or "://" in agent:
+        return loaded_with(_agent_config(agent), root), None
+    is_module = Path(root, agent).is_dir() or has_module(agent, root)
     try:
         path = find_config(root)
     except ConfigError as error:
         if not is_module:
             raise ConfigError(
-                f"agent {name!r} is no URL, module or folder with a google-adk agent, and {error}"
+                f"agent {agent!r} is no URL, module or folder with a google-adk agent, and {error}"
             ) from None
-        return loaded_with(adk_module(name), root), None
+        return loaded_with(adk_module(agent), root), None
     loaded = load(path)
     config = loaded.config
     known = {config.agent.name, *config.agents, *(other.name for other in config.compare)}
-    if name in known or not is_module:
-        return loaded, name
-    return loaded_with(adk_module(name), root), None
+    if agent in known or not is_module:
+        return loaded, agent
+    return loaded_with(adk_module(agent), root), None
 
 
 def _agent_config(agent: AgentLike) -> AgentConfig:

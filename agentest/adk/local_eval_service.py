@@ -11,13 +11,9 @@ from typing import Any
 from agentest.adk.cases import CaseSet, unchecked_notes
 from agentest.adk.eval_result import (
     EvalCaseResult,
-    EvalMetricResult,
     EvalMetricResultPerInvocation,
     eval_status,
-    metric_result,
-    overall_information,
-    overall_reason,
-    turn_information,
+    overall_results,
     turn_result,
 )
 from agentest.adk.formats.criteria import Criteria
@@ -40,13 +36,13 @@ from agentest.adk.metrics.custom_metrics import actual_invocations
 from agentest.adk.metrics.evaluator_base import EvalMetric
 from agentest.adk.plan import eval_plan
 from agentest.domain.end_reason import Ending
-from agentest.domain.results import ConversationResult, MetricResult, ScenarioResult
+from agentest.domain.results import ScenarioResult
 from agentest.domain.transcript import Blame, Conversation, Failure
 from agentest.runner.prepare import RunRequest, prepared_for
 from agentest.support.errors import UsageError
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import did_you_mean, valid_keys
 
 
 class LocalEvalService:
@@ -81,29 +77,30 @@ class LocalEvalService:
         criteria, codes = parse_given_criteria(criteria_document, evaluators, self._root)
         # A case that ran several times has the same id each time: a unique path keeps them apart.
         inferences = {f"inference-{n}": inference for n, inference in enumerate(results, start=1)}
-        sets = [
-            CaseSet(
-                read_set(EvalSet(inference.eval_set_id, (inference.case,)), Path(path)), criteria, {}, codes
+        sets, finished = [], {}
+        for path, inference in inferences.items():
+            read = read_set(EvalSet(inference.eval_set_id, (inference.case,)), Path(path))
+            sets.append(CaseSet(read, criteria, {}, codes))
+            # A conversation that never took place is empty, with a failure.
+            failure = Failure(Blame.INTERNAL, inference.error_message or "no conversation was held")
+            finished[path] = inference.conversation or Conversation(
+                inference.session_id, (), Ending.ERROR, failure
             )
-            for path, inference in inferences.items()
-        ]
-        finished = {path: _finished_conversation(inference) for path, inference in inferences.items()}
         async with aclosing(self._results(sets, finished)) as scenarios:
             async for scenario in scenarios:
                 yield _case_result(scenario, inferences[scenario.file])
 
     def _results(
-        self, sets: Sequence[CaseSet], finished_by_place: Mapping[str, Conversation] | None = None
+        self, sets: Sequence[CaseSet], conversations: Mapping[str, Conversation] | None = None
     ) -> AsyncGenerator[ScenarioResult]:
-        """Run the sets. `finished_by_place` maps the path of each set to its finished conversation."""
+        """Run the sets. `conversations` maps the path of each set to its finished conversation."""
         plan = eval_plan(sets, self._loaded.config, self._name, 1, self._root, self._loaded.redact)
-        finished = (
-            None
-            if finished_by_place is None
-            else {unit.scope: [finished_by_place[unit.file]] for unit in plan.units}
+        finished = None
+        if conversations is not None:
+            finished = {unit.scope: [conversations[unit.file]] for unit in plan.units}
+        return stream_results(
+            prepared_for(RunRequest(self._root), self._loaded, plan, _notes(sets)), finished
         )
-        prepared = prepared_for(RunRequest(self._root), self._loaded, plan, _notes(sets))
-        return stream_results(prepared, finished)
 
 
 def _notes(sets: Sequence[CaseSet]) -> list[str]:
@@ -113,14 +110,6 @@ def _notes(sets: Sequence[CaseSet]) -> list[str]:
     cases = {case.eval_id: case for chosen in sets for case in chosen.read.eval_set.eval_cases}
     all_cases = EvalSet(sets[0].read.eval_set.eval_set_id, tuple(cases.values()))
     return list(unchecked_notes(replace(sets[0], read=read_set(all_cases))))
-
-
-def _finished_conversation(inference: InferenceResult) -> Conversation:
-    """Return the conversation, or an empty one with a failure if it never took place."""
-    if inference.conversation is not None:
-        return inference.conversation
-    failure = Failure(Blame.INTERNAL, inference.error_message or "no conversation was held")
-    return Conversation(inference.session_id, (), Ending.ERROR, failure)
 
 
 def _inference(scenario: ScenarioResult, eval_set_id: str, case: EvalCase) -> InferenceResult:
@@ -140,50 +129,25 @@ def _inference(scenario: ScenarioResult, eval_set_id: str, case: EvalCase) -> In
 
 
 def _case_result(scenario: ScenarioResult, inference: InferenceResult) -> EvalCaseResult:
+    expected = inference.case.conversation or ()
+    thresholds = {**scenario.thresholds, **dict.fromkeys(scenario.information)}
+    invocations = []
+    for conversation in scenario.conversations:
+        metrics = {turn.turn_index: turn.metrics for turn in conversation.turns}
+        for n, actual in enumerate(actual_invocations(conversation.conversation)):
+            found = (metrics.get(n, {}), conversation.metrics)
+            results = [turn_result(name, threshold, found) for name, threshold in thresholds.items()]
+            wanted = expected[n] if n < len(expected) else None
+            invocations.append(EvalMetricResultPerInvocation(actual, wanted, results))
     return EvalCaseResult(
         eval_set_id=inference.eval_set_id,
         eval_id=inference.eval_case_id,
         final_eval_status=eval_status(scenario.verdict.status),
-        overall_eval_metric_results=[
-            *(
-                metric_result(verdict, overall_reason(verdict.name, scenario))
-                for verdict in scenario.metric_verdicts
-            ),
-            *(overall_information(name, scenario) for name in scenario.information),
-        ],
-        eval_metric_result_per_invocation=[
-            invocation
-            for conversation in scenario.conversations
-            for invocation in _invocations(scenario, conversation, inference)
-        ],
+        overall_eval_metric_results=overall_results(scenario),
+        eval_metric_result_per_invocation=invocations,
         session_id=inference.session_id,
         scenario=scenario,
     )
-
-
-def _invocations(
-    scenario: ScenarioResult, conversation: ConversationResult, inference: InferenceResult
-) -> list[EvalMetricResultPerInvocation]:
-    expected = inference.case.conversation or ()
-    actual = actual_invocations(conversation.conversation)
-    metrics = {turn.turn_index: turn.metrics for turn in conversation.turns}
-    return [
-        EvalMetricResultPerInvocation(
-            invocation,
-            expected[n] if n < len(expected) else None,
-            _metric_results(scenario, (metrics.get(n, {}), conversation.metrics)),
-        )
-        for n, invocation in enumerate(actual)
-    ]
-
-
-def _metric_results(
-    scenario: ScenarioResult, metrics: Sequence[Mapping[str, MetricResult]]
-) -> list[EvalMetricResult]:
-    return [
-        *(turn_result(name, threshold, metrics) for name, threshold in scenario.thresholds.items()),
-        *(turn_information(name, metrics) for name in scenario.information),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +241,9 @@ def _keys(value: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise UsageError(f"{what}: expected a mapping, found {safe_repr(value)}")
     try:
-        keys = snake_keys(value, known)
+        return valid_keys(value, known)
     except ValueError as error:
         raise UsageError(f"{what}: {error}") from None
-    for key in keys:
-        if key not in known:
-            raise UsageError(f"{what}: unknown key {key!r}; {did_you_mean(str(key), known)}")
-    return keys
 
 
 def _list(keys: Mapping[str, Any], name: str) -> Sequence[Any]:
@@ -306,22 +266,19 @@ def _cases(item: Any) -> Sequence[EvalCase]:
 
 def _criteria(metrics: Sequence[Any]) -> dict[str, Any]:
     """Turn `eval_metrics` into criteria. Raises UsageError, also for a duplicate metric."""
+    known = ("metric_name", "threshold", "criterion", "judge_model_options")
     criteria: dict[str, Any] = {}
-    for name, criterion in map(_criterion, metrics):
+    for metric in metrics:
+        if isinstance(metric, EvalMetric):
+            keys: dict[str, Any] = {"metric_name": metric.metric_name, "threshold": metric.threshold}
+            criterion = vars(metric.criterion)
+        else:
+            keys = _keys(metric, known, "eval_metrics")
+            criterion = keys.pop("criterion", None) or {}
+        name = plain_name(keys.pop("metric_name", None))
+        if not isinstance(name, str):
+            raise UsageError(f"eval_metrics: a metric has no metric_name: {safe_repr(metric)}")
         if name in criteria:
             raise UsageError(f"eval_metrics: `{name}` is named twice; evaluate once with each")
-        criteria[name] = criterion
+        criteria[name] = {**{key: value for key, value in keys.items() if value is not None}, **criterion}
     return criteria
-
-
-def _criterion(metric: Any) -> tuple[str, Any]:
-    if isinstance(metric, EvalMetric):
-        keys: dict[str, Any] = {"metric_name": metric.metric_name, "threshold": metric.threshold}
-        keys["criterion"] = dict(vars(metric.criterion))
-    else:
-        keys = _keys(metric, ("metric_name", "threshold", "criterion", "judge_model_options"), "eval_metrics")
-    name = plain_name(keys.pop("metric_name", None))
-    if not isinstance(name, str):
-        raise UsageError(f"eval_metrics: a metric has no metric_name: {safe_repr(metric)}")
-    criterion = keys.pop("criterion", None) or {}
-    return name, {**{key: value for key, value in keys.items() if value is not None}, **criterion}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,6 @@ from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
 from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
 from agentest.adk.formats.set_reader import (
     EVAL_SET_SUFFIX,
-    FoundSets,
     ReadSet,
     eval_sets_in,
     find_eval_sets,
@@ -83,20 +83,16 @@ def prepare_eval(
         configured, targets = load_configuration(eval_request, environ)
         eval_request = replace(eval_request, targets=targets)
     loaded, agent = configured
-    requested = _requested_files(eval_request)
-    reads = _read(eval_request, requested)
+    files, notes = _requested_files(eval_request)
+    reads = _read(eval_request, files)
     tools = load_mocks(eval_request.mocks) if eval_request.mocks else {}
     sets = case_sets(reads, eval_request.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, eval_request.num_runs, request.root, loaded.redact)
-    notes = [*requested.notes, *(note for read in reads for note in _notes(read, eval_request.criteria))]
+    for read in reads:  # notes about a file's criteria do not matter if other criteria replace them
+        notes += [*read.warnings, *(read.criteria_notes if eval_request.criteria is None else ())]
     notes += dict.fromkeys(note for chosen in sets for note in unchecked_notes(chosen))
     notes += experimental_notes({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
-
-
-def _notes(read: ReadSet, criteria: Path | None) -> tuple[str, ...]:
-    """Return notes about a file. Notes about its criteria are left out if other criteria replace them."""
-    return (*read.warnings, *read.criteria_notes) if criteria is None else read.warnings
 
 
 def load_configuration(
@@ -111,28 +107,24 @@ def load_configuration(
     url = next((word for word in (request.options.agent, first) if word and "://" in word), None)
     # Check the URL before the configuration, which may be invalid, too.
     at_url = agent_at(url) if url else None
-    file = _configuration_file(request)
-    loaded = load(file, environ) if isinstance(file, Path) else None
+    file, missing = request.config, ""
+    try:
+        file = file or find_config(request.root)
+    except ConfigError as error:  # an agent given by URL needs no file
+        missing = str(error)
+    loaded = load(file, environ) if file else None
     names = agents_under_test(loaded.config, None)[1] if loaded else {}
-    words = parse_eval_words(eval_request.targets, request.options.agent, names)
-    agent: str | AnyAgent | None = words.agent
+    agent: str | AnyAgent | None
+    agent, targets = parse_eval_words(eval_request.targets, request.options.agent, names)
     if agent is None and loaded is None and eval_request.without_agent:
         agent = _NO_AGENT
     if isinstance(agent, str) and "://" in agent:
         agent = at_url
     if isinstance(agent, AnyAgent):
-        return (loaded_with(agent, request.root, request.config, environ, loaded), None), words.targets
+        return (loaded_with(agent, request.root, request.config, environ, loaded), None), targets
     if loaded is None:
-        raise ConfigError(f"{file}\nOr name the agent before the files: agentest eval URL FILE_OR_DIR")
-    return (loaded, agent), words.targets
-
-
-def _configuration_file(request: RunRequest) -> Path | ConfigError:
-    """Find the configuration file, or return the error if there is none: an agent given by URL needs none."""
-    try:
-        return request.config or find_config(request.root)
-    except ConfigError as error:
-        return error
+        raise ConfigError(f"{missing}\nOr name the agent before the files: agentest eval URL FILE_OR_DIR")
+    return (loaded, agent), targets
 
 
 def agent_at(url: str) -> ChatCompletionsAgent:
@@ -168,25 +160,20 @@ def loaded_with(
 
 def read_sets(eval_request: EvalRequest) -> list[ReadSet]:
     """Read the requested sets, with only the requested cases. Raises UsageError."""
-    return _read(eval_request, _requested_files(eval_request))
+    return _read(eval_request, _requested_files(eval_request)[0])
 
 
-def _read(eval_request: EvalRequest, requested: _RequestedFiles) -> list[ReadSet]:
+def _read(eval_request: EvalRequest, files: Mapping[Path, Collection[str]]) -> list[ReadSet]:
     session = read_session(eval_request.initial_session) if eval_request.initial_session else None
-    reads = ((read_eval_set(file, session), cases) for file, cases in requested.files.items())
+    reads = ((read_eval_set(file, session), cases) for file, cases in files.items())
     return [select(read, tuple(cases)) if cases else read for read, cases in reads]
 
 
-@dataclass(frozen=True, slots=True)
-class _RequestedFiles:
-    """File → its requested cases, () for all; and notes about files that were left out."""
+def _requested_files(eval_request: EvalRequest) -> tuple[dict[Path, dict[str, None]], list[str]]:
+    """Expand the targets to files, each with its requested cases, none for all; and notes about others.
 
-    files: Mapping[Path, Mapping[str, None]]
-    notes: Sequence[str]
-
-
-def _requested_files(eval_request: EvalRequest) -> _RequestedFiles:
-    """Expand the targets to files. A file that is named twice is read once."""
+    A file that is named twice is read once.
+    """
     files: dict[Path, tuple[Path, dict[str, None]]] = {}
     notes: list[str] = []
     for target in eval_request.targets:
@@ -194,14 +181,14 @@ def _requested_files(eval_request: EvalRequest) -> _RequestedFiles:
         path = Path(path_text)
         if path.is_dir() and cases:
             raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
-        sets = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else FoundSets((path,))
-        notes += [sets.note] if sets.note else []
-        for file in sets.files:
+        found, note = find_eval_sets(path, every=eval_request.every_set) if path.is_dir() else ((path,), "")
+        notes += [note] if note else []
+        for file in found:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
             # A file that was requested as a whole stays whole.
             all_of_it = not before or not cases
             files[file.resolve()] = first, {} if all_of_it else before | dict.fromkeys(cases)
-    return _RequestedFiles(dict(files.values()), notes)
+    return dict(files.values()), notes
 
 
 def case_sets(
@@ -216,15 +203,15 @@ def case_sets(
     def in_file(path: Path) -> tuple[Criteria, dict[str, CustomMetricCode]]:
         return prepare_custom_metrics(read_criteria(path), root)
 
-    def of(read: ReadSet) -> tuple[Criteria, dict[str, CustomMetricCode]]:
-        beside = read.path.parent / CRITERIA_FILE
-        if criteria_file is not None:
-            return in_file(criteria_file)
-        if read.criteria is not None:
-            return parse_criteria(read.criteria, str(read.path), read.path.parent), {}
-        return in_file(beside) if beside.exists() else (DEFAULT, {})
-
-    return [CaseSet(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]
+    sets = []
+    for read in reads:
+        criteria, codes, file = DEFAULT, dict[str, CustomMetricCode](), read.path.parent / CRITERIA_FILE
+        if criteria_file is None and read.criteria is not None:
+            criteria = parse_criteria(read.criteria, str(read.path), read.path.parent)
+        elif criteria_file is not None or file.exists():
+            criteria, codes = in_file(criteria_file or file)
+        sets.append(CaseSet(read, criteria, tools, codes))
+    return sets
 
 
 def eval_plan(
@@ -292,29 +279,30 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _IN_JAVASCRIPT = ("agent.ts", "agent.js", "agent.mjs", "agent.cjs")
 
 
-@dataclass(frozen=True, slots=True)
-class EvalWords:
-    """The agent and the targets of a command line."""
+def parse_eval_words(
+    words: Sequence[str], option: str | None, names: Collection[str]
+) -> tuple[str | AdkModuleAgent | None, tuple[str, ...]]:
+    """Return the agent and the targets. Raises UsageError for an unknown word, or for two agents.
 
-    agent: str | AdkModuleAgent | None
-    """A name, a URL, or a package; None for the configured agent."""
-    targets: tuple[str, ...]
-    """Files, folders, and `FILE:CASE,…`."""
-
-
-def parse_eval_words(words: Sequence[str], option: str | None, names: Collection[str]) -> EvalWords:
-    """Tell the agent apart from the targets. Raises UsageError for an unknown word, or for two agents.
+    The agent is a name, a URL, or a package; None for the configured one.
 
     Args:
         option: the value of `--agent`.
         names: the agents in the configuration.
     """
-    _refuse_empty(words)
+    if not all(word.strip() for word in words):  # as a path, it would mean the whole working directory
+        raise UsageError(
+            "one of the words is empty (a variable without a value?); name the files or folders of "
+            "evaluation sets, or . for the working directory"
+        )
     first, rest = words[0], words[1:]
     leading = _leading_agent(first, rest, names)
     if leading is None:
         _refuse_late_agent(rest, names)
-        return EvalWords(_agent_of_option(option, names), _resolve_set_ids(words, Path()))
+        agent: str | AdkModuleAgent | None = option
+        if option and option not in names and "://" not in option and agent_folder(option):
+            agent = AdkModuleAgent(type="adk_module", module=option)
+        return agent, _resolve_set_ids(words, Path())
     if option is not None:
         named = f"{without_password(first)}, and --agent {without_password(option)}"
         raise UsageError(f"two agents are named: {named}; leave one of them out")
@@ -323,14 +311,17 @@ def parse_eval_words(words: Sequence[str], option: str | None, names: Collection
             f"{without_password(first)} is an agent; name the files or folders of evaluation sets after it: "
             "agentest eval AGENT FILE_OR_DIR"
         )
-    return EvalWords(leading, _resolve_set_ids(rest, agent_folder(first) or Path()))
+    return leading, _resolve_set_ids(rest, agent_folder(first) or Path())
 
 
 def agent_folder(word: str) -> Path | None:
     """Return the folder of the google-adk agent at a path or dotted name; None if there is no such agent."""
     folder = Path(*word.split(".")) if _DOTTED.fullmatch(word) else Path(word)
-    files = [folder / "agent.py", folder / "__init__.py"]
-    return folder if any(_mentions_agent(file) for file in files) else None
+    for file in (folder / "agent.py", folder / "__init__.py"):
+        with suppress(OSError, ValueError):  # ValueError: the path contains a null character
+            if _SPEAKS_OF_AGENT.search(read_user_bytes(file)):
+                return folder
+    return None
 
 
 def without_password(url: str) -> str:
@@ -341,15 +332,6 @@ def without_password(url: str) -> str:
     return re.sub("//.*@", f"//{HIDDEN}@", url, flags=re.S)
 
 
-def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse an empty word: as a path it would mean the whole working directory."""
-    if not all(word.strip() for word in words):
-        raise UsageError(
-            "one of the words is empty (a variable without a value?); name the files or folders of "
-            "evaluation sets, or . for the working directory"
-        )
-
-
 def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
     late = next((word for word in rest if "://" in word or (word in names and not Path(word).exists())), None)
     if late and not _set_file_of_id(late, Path()):
@@ -357,24 +339,6 @@ def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
             f"{without_password(late)} is an agent, and stands after files; name it first: "
             "agentest eval AGENT FILE_OR_DIR"
         )
-
-
-def _mentions_agent(file: Path) -> bool:
-    try:
-        return bool(_SPEAKS_OF_AGENT.search(read_user_bytes(file)))
-    except (OSError, ValueError):  # ValueError: the path contains a null character
-        return False
-
-
-def _agent_of_option(option: str | None, names: Collection[str]) -> str | AdkModuleAgent | None:
-    """Return the agent that `--agent` names: one of the configuration, else a package."""
-    if option is None or option in names or "://" in option or not agent_folder(option):
-        return option
-    return _in_package(option)
-
-
-def _in_package(word: str) -> AdkModuleAgent:
-    return AdkModuleAgent(type="adk_module", module=word)
 
 
 def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> str | AdkModuleAgent | None:
@@ -388,10 +352,15 @@ def _leading_agent(first: str, rest: Sequence[str], names: Collection[str]) -> s
     if first in names:
         return first
     if is_package:
-        return _in_package(first)
-    if _looks_like_a_file(first):
+        return AdkModuleAgent(type="adk_module", module=first)
+    if any(mark in first for mark in (".json", "/", "\\")):
         return None  # reading the target reports that it does not exist
-    raise UsageError(f"{first} is neither a file nor a folder, and no agent: {_agent_hint(first, names)}")
+    known = ", ".join(f"`{name}`" for name in sorted(names))
+    close = nearest(first, names)
+    hint = f"did you mean `{close}`?" if close else f"the configuration has {known}"
+    if not names:
+        hint = "no configuration names any; give a URL, or a folder whose agent.py has a root_agent"
+    raise UsageError(f"{first} is neither a file nor a folder, and no agent: {hint}")
 
 
 def _is_target(word: str, names: Collection[str]) -> bool:
@@ -418,18 +387,6 @@ def _refuse_unusable_folder(first: str, rest: Sequence[str]) -> None:
             f"{first} is neither an agent (no root_agent in its agent.py or __init__.py) nor a folder with "
             "evaluation sets"
         )
-
-
-def _looks_like_a_file(word: str) -> bool:
-    return ".json" in word or "/" in word or "\\" in word
-
-
-def _agent_hint(first: str, names: Collection[str]) -> str:
-    if not names:
-        return "no configuration names any; give a URL, or a folder whose agent.py has a root_agent"
-    close = nearest(first, names)
-    known = ", ".join(f"`{name}`" for name in sorted(names))
-    return f"did you mean `{close}`?" if close else f"the configuration has {known}"
 
 
 def _resolve_set_ids(targets: Sequence[str], folder: Path) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,15 +28,15 @@ from agentest.adk.metrics.evaluator_base import (
     EvaluationResult,
     Evaluator,
     PerInvocationResult,
+    first_argument_keys,
 )
-from agentest.adk.metrics.grader import facts_of
+from agentest.adk.metrics.grader import facts_of, uses_judge
 from agentest.adk.metrics.grader_factory import conversation_of, make_grader
 from agentest.adk.plan import loaded_with
 from agentest.config.agents.custom import CustomAgent
-from agentest.config.models import RequestedModel
 from agentest.domain.results import ConversationResult, Deduplication, Severity, TurnEvaluation
 from agentest.domain.verdict import averages, decide
-from agentest.judging.grader import GraderResult, graded
+from agentest.judging.grader import graded
 from agentest.models.caller import RetryPolicy
 from agentest.models.factory import ModelTerms, open_models, scripted
 from agentest.models.port import CallKey, ChatModel, Ledger, Model
@@ -45,7 +45,7 @@ from agentest.runner.judge_models import ConfiguredModels, named_models
 from agentest.runner.prepare import MODEL_VARIABLE
 from agentest.support.errors import ConfigError, UsageError
 from agentest.support.json_text import safe_repr
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import valid_keys
 
 _INVOCATION = TypeAdapter(Invocation)
 _JUDGE = ("judge_model", "judge_model_config", "num_samples", "parallelism_limit")
@@ -76,7 +76,8 @@ class PrebuiltEvaluator(Evaluator):
         model: Model | ChatModel | None = None,
         **spelled: Any,
     ) -> None:
-        values = {**_keys_of_first_argument(threshold), **(options or {}), **spelled}
+        written = vars(threshold.criterion) if isinstance(threshold, EvalMetric) else {}
+        values = {**first_argument_keys(threshold), **written, **(options or {}), **spelled}
         self._base_criterion = _criterion(type(self), values)
         super().__init__(metric_name=self.built_in, threshold=self._base_criterion.threshold)
         self._model = model
@@ -105,35 +106,35 @@ class PrebuiltEvaluator(Evaluator):
         """
         del conversation_scenario  # accepted for compatibility with ADK, but unused
         actual = _invocations(actual_invocations, "actual_invocations")
-        expected = self._expected(expected_invocations, len(actual))
+        expected = None
+        if expected_invocations is not None:
+            expected = _invocations(expected_invocations, "expected_invocations")
+        elif self.needs_expected:
+            raise UsageError(f"{type(self).__name__} compares with expected invocations; give them")
+        if expected is not None and len(expected) != len(actual):
+            raise UsageError(
+                f"expected_invocations: there are {len(expected)}, but {len(actual)} actual invocations; "
+                "give one for each"
+            )
         criterion = replace(self._base_criterion, threshold=self.threshold)
         result = await self._graded(criterion, actual, expected or actual)
         return _result(criterion, actual, expected, result)
-
-    def _expected(self, invocations: Sequence[Any] | None, count: int) -> list[Invocation] | None:
-        if invocations is None and self.needs_expected:
-            raise UsageError(f"{type(self).__name__} compares with expected invocations; give them")
-        expected = None if invocations is None else _invocations(invocations, "expected_invocations")
-        if expected is not None and len(expected) != count:
-            raise UsageError(
-                f"expected_invocations: there are {len(expected)}, but {count} actual invocations; "
-                "give one for each"
-            )
-        return expected
 
     async def _graded(
         self, criterion: MetricCriterion, actual: Sequence[Invocation], reference: Sequence[Invocation]
     ) -> ConversationResult:
         conversation = conversation_of(actual)
         case = EvalCase(eval_id=type(self).__name__, conversation=tuple(reference))
-        facts = facts_of(replace(case, conversation=tuple(actual)))
-        grader = make_grader(case, criterion, {}, facts)
-        if set(_JUDGE) & set(self.known):
-            async with judge_for(criterion, self._model) as model:
-                grades = await graded(grader, conversation, model, CallKey("judge", case.eval_id))
-        else:
-            grades = await graded(grader, conversation, None, CallKey("judge", case.eval_id))
-        return _conversation_result(criterion.metric, grades, ConversationResult(conversation))
+        grader = make_grader(case, criterion, {}, facts_of(replace(case, conversation=tuple(actual))))
+        judge = _judge_for(criterion, self._model) if uses_judge(criterion.metric) else nullcontext()
+        async with judge as model:
+            grades = await graded(grader, conversation, model, CallKey("judge", case.eval_id))
+        turns = tuple(
+            TurnEvaluation(n, {criterion.metric: grades.turns[n]} if n in grades.turns else {})
+            for n in (turn.turn_index for turn in conversation.turns)
+        )
+        whole = {criterion.metric: grades.conversation} if grades.conversation else {}
+        return ConversationResult(conversation, turns=turns, metrics=whole)
 
 
 class TrajectoryEvaluator(PrebuiltEvaluator):
@@ -169,23 +170,12 @@ class SafetyEvaluatorV1(PrebuiltEvaluator):
     known = (*_JUDGED, "policy", "policy_file")
 
 
-def _keys_of_first_argument(threshold: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
-    """Return the first argument as keys: a threshold, or a whole metric."""
-    if isinstance(threshold, EvalMetric):
-        return {"threshold": threshold.threshold, **vars(threshold.criterion)}
-    return dict(threshold) if isinstance(threshold, Mapping) else {"threshold": threshold}
-
-
 def _criterion(evaluator: type[PrebuiltEvaluator], options: Mapping[str, Any]) -> MetricCriterion:
-    """Parse the evaluator's criterion. Raises UsageError."""
     name, known = evaluator.__name__, ("threshold", "metric_name", *evaluator.known)
     try:
-        keys = snake_keys(options, known)
+        keys = valid_keys(options, known)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
-    for key in keys:
-        if key not in known:
-            raise UsageError(f"{name}: unknown key {key!r}; {did_you_mean(str(key), known)}")
     if keys.pop("metric_name", evaluator.built_in) != evaluator.built_in:
         raise UsageError(f"{name}: metric_name: measures `{evaluator.built_in}`, and no other metric")
     if keys.get("threshold") is None:
@@ -210,20 +200,6 @@ def _invocation(value: Any, what: str) -> Invocation:
         raise UsageError(f"{what}: {error}") from None
 
 
-def _conversation_result(
-    metric: str, grades: GraderResult, conversation_result: ConversationResult
-) -> ConversationResult:
-    turns = tuple(
-        TurnEvaluation(turn.turn_index, {metric: grades.turns[turn.turn_index]})
-        if turn.turn_index in grades.turns
-        else TurnEvaluation(turn.turn_index)
-        for turn in conversation_result.conversation.turns
-    )
-    return replace(
-        conversation_result, turns=turns, metrics={metric: grades.conversation} if grades.conversation else {}
-    )
-
-
 def _result(
     criterion: MetricCriterion,
     actual: Sequence[Invocation],
@@ -236,15 +212,8 @@ def _result(
     items = []
     for n, turn in enumerate(conversation.turns):
         result = turn_result(name, criterion.threshold, (turn.metrics, conversation.metrics))
-        items.append(
-            PerInvocationResult(
-                actual_invocation=actual[n],
-                expected_invocation=expected[n] if expected else None,
-                score=result.score,
-                eval_status=result.eval_status,
-                reason=result.reason,
-            )
-        )
+        wanted = expected[n] if expected else None
+        items.append(PerInvocationResult(actual[n], wanted, result.score, result.eval_status, result.reason))
     return EvaluationResult(
         overall_score=averages([conversation], exact=True).get(name),
         overall_eval_status=eval_status(verdict.status),
@@ -254,25 +223,20 @@ def _result(
 
 
 @asynccontextmanager
-async def judge_for(
+async def _judge_for(
     criterion: MetricCriterion, model: Model | ChatModel | None
 ) -> AsyncIterator[Model | None]:
     """Yield the given judge, else the one that the criterion names, else the configured one, if any.
 
     Raises ConfigError for a model that cannot be called.
     """
-    if model is not None:
-        yield _as_model(model)
+    if model is not None:  # an open model, or one of `agentest.testing`
+        opened: Any = model if hasattr(model, "ask") else scripted(model, Ledger(), RetryPolicy(retries=0))
+        yield opened
         return
     spec = _spec(criterion, Path.cwd(), os.environ)
     async with open_models(None, spec, ModelTerms()) as models:
         yield models.judge
-
-
-def _as_model(value: Any) -> Model:
-    """Wrap a model of `agentest.testing`; return an open model as it is."""
-    model: Model = value if hasattr(value, "ask") else scripted(value, Ledger(), RetryPolicy(retries=0))
-    return model
 
 
 def _spec(criterion: MetricCriterion, root: Path, environ: MutableMapping[str, str]) -> ModelSpec | None:
@@ -282,18 +246,15 @@ def _spec(criterion: MetricCriterion, root: Path, environ: MutableMapping[str, s
     requested, configured = criterion.judge, ConfiguredModels(config, environ, None, judge, override)
     if requested is None:
         return judge
-    if judge is None and requested.model is not None:
-        return _resolve_named_judge(requested, requested.model, configured)
+    if judge is None and requested.model is not None:  # naming it is enough outside a run
+        try:
+            spec = configured.resolved(requested, litellm_name(requested.model))
+        except MissingAccess as missing:
+            raise ConfigError(
+                f"{requested.file}: the judge {requested.model} needs {missing.what}, and no other model is "
+                "configured"
+            ) from None
+        return sampled(spec, requested.sampling)
     specs, notes = named_models([requested], configured)
     warn(notes)
     return specs.get(requested, judge)
-
-
-def _resolve_named_judge(requested: RequestedModel, model: str, configured: ConfiguredModels) -> ModelSpec:
-    """Resolve a judge that a criterion names while none is configured. Naming it is enough outside a run."""
-    try:
-        return sampled(configured.resolved(requested, litellm_name(model)), requested.sampling)
-    except MissingAccess as missing:
-        raise ConfigError(
-            f"{requested.file}: the judge {model} needs {missing.what}, and no other model is configured"
-        ) from None

@@ -12,17 +12,23 @@ from typing import Any
 from pydantic_core import from_json
 
 from agentest.adk.cases import CaseSet, case_entries, unchecked_notes
-from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria
-from agentest.adk.formats.eval_set import EvalCase, eval_set_json, user_message
+from agentest.adk.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
+from agentest.adk.formats.eval_set import eval_set_json, user_message
 from agentest.adk.formats.problems import EvalSetError, FileProblem, Location
-from agentest.adk.formats.set_reader import ReadSet, parse_eval_set, parse_json, read_bytes, select, set_name
+from agentest.adk.formats.set_reader import (
+    BOM,
+    ReadSet,
+    parse_eval_set,
+    parse_json,
+    select,
+    set_name,
+)
 from agentest.adk.set_files import EvalSetProject, SetContent, check_version, read, write
 from agentest.adk.set_text import SetFile, open_set
 from agentest.domain.results import ScenarioResult
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
 
-_BOM = b"\xef\xbb\xbf"
 _NO_AGENT = "agent"
 
 
@@ -47,80 +53,63 @@ _parsed = lru_cache(maxsize=2)(parse_eval_set)
 
 
 def check_set(new: SetContent, index: int | None = None) -> ReadSet:
-    """Parse the set. Raises NotAccepted.
+    """Parse the set. Raises EditRejected.
 
     Args:
         index: the index of the edited case. Problems in this case are located by their keys.
     """
     try:
-        return _parsed(new.path, new.data.removeprefix(_BOM))
+        return _parsed(new.path, new.data.removeprefix(BOM))
     except EvalSetError as error:
         ids = _ids(new)
         raise EditRejected([_located_problem(each, new, ids, index) for each in error.problems]) from None
     except UsageError as error:
-        raise EditRejected([EditProblem(_with_short_paths(str(error), new))]) from None
+        raise _rejected(error, new) from None
+
+
+def _rejected(error: UsageError, new: SetContent, keys: Location | None = None) -> EditRejected:
+    return EditRejected([EditProblem(_with_short_paths(str(error), new), keys)])
 
 
 def check_case(new: SetContent, index: int, root: Path) -> tuple[EditProblem, ...]:
     """Return the problems of a readable case: why it would not be evaluated.
 
-    Raises NotAccepted, also if the set's own criteria contradict the case.
+    Raises EditRejected, also if the set's own criteria contradict the case.
     """
     whole_set = check_set(new, index)
     read = select(whole_set, (whole_set.eval_set.eval_cases[index].eval_id,))
+    beside = read.path.parent / CRITERIA_FILE
     try:
-        criteria = criteria_of_set(read)
+        if read.criteria is not None:
+            criteria = parse_criteria(read.criteria, str(read.path), read.path.parent)
+        else:
+            criteria = read_criteria(beside) if beside.exists() else DEFAULT
     except UsageError as error:
         return (EditProblem(_with_short_paths(str(error), new)),)
     return tuple(_run_problems(new, read, criteria, root))
-
-
-def check_criteria_file(new: SetContent) -> None:
-    """Raise NotAccepted if a text is not a valid criteria file."""
-    try:
-        document = parse_json(new.path, new.data.removeprefix(_BOM))
-        parse_criteria(document, str(new.path), new.path.parent)
-    except UsageError as error:
-        raise EditRejected([EditProblem(_with_short_paths(str(error), new))]) from None
-
-
-def criteria_of_set(read: ReadSet) -> Criteria:
-    """Find the criteria of a set as `agentest eval` does. Raises UsageError."""
-    if read.criteria is not None:
-        return parse_criteria(read.criteria, str(read.path), read.path.parent)
-    criteria_file = read.path.parent / CRITERIA_FILE
-    if not criteria_file.exists():
-        return DEFAULT
-    document = parse_json(criteria_file, read_bytes(criteria_file))
-    return parse_criteria(document, str(criteria_file), criteria_file.parent)
 
 
 def _run_problems(new: SetContent, read: ReadSet, criteria: Criteria, root: Path) -> Iterator[EditProblem]:
     # Custom metrics are code, which is imported when a run starts, never because of an edit.
     chosen = CaseSet(read, criteria, graded=not criteria.custom)
     case = read.eval_set.eval_cases[0]
-    unsent = list(_unsendable_messages(case))
-    yield from unsent
-    try:
-        entries = case_entries([chosen], [_NO_AGENT], 1, root)
-    except UsageError as error:
-        raise EditRejected([EditProblem(_with_short_paths(str(error), new), ())]) from None
-    for entry in entries if not unsent else ():
-        if isinstance(entry, ScenarioResult):
-            yield from (EditProblem(reason.message, ()) for reason in entry.verdict.reasons)
-    yield from (
-        EditProblem(_with_short_paths(note, new), ()) for note in (*unchecked_notes(chosen), *read.warnings)
-    )
-    if "," in case.eval_id or not case.eval_id.strip():
-        yield EditProblem("no command can name a case whose id is empty or has a comma", ("eval_id",))
-
-
-def _unsendable_messages(case: EvalCase) -> Iterator[EditProblem]:
+    unsent = False
     for number, turn in enumerate(case.conversation or ()):
         try:
             user_message(turn.user_content, turn.invocation_id or str(number + 1))
         except ValueError as problem:
             yield EditProblem(f"not evaluated: {problem}", ("conversation", number, "user_content"))
+            unsent = True
+    try:
+        entries = case_entries([chosen], [_NO_AGENT], 1, root)
+    except UsageError as error:
+        raise _rejected(error, new, ()) from None
+    errored = [entry for entry in entries if isinstance(entry, ScenarioResult) and not unsent]
+    yield from (EditProblem(reason.message, ()) for entry in errored for reason in entry.verdict.reasons)
+    notes = (*unchecked_notes(chosen), *read.warnings)
+    yield from (EditProblem(_with_short_paths(note, new), ()) for note in notes)
+    if "," in case.eval_id or not case.eval_id.strip():
+        yield EditProblem("no command can name a case whose id is empty or has a comma", ("eval_id",))
 
 
 def _located_problem(
@@ -135,7 +124,6 @@ def _located_problem(
 
 
 def _ids(new: SetContent) -> list[Any]:
-    """Return the id of each case; None for a case without one."""
     document = json.loads(new.text)
     if isinstance(document, Mapping):
         document = document.get("eval_cases", document.get("evalCases", [document]))
@@ -162,7 +150,7 @@ class CaseDraft:
     text: str | None = None
 
     def parsed(self) -> Any:
-        """Return the value. Raises NotAccepted if the text is not JSON."""
+        """Return the value. Raises EditRejected if the text is not JSON."""
         if self.text is None:
             return self.value
         try:
@@ -173,20 +161,17 @@ class CaseDraft:
 
 @dataclass(frozen=True, slots=True)
 class EditedSet:
-    """A set after an edit. `place` is the index of the edited case."""
+    """A set after an edit.
+
+    Attributes:
+        place: the index of the edited case.
+        removed: the text of a removed case, so that it can be restored.
+    """
 
     file: SetFile
     place: int
     notes: tuple[EditProblem, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedCase:
-    """A removed case: its text and its index, so that it can be restored."""
-
-    file: SetFile
-    text: str
-    place: int
+    removed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +201,7 @@ class EvalSetEditor:
         """Return the result of an edit without writing it. `eval_id` is None for a new case."""
         file = self.open(name)
         text, index = _saved(file, eval_id, draft) if eval_id is not None else _added(file, draft, None)
-        new = file.content.with_text(text)
-        return EditedSet(file, index, self._checked(new, index))
+        return EditedSet(file, index, self._checked(file.content.with_text(text), index))
 
     def save(self, name: str, version: str, eval_id: str, draft: CaseDraft) -> EditedSet:
         """Write an edited case. Text that was not edited is preserved."""
@@ -231,7 +215,7 @@ class EvalSetEditor:
         """Write a copy of a case under another id, directly after the original."""
         return self._write(name, version, lambda file: _copy_with_id(file, eval_id, new_id))
 
-    def remove(self, name: str, version: str, eval_id: str) -> RemovedCase:
+    def remove(self, name: str, version: str, eval_id: str) -> EditedSet:
         """Remove a case from its set, unless it is the last: `agentest eval` rejects a set without cases."""
         old = self._open(name, version)
         index = old.index_of(eval_id)
@@ -242,7 +226,7 @@ class EvalSetEditor:
             )
         new = old.content.with_text(old.without(index))
         check_set(new)
-        return RemovedCase(open_set(write(new, version)), old.case_text(index), index)
+        return EditedSet(open_set(write(new, version)), index, removed=old.case_text(index))
 
     def create(self, name: str, draft: CaseDraft, now: float) -> EditedSet:
         """Write a new set with one case. `now` is in seconds since 1970."""
@@ -263,10 +247,13 @@ class EvalSetEditor:
         check_version(path, name, version)
         old = SetContent(path, name, b"") if version is None else self.read(name)
         new = old.with_text(_with_line_ends(text, old))
-        if path.name == CRITERIA_FILE:
-            check_criteria_file(new)
-        else:
+        if path.name != CRITERIA_FILE:
             check_set(new)
+            return write(new, version)
+        try:
+            parse_criteria(parse_json(path, new.data.removeprefix(BOM)), str(path), path.parent)
+        except UsageError as error:
+            raise _rejected(error, new) from None
         return write(new, version)
 
     def _open(self, name: str, version: str) -> SetFile:
@@ -298,7 +285,6 @@ def _added(file: SetFile, draft: CaseDraft, index: int | None) -> tuple[str, int
 
 
 def _copy_with_id(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
-    """Copy the text of a case, changing only its id."""
     index = file.index_of(eval_id)
     with_copy = open_set(file.content.with_text(file.with_added(file.case_text(index), index + 1)))
     value = with_copy.value(index + 1)
@@ -356,18 +342,10 @@ class ListedEvalSet:
     criteria: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalSetListing:
-    """All sets of a project. `notes` names what was skipped."""
-
-    sets: tuple[ListedEvalSet, ...]
-    notes: tuple[str, ...] = ()
-
-
-def listing(project: EvalSetProject) -> EvalSetListing:
-    """List all evaluation sets below a project's folder."""
-    sets = project.find()
-    return EvalSetListing(sets=tuple(_listed(project, path) for path in sets.files), notes=sets.notes)
+def listing(project: EvalSetProject) -> tuple[list[ListedEvalSet], list[str]]:
+    """List all evaluation sets below a project's folder. Returns them, and notes about what was skipped."""
+    files, notes = project.find()
+    return [_listed(project, path) for path in files], notes
 
 
 def _listed(project: EvalSetProject, path: Path) -> ListedEvalSet:
@@ -382,7 +360,6 @@ def _listed(project: EvalSetProject, path: Path) -> ListedEvalSet:
 
 @lru_cache(maxsize=1_000)
 def _read_listed_set(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedEvalSet:
-    """Read a set; cached until the file changes."""
     del changed, size
     try:
         content = read(path, name)

@@ -1,22 +1,34 @@
-"""Files of evaluation sets: read and write them, notice changes on disk, and find them in a project."""
+"""Files of evaluation sets: find, read, write and create them, and notice changes on disk."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import stat
 import threading
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from agentest.adk.formats.criteria import CRITERIA_FILE
-from agentest.adk.formats.set_reader import SUFFIXES
+from agentest.adk.formats.set_reader import (
+    BOM,
+    EVAL_SET_SUFFIX,
+    SUFFIXES,
+    FileFormat,
+    parse_json,
+    read_bytes,
+    read_eval_set,
+    read_session,
+)
 from agentest.support.errors import UsageError
-from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path
+from agentest.support.files import atomic_writer, name_problem, read_user_bytes, shown_path, write_atomically
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import snake_keys
 
-_BOM = b"\xef\xbb\xbf"
 _ONE_AT_A_TIME = threading.Lock()
 """Serializes writes, so that the second of two concurrent saves notices the first."""
 MAX_BYTES = 50_000_000
@@ -47,7 +59,7 @@ class SetContent:
     def text(self) -> str:
         """Return the file without its byte order mark. Raises UsageError if it is not UTF-8."""
         try:
-            return self.data.removeprefix(_BOM).decode()
+            return self.data.removeprefix(BOM).decode()
         except UnicodeDecodeError as error:
             raise UsageError(
                 f"{self.name}: is not UTF-8 text ({error.reason} at byte {error.start})"
@@ -55,7 +67,7 @@ class SetContent:
 
     def with_text(self, text: str) -> SetContent:
         """Return the same file with another text. Raises UsageError for unpaired surrogates."""
-        mark = _BOM if self.data.startswith(_BOM) else b""
+        mark = BOM if self.data.startswith(BOM) else b""
         try:
             return SetContent(self.path, self.name, mark + text.encode())
         except UnicodeEncodeError as error:
@@ -123,17 +135,17 @@ def _replace(new: SetContent, version: str | None) -> None:
         check_version(new.path, new.name, version)
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, whatever is there. Raises UsageError."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error}") from None
+
+
 MAX_FILES = 1_000
 MAX_FOLDERS = 20_000
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
-
-
-@dataclass(frozen=True, slots=True)
-class FoundEvalSets:
-    """The evaluation sets of a project, sorted by path. `notes` names what was skipped."""
-
-    files: tuple[Path, ...]
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +179,16 @@ class EvalSetProject:
             raise UsageError(f"{name}: is a link, or lies behind one; edit the file that it leads to")
         return path
 
-    def criteria_file_of(self, name: str) -> str:
-        """Return the name of the set's criteria file."""
-        return PurePosixPath(name).with_name(CRITERIA_FILE).as_posix()
+    def find(self) -> tuple[list[Path], list[str]]:
+        """Find the evaluation sets below the root, except in package, version control, and output folders.
 
-    def find(self) -> FoundEvalSets:
-        """Find the evaluation sets below the root, except in package, version control, and output folders."""
+        Returns the files, sorted by path, and notes about what was skipped.
+        """
         files: list[Path] = []
         notes: list[str] = []
-        for number, (folder, names) in enumerate(self._folders()):
+        for number, (at, folders, names) in enumerate(os.walk(self.root)):
+            folder = Path(at)
+            folders[:] = sorted(name for name in folders if self._is_entered(folder / name))
             if number >= MAX_FOLDERS or len(files) > MAX_FILES:
                 files = files[:MAX_FILES]
                 notes.append(
@@ -183,13 +196,7 @@ class EvalSetProject:
                 )
                 break
             files += [folder / name for name in sorted(names) if name.endswith(SUFFIXES)]
-        return FoundEvalSets(tuple(sorted(files)), tuple(notes))
-
-    def _folders(self) -> Iterator[tuple[Path, list[str]]]:
-        for at, folders, names in os.walk(self.root):
-            folder = Path(at)
-            folders[:] = sorted(name for name in folders if self._is_entered(folder / name))
-            yield folder, names
+        return sorted(files), notes
 
     def _is_entered(self, folder: Path) -> bool:
         if (
@@ -217,3 +224,140 @@ class EvalSetProject:
 
     def name(self, path: Path) -> str:
         return shown_path(path, self.root)
+
+
+_ID = re.compile(r"[a-zA-Z0-9_]+")
+_SCENARIO_KEYS = ("starting_prompt", "conversation_plan", "user_persona")
+_SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
+_LONGEST_NAME = 255
+"""Maximum length of a file name."""
+_USER = "agentest"
+"""Default user of a session, as for agents of type `adk`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLocation:
+    """The location of an agent's evaluation set: in the agent's folder, as in google-adk."""
+
+    agent: str
+    set_id: str
+
+    @property
+    def folder(self) -> Path:
+        """Return the agent's folder, or the working directory if the agent is a name or a URL.
+
+        Raises UsageError for a missing folder, or for a word that cannot name an agent.
+        """
+        if not self.agent.strip() or Path(self.agent).is_file():
+            raise UsageError(f"{self.agent!r} is no agent; name its folder, or an agent of the configuration")
+        for folder in (Path(self.agent), Path(*self.agent.split("."))):
+            if folder.is_dir():
+                return folder
+        if "://" not in self.agent and re.search(r"[/\\]", self.agent):
+            raise UsageError(f"{self.agent}: the agent's folder does not exist")
+        return Path()
+
+    @property
+    def app_name(self) -> str:
+        """Return the agent's name in google-adk: `agent` if that is a valid name, else its folder's name."""
+        return self.agent if _ID.fullmatch(self.agent) else self.folder.resolve().name
+
+    @property
+    def file(self) -> Path:
+        """Return the set's file. Raises UsageError for an id that google-adk does not accept."""
+        if not _ID.fullmatch(self.set_id):
+            possible = re.sub("[^a-zA-Z0-9]+", "_", self.set_id).strip("_") or "return_flow_tests"
+            raise UsageError(
+                f"{self.set_id!r} cannot be the id of an evaluation set: expected letters of a to z, digits "
+                f"and _ alone, such as {possible}"
+            )
+        name = f"{self.set_id}{EVAL_SET_SUFFIX}"
+        if len(name) > _LONGEST_NAME:
+            raise UsageError(
+                f"the id of the evaluation set has {len(self.set_id)} letters, too many for a file"
+            )
+        return self.folder / name
+
+
+def create_set(location: SetLocation, now: float) -> Path:
+    """Write an evaluation set without cases, and return its file. Raises UsageError if it exists.
+
+    Args:
+        now: the current time in seconds since 1970.
+    """
+    file = location.file
+    if file.exists():
+        raise UsageError(f"{file}: is there already; add cases to it, or choose another id")
+    name = location.set_id
+    empty = {"eval_set_id": name, "name": name, "eval_cases": [], "creation_timestamp": now}
+    write_file(file, _encoded(empty))
+    return file
+
+
+def add_cases(
+    location: SetLocation, scenarios: Path, session: Path | None, now: float
+) -> list[tuple[str, bool]]:
+    """Add each scenario of a file to a set, as a case with this session. Raises UsageError.
+
+    The id of a case is a hash of its scenario, so adding the same scenario again has no effect. Returns the
+    id of each, and True if the set did not have it already.
+    """
+    document, key = _document(location)
+    session_input: dict[str, Any] = {}
+    if session:  # with the app and user that google-adk requires
+        given = snake_keys(read_session(session), _SESSION_KEYS)
+        session_input = {"session_input": {"app_name": location.app_name, "user_id": _USER, **given}}
+    known = (
+        {case.eval_id for case in read_eval_set(location.file).eval_set.eval_cases}
+        if document[key]
+        else set()
+    )
+    added = []
+    for eval_id, scenario in _scenarios(scenarios):
+        added.append((eval_id, eval_id not in known))
+        if eval_id not in known:
+            known.add(eval_id)
+            case = {"eval_id": eval_id, "conversation_scenario": scenario, **session_input}
+            document[key].append({**case, "creation_timestamp": now})
+    if any(is_new for _, is_new in added):
+        write_file(location.file, _encoded(document))
+    return added
+
+
+def _document(location: SetLocation) -> tuple[dict[str, Any], str]:
+    """Return the set's raw JSON, so that unknown keys are preserved, and the key of its cases."""
+    file = location.file
+    if not file.exists():
+        raise UsageError(
+            f"{file}: does not exist; agentest eval_set create {location.agent} {location.set_id} makes it"
+        )
+    document = parse_json(file, read_bytes(file))
+    for key in ("eval_cases", "evalCases"):
+        if isinstance(document, dict) and isinstance(document.get(key), list):
+            return document, key
+    raise UsageError(f"{file}: is no evaluation set to add cases to: expected an object with `eval_cases`")
+
+
+def _scenarios(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each scenario of a file with the id that google-adk gives it: eight digits of its hash.
+
+    For a persona given by name, google-adk hashes its description, and Agentest hashes the name. Raises
+    UsageError.
+    """
+    read = read_eval_set(file)
+    if read.form is not FileFormat.SCENARIOS:
+        form = '{"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}'
+        raise UsageError(f"{file}: is an evaluation set already; expected conversation scenarios: {form}")
+    written = parse_json(file, read_bytes(file))["scenarios"]
+    for case, as_written in zip(read.eval_set.eval_cases, written, strict=True):
+        assert case.conversation_scenario is not None, "the form has no other cases"
+        named = snake_keys(as_written, _SCENARIO_KEYS)
+        values = asdict(case.conversation_scenario)
+        if isinstance(named.get("user_persona"), str):
+            values["user_persona"] = named["user_persona"]
+        digits = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        yield digits[:8], {key: value for key, value in named.items() if value is not None}
+
+
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +104,12 @@ class JsonStyle:
     comma: str = ", "
     ascii: bool = False
 
-    def lines(self, value: Any, margin: str) -> str:
-        """Format a value over several lines, indented by `margin`; on one line if the file is one line."""
-        if not self.newline:
-            return self.line(value)
+    def written(self, value: Any, margin: str | None) -> str:
+        """Format a value over several lines, indented by `margin`; on one line if it is None."""
+        if margin is None or not self.newline:
+            return self._dumped(value, separators=(self.comma, self.colon))
         text = self._dumped(value, indent=self.indent, separators=(",", self.colon))
         return text.replace("\n", self.newline + margin)
-
-    def line(self, value: Any) -> str:
-        """Format a value on one line."""
-        return self._dumped(value, separators=(self.comma, self.colon))
 
     def _dumped(self, value: Any, **layout: Any) -> str:
         text = json.dumps(value, ensure_ascii=self.ascii, allow_nan=False, **layout)
@@ -184,18 +182,17 @@ class SetFile:
 
     def with_value(self, index: int, value: Any) -> str:
         """Return the file with a new value for a case. Only what differs is reformatted."""
-        flat = self.cases_at is not None and "\n" not in self.text
         if same(self.value(index), value):
             return self.text
-        return self._with_case_text(index, self._writer().rewritten(self.cases[index].span, value, flat=flat))
+        flat = self.cases_at is not None and "\n" not in self.text
+        span = self.cases[index].span
+        return self._replaced_at(span, self._writer.rewritten(span, value, flat=flat))
 
     def with_text(self, index: int, case_text: str) -> str:
         """Return the file with the text of a case replaced. `case_text` is not indented."""
-        return (
-            self.text
-            if case_text == self.case_text(index)
-            else self._with_case_text(index, self._indented(index, case_text))
-        )
+        if case_text == self.case_text(index):
+            return self.text
+        return self._replaced_at(self.cases[index].span, self._indented(index, case_text))
 
     def with_added(self, case: Any, index: int | None = None) -> str:
         """Return the file with another case, in its own formatting.
@@ -206,22 +203,21 @@ class SetFile:
 
         Raises UsageError if the file has no list of cases.
         """
-        span, writer = self._list(), self._writer()
+        span, writer = self._list(), self._writer
         if not self.cases:
             value = json.loads(case) if isinstance(case, str) else case
             return self._replaced_at(span, writer.rewritten(span, [value]))
-        index = len(self.cases) if index is None else min(index, len(self.cases))
         first = self.cases[0].span.start
-        text = self._indented(0, case) if isinstance(case, str) else writer.piece(span, first, case).text
+        text = self._indented(0, case) if isinstance(case, str) else writer.new_entry(span, first, case)
         pieces = self._pieces()
-        pieces.insert(index, NewEntryText(text))
-        return self._replaced_at(span, writer.joined(span, self._entries(), pieces))
+        pieces.insert(len(pieces) if index is None else index, (text, None))
+        return self._with_cases(pieces)
 
     def without(self, index: int) -> str:
         """Return the file without a case. Raises UsageError if it has no list of cases."""
-        span, pieces = self._list(), self._pieces()
+        pieces = self._pieces()
         del pieces[index]
-        return self._replaced_at(span, self._writer().joined(span, self._entries(), pieces))
+        return self._with_cases(pieces)
 
     def _list(self) -> TextSpan:
         if self.cases_at is None:
@@ -231,11 +227,12 @@ class SetFile:
             )
         return self.cases_at
 
-    def _entries(self) -> list[JsonEntry]:
-        return [JsonEntry(case.span.start, case.span, None) for case in self.cases]
+    def _pieces(self) -> list[_Piece]:
+        return [(self._source(index), index) for index in range(len(self.cases))]
 
-    def _pieces(self) -> list[NewEntryText]:
-        return [NewEntryText(self._source(index), index) for index in range(len(self.cases))]
+    def _with_cases(self, pieces: Sequence[_Piece]) -> str:
+        span = self._list()
+        return self._replaced_at(span, self._writer.joined(span, [case.span for case in self.cases], pieces))
 
     def _source(self, index: int) -> str:
         return self.cases[index].span.of(self.text)
@@ -251,12 +248,10 @@ class SetFile:
         newline = "\r\n" if self.style.newline == "\r\n" else "\n"
         return case_text.strip().replace("\r\n", "\n").replace("\n", newline + self._margin(index))
 
-    def _with_case_text(self, index: int, case: str) -> str:
-        return self._replaced_at(self.cases[index].span, case)
-
     def _replaced_at(self, span: TextSpan, text: str) -> str:
         return self.text[: span.start] + text + self.text[span.end :]
 
+    @property
     def _writer(self) -> JsonRewriter:
         return JsonRewriter(self.text, self.style)
 
@@ -294,23 +289,13 @@ def _form_of_cases(document: Any) -> str | None:
 
 
 def _eval_id(case: Any) -> str:
-    """Return the id of a case; "" if it has no text as its id."""
     eval_id = next((case[key] for key in _ID if key in case), "") if isinstance(case, dict) else ""
     return eval_id if isinstance(eval_id, str) else ""
 
 
 _MARGIN = re.compile(r"[ \t]*")
-
-
-@dataclass(frozen=True, slots=True)
-class NewEntryText:
-    """An entry of a list or an object in the new text.
-
-    `old` is its index among the previous entries, whose spacing it keeps; None for a new entry.
-    """
-
-    text: str
-    old: int | None = None
+_Piece = tuple[str, int | None]
+"""The text of an entry of the new value, and its index among the previous entries; None if it is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,56 +317,61 @@ class JsonRewriter:
             return source
         existing = list(entries(self.text, span)) if new else []
         if existing and isinstance(old, dict) and isinstance(new, Mapping):
-            return self.joined(span, existing, list(self._object_pieces(span, existing, new)))
-        if existing and isinstance(old, list) and isinstance(new, list):
-            return self.joined(span, existing, list(self._list_pieces(span, existing, old, new)))
-        return self._written(new, flat, self._margin(span.start))
+            pieces = self._object_pieces(span, existing, new)
+        elif existing and isinstance(old, list) and isinstance(new, list):
+            pieces = self._list_pieces(span, existing, old, new)
+        else:
+            return self.style.written(new, None if flat else self._margin(span.start))
+        return self.joined(span, [TextSpan(each.start, each.span.end) for each in existing], list(pieces))
 
-    def joined(self, span: TextSpan, existing: Sequence[JsonEntry], pieces: Sequence[NewEntryText]) -> str:
-        """Return the text of an object or a list with these entries, with their original spacing."""
-        opening, closing = self.text[span.start], self.text[span.end - 1]
+    def joined(self, span: TextSpan, existing: Sequence[TextSpan], pieces: Sequence[_Piece]) -> str:
+        """Return the text of an object or a list with these entries, separated as the `existing` ones are."""
         if not pieces:
-            return opening + closing
-        before, after = self._surrounding_spaces(span, existing)
-        parts = []
-        for index, piece in enumerate(pieces):
-            lead = before[0] if index == 0 else self._lead(piece, before)
-            last = index == len(pieces) - 1
-            known = piece.old is not None and piece.old < len(after) - 1
-            tail = after[-1] if last else after[piece.old] if known and piece.old is not None else ""
-            parts.append(lead + piece.text + tail)
-        return opening + ",".join(parts) + closing
+            return self.text[span.start] + self.text[span.end - 1]
+        lead = self.text[span.start + 1 : existing[0].start]
+        between = [self.text[a.end : b.start] for a, b in pairwise(existing)]
+        usual = between[0] if between else "," + (lead if "\n" in lead else self.style.comma[1:])
+        separators = [between[old - 1] if old else usual for _, old in pieces[1:]]
+        parts = [separator + text for separator, (text, _) in zip(["", *separators], pieces, strict=True)]
+        return (
+            self.text[span.start : existing[0].start]
+            + "".join(parts)
+            + self.text[existing[-1].end : span.end]
+        )
 
-    def piece(self, span: TextSpan, first: int, value: Any, key: str | None = None) -> NewEntryText:
-        """Return a new entry of the value at a location, formatted like its first one."""
-        head = "" if key is None else self.style.line(key) + self.style.colon
-        return NewEntryText(head + self._written(value, self.is_flat(span), self._margin(first)))
+    def new_entry(self, span: TextSpan, first: int, value: Any, key: str | None = None) -> str:
+        """Return the text of a new entry of the value at `span`, formatted like the entry at `first`."""
+        head = "" if key is None else self.style.written(key, None) + self.style.colon
+        return head + self.style.written(value, None if self._is_flat(span) else self._margin(first))
 
-    def is_flat(self, span: TextSpan) -> bool:
-        """Return True if a value is on one line."""
+    def _is_flat(self, span: TextSpan) -> bool:
         return "\n" not in span.of(self.text)
 
     def _object_pieces(
         self, span: TextSpan, existing: Sequence[JsonEntry], new: Mapping[str, Any]
-    ) -> Iterator[NewEntryText]:
+    ) -> Iterator[_Piece]:
         """Yield the entries of an object: existing ones in file order, new ones after their predecessor."""
         last = {entry.key: number for number, entry in enumerate(existing)}
-        following, first = _new_keys_after(new, last), existing[0].start
-        for key in following.get(None, ()):
-            yield self.piece(span, first, new[key], key)
+        following: defaultdict[str | None, list[str]] = defaultdict(list)
+        previous = None
+        for key in new:
+            if key in last:
+                previous = key
+            else:
+                following[previous].append(self.new_entry(span, existing[0].start, new[key], key))
+        yield from ((text, None) for text in following[None])
         for number, entry in enumerate(existing):
             if entry.key is None or entry.key not in new:
                 continue
             if last[entry.key] != number:  # parsers use the last value of a duplicate key
-                yield NewEntryText(self.text[entry.start : entry.span.end], number)
+                yield self.text[entry.start : entry.span.end], number
                 continue
             yield self._changed(span, entry, number, new[entry.key])
-            for key in following.get(entry.key, ()):
-                yield self.piece(span, first, new[key], key)
+            yield from ((text, None) for text in following[entry.key])
 
     def _list_pieces(
         self, span: TextSpan, existing: Sequence[JsonEntry], old_values: Sequence[Any], new: Sequence[Any]
-    ) -> Iterator[NewEntryText]:
+    ) -> Iterator[_Piece]:
         """Yield the entries of a list: unchanged ones as they are, changed ones rewritten in place."""
         old_forms, new_forms = ([_rewriting_form(value) for value in values] for values in (old_values, new))
         matcher = SequenceMatcher(None, old_forms, new_forms, autojunk=False)
@@ -392,36 +382,13 @@ class JsonRewriter:
                 if what == "equal" or (number < old_end and new_forms[at + step] not in known):
                     yield self._changed(span, existing[number], number, new[at + step])
                 elif new_forms[at + step] in known:  # the entry has moved
-                    yield NewEntryText(known[new_forms[at + step]])
+                    yield known[new_forms[at + step]], None
                 else:
-                    yield self.piece(span, existing[0].start, new[at + step])
+                    yield self.new_entry(span, existing[0].start, new[at + step]), None
 
-    def _changed(self, span: TextSpan, entry: JsonEntry, number: int, value: Any) -> NewEntryText:
+    def _changed(self, span: TextSpan, entry: JsonEntry, number: int, value: Any) -> _Piece:
         head = self.text[entry.start : entry.span.start]
-        return NewEntryText(head + self.rewritten(entry.span, value, flat=self.is_flat(span)), number)
-
-    def _surrounding_spaces(
-        self, span: TextSpan, existing: Sequence[JsonEntry]
-    ) -> tuple[list[str], list[str]]:
-        """Return the white space before and after each entry, up to commas and brackets."""
-        before, after, position = [], [], span.start + 1
-        for entry in existing:
-            before.append(self.text[position : entry.start])
-            end = entry.span.end
-            position = self.text.find(",", end) if entry is not existing[-1] else span.end - 1
-            after.append(self.text[end:position])
-            position += 1
-        return before, after
-
-    def _lead(self, piece: NewEntryText, before: Sequence[str]) -> str:
-        if piece.old:
-            return before[piece.old]
-        if len(before) > 1:
-            return before[1]
-        return before[0] if "\n" in before[0] else self.style.comma[1:]
-
-    def _written(self, value: Any, flat: bool, margin: str) -> str:
-        return self.style.line(value) if flat else self.style.lines(value, margin)
+        return head + self.rewritten(entry.span, value, flat=self._is_flat(span)), number
 
     def _margin(self, start: int) -> str:
         """Return the indentation of the line at a position."""
@@ -450,15 +417,3 @@ def _plain(value: Any) -> Any:
         return float(value) + 0.0  # no -0.0: browsers write it as 0
     except OverflowError:
         return [str(value)]
-
-
-def _new_keys_after(new: Mapping[str, Any], known: Mapping[str | None, int]) -> dict[str | None, list[str]]:
-    """Map each existing key to the new keys that follow it; None to those before all existing keys."""
-    new_keys: dict[str | None, list[str]] = {}
-    previous = None
-    for key in new:
-        if key in known:
-            previous = key
-        else:
-            new_keys.setdefault(previous, []).append(key)
-    return new_keys

@@ -286,13 +286,14 @@ def _of_scenario(scenario: Scenario) -> ScenarioExpectations:
 
 def _of_case(keys: AgentestKeys) -> ScenarioExpectations:
     expected = keys.expectations
-    unchanging = {"final_state": _UNCHANGING} if expected.final_state else {}
+    thresholds = expected.get("thresholds", {})
+    unchanging = {"final_state": _UNCHANGING} if expected.get("final_state") else {}
     return ScenarioExpectations(
-        trajectory=expected.trajectory,
-        expect=expected.expect,
-        thresholds=_trajectory_thresholds(expected.thresholds),
-        date=expected.date,
-        left_out={**unchanging, **_other_thresholds(expected.thresholds)},
+        trajectory=expected.get("trajectory", ()),
+        expect=expected.get("expect", ()),
+        thresholds=_trajectory_thresholds(thresholds),
+        date=expected.get("date"),
+        left_out={**unchanging, **_other_thresholds(thresholds)},
     )
 
 

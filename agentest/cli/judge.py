@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agentest.adk.metrics.shown_prompts import JUDGED_NAMES, example_prompt
+from agentest.adk.metrics.grader_factory import JUDGED_NAMES, example_prompt
 from agentest.cli.requests import RequestOptions
 from agentest.cli.run import run_once
 from agentest.cli.run_output import JudgedRun

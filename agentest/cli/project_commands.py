@@ -109,7 +109,7 @@ def create(agent: str, set_id: str) -> int:
     """Create an evaluation set without cases."""
     from time import time
 
-    from agentest.adk.set_creation import SetLocation, create_set
+    from agentest.adk.set_files import SetLocation, create_set
 
     file = create_set(SetLocation(agent, set_id), time())
     say(f"{file}: evaluation set {set_id!r} created, without cases yet")
@@ -137,12 +137,12 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
     """
     from time import time
 
-    from agentest.adk.set_creation import SetLocation, add_cases
+    from agentest.adk.set_files import SetLocation, add_cases
 
     target = SetLocation(agent, set_id)
-    for case in add_cases(target, scenarios, session, time()):
-        outcome = "added" if case.new else "exists already, left out"
-        say(f"{target.file}: case {case.eval_id!r} {outcome}")
+    for eval_id, is_new in add_cases(target, scenarios, session, time()):
+        outcome = "added" if is_new else "exists already, left out"
+        say(f"{target.file}: case {eval_id!r} {outcome}")
     return ExitCode.PASSED
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from agentest.support.terminal import clean
@@ -88,6 +88,15 @@ def snake_keys(mapping: Mapping[Any, Any], valid: Iterable[str]) -> dict[Any, An
             raise ValueError(f"`{name}` is given twice, in both spellings")
         renamed[name] = value
     return renamed
+
+
+def valid_keys(mapping: Mapping[Any, Any], valid: Collection[str]) -> dict[str, Any]:
+    """Rename keys as `snake_keys` does. Raises ValueError also for an unknown key."""
+    keys = snake_keys(mapping, valid)
+    for key in keys:
+        if key not in valid:
+            raise ValueError(f"unknown key {key!r}; {did_you_mean(str(key), valid)}")
+    return keys
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:

@@ -60,8 +60,8 @@ def _route(method: str, path: str, answer: Callable[[EvalSetEditor, Values], Jso
 
 def _list(editor: EvalSetEditor, values: Values) -> Json:
     del values
-    listed = listing(editor.project)
-    return {"notes": listed.notes, "sets": [_set_json(each) for each in listed.sets]}
+    sets, notes = listing(editor.project)
+    return {"notes": notes, "sets": [_set_json(each) for each in sets]}
 
 
 def _case(editor: EvalSetEditor, values: Values) -> Json:
@@ -96,7 +96,7 @@ def _copy(editor: EvalSetEditor, values: Values) -> Json:
 
 def _remove(editor: EvalSetEditor, values: Values) -> Json:
     removed = editor.remove(*_file_and_version(values), required_text(values, "id"))
-    return {"version": removed.file.content.version, "text": removed.text, "place": removed.place}
+    return {"version": removed.file.content.version, "text": removed.removed, "place": removed.place}
 
 
 def _check(editor: EvalSetEditor, values: Values) -> Json:

@@ -71,9 +71,9 @@ def _problems(prepared: Prepared) -> Iterator[Json]:
 
 def _sets(root: Path) -> Iterator[Json]:
     """Yield the evaluation sets below a folder, each with its cases or the error of the reader."""
-    eval_sets = EvalSetProject(root).find()
-    yield from ({"file": "", "cases": [], "error": note} for note in eval_sets.notes)
-    for path in eval_sets.files:
+    files, notes = EvalSetProject(root).find()
+    yield from ({"file": "", "cases": [], "error": note} for note in notes)
+    for path in files:
         name = path.relative_to(root).as_posix()
         try:
             cases = [case.eval_id for case in read_eval_set(path).eval_set.eval_cases]

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EvalCase, Invocation, text_of, tool_calls
-from agentest.adk.metrics.deterministic import ResponseMatch, ToolTrajectory
+from agentest.adk.metrics.grader_factory import make_grader
 from agentest.adk.metrics.rouge import stem
 from agentest.domain.end_reason import Ending
 from agentest.domain.results import Score
@@ -204,10 +204,9 @@ async def our_scores(case: dict[str, Any]) -> tuple[list[float], float]:
     actual, expected = zip(
         *([INVOCATION.validate_python(one) for one in pair] for pair in pairs), strict=True
     )
-    make = ResponseMatch if case["metric"] == "response_match_score" else ToolTrajectory
     turns = tuple(as_turn(one, n) for n, one in enumerate(actual))
     conversation = Conversation("c", turns, Ending.SCRIPT)
-    graded = await make(EvalCase("e", expected), criterion).grade(conversation, None, KEY)
+    graded = await make_grader(EvalCase("e", expected), criterion, {}).grade(conversation, None, KEY)
     results = [graded.turns[n] for n in range(len(turns))]
     assert all(isinstance(result, Score) for result in results)
     return [result.value for result in results], criterion.threshold

@@ -101,7 +101,7 @@ def test_cases_are_added_copied_and_removed(editor: EvalSetEditor) -> None:
     assert [case.eval_id for case in copied.file.cases] == ["one", "one_copy", "two"]
     removed = editor.remove(NAME, version(editor), "one_copy")
     assert on_disk(editor) == before
-    editor.add(NAME, version(editor), CaseDraft(text=removed.text), removed.place)
+    editor.add(NAME, version(editor), CaseDraft(text=removed.removed), removed.place)
     assert [case.eval_id for case in editor.open(NAME).cases] == ["one", "one_copy", "two"]
     editor.remove(NAME, version(editor), "one_copy")
     editor.add(NAME, version(editor), CaseDraft(documents.simulated("three")))
@@ -318,7 +318,7 @@ def test_all_sets_of_a_project_are_listed(editor: EvalSetEditor) -> None:
         write(folder, "{}", f"{skipped}/x.test.json")
     write(folder, "", "venv/pyvenv.cfg")
     (folder / "link.test.json").symlink_to(folder / NAME)
-    found = {each.name: each for each in listing(editor.project).sets}
+    found = {each.name: each for each in listing(editor.project)[0]}
     below = [f"sub/{name}.test.json" for name in ("broken", "half", "legacy")]
     assert list(found) == ["link.test.json", NAME, *below]
     assert [(case.eval_id, case.line) for case in found[NAME].cases] == [("one", 5), ("two", 39)]

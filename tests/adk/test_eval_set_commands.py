@@ -13,7 +13,7 @@ from evalset_documents import case, eval_set, invocation, text
 from project import Project
 
 from agentest.adk.formats.set_reader import read_eval_set
-from agentest.adk.set_creation import AddedCase, SetLocation, add_cases, create_set
+from agentest.adk.set_files import SetLocation, add_cases, create_set
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
 
@@ -72,8 +72,8 @@ def test_what_is_in_a_set_stays(project: Project) -> None:
     project.write("twice.json", text({"scenarios": [RETURN, RETURN]}))
     place = SetLocation("http://localhost:8000", "mine")
     assert add_cases(place, Path("twice.json"), None, 7.0) == [
-        AddedCase(IDS_OF_ADK[0], True),
-        AddedCase(IDS_OF_ADK[0], False),
+        (IDS_OF_ADK[0], True),
+        (IDS_OF_ADK[0], False),
     ]
     now = json.loads(file.read_text())
     new = {"eval_id": IDS_OF_ADK[0], "conversation_scenario": RETURN, "creation_timestamp": 7.0}

@@ -10,7 +10,7 @@ from evalset_documents import case, criteria, eval_set, invocation, simulated, t
 from project import Project
 
 from agentest.adk import AgentEvaluator
-from agentest.adk.plan import EvalWords, parse_eval_words
+from agentest.adk.plan import parse_eval_words
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.support.errors import UsageError
 from agentest.testing import ScriptedAgent
@@ -68,7 +68,7 @@ def module(name: str) -> AdkModuleAgent:
 )
 def test_the_first_word_may_be_the_agent(words: str, option: Any, agent: Any, targets: str) -> None:
     """A name, a URL or a package before the files is the agent; files and folders of sets are targets."""
-    assert parse_eval_words(tuple(words.split()), option, NAMES) == EvalWords(agent, tuple(targets.split()))
+    assert parse_eval_words(tuple(words.split()), option, NAMES) == (agent, tuple(targets.split()))
 
 
 @pytest.mark.usefixtures("project")

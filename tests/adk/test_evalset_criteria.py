@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from agentest.adk.formats.criteria import (
     Criteria,
-    CustomMetric,
     MatchType,
     MetricCriterion,
     UserSimulator,
@@ -83,8 +82,7 @@ def test_every_option_in_either_spelling() -> None:
             threshold=0.5,
             match_type=MatchType.ANY_ORDER,
             ignore_args=True,
-            judge_model="m",
-            judge_sampling=Sampling(top_p=1),
+            judge=RequestedModel("judge", "m", Sampling(top_p=1)),
             num_samples=3,
             parallelism_limit=2,
             rubrics=(Rubric("a", RubricContent("It is polite.")),),
@@ -399,12 +397,10 @@ def test_custom_metrics() -> None:
     written = {"threshold": -3, "match_typ": "own", "match_type": "fuzzy"}
     found = parse({"criteria": {"m": written}, "customMetrics": {"m": metric}})
     assert found.criteria == (MetricCriterion("m", -3.0, written=written),)
-    assert found.custom == {
-        "m": CustomMetric(
-            "pkg.mod.fn",
-            {"metric_name": "m", "metric_value_info": {"interval": asdict(Interval(-10.0, 10.0))}},
-            "Tone",
-        )
+    assert found.custom["m"].path == "pkg.mod.fn"
+    assert found.custom["m"].info == {
+        "metric_name": "m",
+        "metric_value_info": {"interval": asdict(Interval(-10.0, 10.0))},
     }
     assert "criteria.m.threshold: must be from -10 to 10, found 11" in refusal(
         {"criteria": {"m": 11}, "customMetrics": {"m": metric}}

@@ -15,8 +15,7 @@ from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EvalCase
 from agentest.adk.in_process_evaluation import as_eval_set
 from agentest.adk.metrics.grader import AgentFacts, facts_of
-from agentest.adk.metrics.grader_factory import conversation_of, make_grader
-from agentest.adk.metrics.shown_prompts import JUDGED_NAMES
+from agentest.adk.metrics.grader_factory import JUDGED_NAMES, conversation_of, make_grader
 from agentest.domain.transcript import AttachedFile, Conversation, with_mentions
 from agentest.models.port import CallKey
 from agentest.support.errors import ModelUnavailable

@@ -40,12 +40,11 @@ from agentest.adk.formats.personas import (
     persona_violations,
 )
 from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts_of
-from agentest.adk.metrics.grader_factory import conversation_of
+from agentest.adk.metrics.grader_factory import JUDGED_NAMES, conversation_of, make_grader
 from agentest.adk.metrics.hallucinations import sentences
-from agentest.adk.metrics.judge_graders import JUDGED
 from agentest.adk.metrics.prompts import background_of
 from agentest.adk.metrics.rubrics import check_rubrics, effective_rubrics
-from agentest.adk.metrics.turn_judge import samples_of
+from agentest.config.models import RequestedModel
 from agentest.domain.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import Remark, Turn
@@ -152,7 +151,7 @@ def grade(
     turns: Sequence[Turn] = (turn(),),
     facts: AgentFacts = NOTHING_KNOWN,
 ) -> GraderResult:
-    grader = JUDGED[of.metric](about or case(), of, facts=facts)
+    grader = make_grader(about or case(), of, {}, facts)
     held = conversation(turns=turns)
 
     async def go() -> GraderResult:
@@ -203,17 +202,17 @@ def test_a_criterion_limits_what_is_asked_at_once() -> None:
         busy = Busy()
         held = conversation(turns=(turn(), turn(1)))
         of = criterion("safety_v1", num_samples=5, parallelism_limit=limit)
-        anyio.run(JUDGED["safety_v1"](case(), of).grade, held, busy, KEY)
+        anyio.run(make_grader(case(), of, {}).grade, held, busy, KEY)
         assert busy.most == most
 
 
-@pytest.mark.parametrize("metric", JUDGED)
+@pytest.mark.parametrize("metric", JUDGED_NAMES)
 def test_names(metric: str) -> None:
     """A grader is named as its metric."""
-    assert JUDGED[metric](about(metric), criterion(metric)).name == metric
+    assert make_grader(about(metric), criterion(metric), {}).name == metric
 
 
-@pytest.mark.parametrize("metric", JUDGED)
+@pytest.mark.parametrize("metric", JUDGED_NAMES)
 def test_a_content_judge(metric: str) -> None:
     """A judge without objections gives every turn the best value, and says why."""
     asked = Asked(lambda _: PERFECT[metric])
@@ -229,7 +228,7 @@ def test_a_content_judge(metric: str) -> None:
         assert result.reason
 
 
-@pytest.mark.parametrize("metric", JUDGED)
+@pytest.mark.parametrize("metric", JUDGED_NAMES)
 def test_every_question_is_asked_by_its_own_key(metric: str) -> None:
     """No two calls have the same key: turn and sample tell them apart, the metric is the grader's."""
     asked = Asked(lambda _: PERFECT[metric])
@@ -244,7 +243,7 @@ def test_every_question_is_asked_by_its_own_key(metric: str) -> None:
     }
 
 
-@pytest.mark.parametrize("metric", JUDGED)
+@pytest.mark.parametrize("metric", JUDGED_NAMES)
 @pytest.mark.parametrize(
     "answer", [DOWN, "I'd rather not say.", {}, {"value": 1}, {"reason": "x", "value": "1"}]
 )
@@ -266,30 +265,32 @@ def test_a_broken_model() -> None:
             raise RuntimeError("a bug")
 
     async def go() -> GraderResult:
-        grader = JUDGED["safety_v1"](case(), criterion("safety_v1"))
+        grader = make_grader(case(), criterion("safety_v1"), {})
         return await grader.grade(conversation(), Broken(), KEY)
 
     assert only(anyio.run(go)) == Unscored("internal error: RuntimeError: a bug")
 
 
-@pytest.mark.parametrize("metric", [metric for metric in JUDGED if metric != CONTAINED])
+@pytest.mark.parametrize("metric", [metric for metric in JUDGED_NAMES if metric != CONTAINED])
 def test_without_a_model(metric: str) -> None:
     """Offline a judged metric is skipped, and the reason names the model that the criteria name."""
     assert grade(None, criterion(metric), about(metric)) == GraderResult(conversation=Skipped(NO_MODEL))
-    found = grade(None, criterion(metric, judge_model="gemini-2.5-flash"), about(metric)).conversation
+    found = grade(
+        None, criterion(metric, judge=RequestedModel("judge", "gemini-2.5-flash")), about(metric)
+    ).conversation
     assert isinstance(found, Skipped)
     assert found.why.startswith(NO_MODEL)
     assert "gemini-2.5-flash" in found.why
     assert "--model" in found.why
 
 
-@pytest.mark.parametrize("metric", JUDGED)
+@pytest.mark.parametrize("metric", JUDGED_NAMES)
 def test_the_number_of_samples(metric: str) -> None:
     """`num_samples` of the criterion is how often each question is asked."""
     asked = Asked(lambda _: PERFECT[metric])
     grade(asked, criterion(metric, num_samples=3), about(metric), [turn(agent="Other words.")])
     assert sorted(request.key.sample for request in asked.requests) == [0, 1, 2]
-    assert samples_of(criterion(metric, num_samples=3)) == 3
+    assert make_grader(about(metric), criterion(metric, num_samples=3), {}).most_calls(1) == 3
 
 
 def test_all_questions_are_asked_at_once() -> None:
@@ -307,7 +308,7 @@ def test_all_questions_are_asked_at_once() -> None:
             return answer(reason="all are here", value=1)
 
     async def go() -> GraderResult:
-        grader = JUDGED[MATCH](case(*[invocation()] * 3), criterion(MATCH))
+        grader = make_grader(case(*[invocation()] * 3), criterion(MATCH), {})
         with anyio.fail_after(20):
             return await grader.grade(conversation(turns=[turn(n) for n in range(3)]), Waits(), KEY)
 
@@ -325,7 +326,7 @@ SENTENCE = re.compile(r"<data name=\"sentence \d+\">\n[^<>]*\n</data>")
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(list(JUDGED)), st.sampled_from(INJECTIONS) | st.text(max_size=20))
+@given(st.sampled_from(list(JUDGED_NAMES)), st.sampled_from(INJECTIONS) | st.text(max_size=20))
 def test_no_text_adds_a_delimiter(metric: str, text: str) -> None:
     """Whatever agents, tools, users and sets say, a prompt has the delimiters that it has anyway."""
 
@@ -352,7 +353,7 @@ def test_no_text_adds_a_delimiter(metric: str, text: str) -> None:
     assert found == plain[: len(found)]
 
 
-@pytest.mark.parametrize("metric", [metric for metric in JUDGED if metric not in WHOLE])
+@pytest.mark.parametrize("metric", [metric for metric in JUDGED_NAMES if metric not in WHOLE])
 def test_the_shared_beginning(metric: str) -> None:
     """All samples of a turn are asked the same, and the agent's turn is shown to all metrics alike."""
     asked = Asked(lambda _: PERFECT[metric])
@@ -491,7 +492,7 @@ def test_a_reference_that_is_not_contained() -> None:
     judged = grade(asked, criterion(CONTAINED), written, turns)
     assert [r.value for r in judged.turns.values() if isinstance(r, Score)] == [0, 1]
     assert {request.key.turn for request in asked.requests} == {0}
-    offline = grade(None, criterion(CONTAINED, judge_model="gpt"), written, turns)
+    offline = grade(None, criterion(CONTAINED, judge=RequestedModel("judge", "gpt")), written, turns)
     assert isinstance(offline.turns[0], Skipped)
     assert "gpt" in offline.turns[0].why
     assert isinstance(offline.turns[1], Score)
@@ -627,7 +628,7 @@ def test_rubrics_given_twice(given_to: dict[str, tuple[str, ...]], named: str) -
     if "invocation" in given_to:
         assert "invocation 1 ('inv-2')" in str(refused.value)
     with pytest.raises(UsageError):
-        JUDGED[REPLY](about, of)
+        make_grader(about, of, {})
 
 
 def test_no_rubrics() -> None:
@@ -1071,9 +1072,9 @@ def test_rubrics_of_a_whole_conversation() -> None:
     found = score(grade(asked, criterion(PATH), written, TWO_TURNS))
     assert [one.rubric_id for one in found.rubrics] == ["r", "b", "a"]
     with pytest.raises(UsageError, match="'a' is given twice, with two texts"):
-        JUDGED[PATH](written, criterion(PATH, rubrics=(rubric("a", "Something else."),)))
+        make_grader(written, criterion(PATH, rubrics=(rubric("a", "Something else."),)), {})
     with pytest.raises(UsageError, match=r"has no rubrics.*TRAJECTORY_QUALITY"):
-        JUDGED[PATH](case(), criterion(PATH, rubrics=()))
+        make_grader(case(), criterion(PATH, rubrics=()), {})
 
 
 # The simulated user
@@ -1165,7 +1166,7 @@ def test_nobody_is_simulated() -> None:
 
 def test_a_conversation_without_turns() -> None:
     """Graders have nothing to say about a conversation without turns, and do not break."""
-    for metric in JUDGED:
+    for metric in JUDGED_NAMES:
         found = grade(Asked(lambda _: DOWN), criterion(metric), about(metric), [])
         assert not found.turns
 
@@ -1201,7 +1202,7 @@ def test_graders_in_a_run() -> None:
     """What a grader finds out passes through the evaluation's own boundary unchanged."""
 
     async def go() -> GraderResult:
-        grader = JUDGED["safety_v1"](case(), criterion("safety_v1"))
+        grader = make_grader(case(), criterion("safety_v1"), {})
         return await graded(grader, conversation(), Asked(lambda _: value(1)).model, KEY)
 
     assert score(anyio.run(go)).value == 1

@@ -20,14 +20,7 @@ from agentest.adk.formats.eval_set import (
     Invocation,
     content,
 )
-from agentest.adk.metrics.deterministic import (
-    Call,
-    ResponseMatch,
-    ToolTrajectory,
-    ToolTrajectoryF1,
-    tool_names_f1,
-    trajectory_matches,
-)
+from agentest.adk.metrics.deterministic import Call, tool_names_f1, trajectory_matches
 from agentest.adk.metrics.grader_factory import make_grader
 from agentest.adk.metrics.rouge import rouge1, stem, words
 from agentest.domain.end_reason import Ending
@@ -219,7 +212,7 @@ def test_turns_are_paired_with_invocations() -> None:
     """Each turn is scored by its own invocation, and one without intermediate data expects no call."""
     expected = case(expects(("check_availability", {"date": "Tuesday"})), expects(), expects())
     turns = turn(0, tool_calls=(tool_call(),)), turn(1), turn(2, tool_calls=(tool_call(),))
-    found = graded(ToolTrajectory(expected, MetricCriterion("tool_trajectory_avg_score", 1.0)), *turns)
+    found = graded(make_grader(expected, MetricCriterion("tool_trajectory_avg_score", 1.0), {}), *turns)
     assert scores(found) == {0: 1.0, 1: 1.0, 2: 0.0}
     assert found.conversation is None
 
@@ -228,7 +221,9 @@ def test_reason_shows_both_sides() -> None:
     """The reason tells the expected and the actual calls, in order and with their arguments."""
     expected = case(expects(("get_weather", {"city": "London"}), ("book", None)))
     made = tool_call("get_weather", {"city": "Paris"}), tool_call("book", "{", invalid_arguments="no JSON")
-    found = graded(ToolTrajectory(expected, MetricCriterion("t", 1.0)), turn(tool_calls=made))
+    found = graded(
+        make_grader(expected, MetricCriterion("tool_trajectory_avg_score", 1.0), {}), turn(tool_calls=made)
+    )
     assert found.turns[0] == Score(
         0.0,
         "expected get_weather(city='London'), then book (arguments absent); "
@@ -242,10 +237,15 @@ def test_invalid_arguments_match_only_names(raw: Any, wanted: Any) -> None:
     """What an agent sent in place of arguments is never what was expected, unless arguments do not count."""
     made = turn(tool_calls=(ToolCall("f", raw, None, False, 0, invalid_arguments="not an object"),))
     expected = case(expects(("f", wanted)))
-    assert scores(graded(ToolTrajectory(expected, MetricCriterion("t", 1.0)), made)) == {0: 0.0}
-    assert scores(graded(ToolTrajectory(expected, MetricCriterion("t", 1.0, ignore_args=True)), made)) == {
-        0: 1.0
-    }
+    assert scores(
+        graded(make_grader(expected, MetricCriterion("tool_trajectory_avg_score", 1.0), {}), made)
+    ) == {0: 0.0}
+    assert scores(
+        graded(
+            make_grader(expected, MetricCriterion("tool_trajectory_avg_score", 1.0, ignore_args=True), {}),
+            made,
+        )
+    ) == {0: 1.0}
 
 
 @pytest.mark.slow
@@ -260,14 +260,16 @@ def test_deep_arguments_are_unscored() -> None:
     object.__setattr__(uses[0], "args", deep[0])  # read from a file, it could not be that deep
     object.__setattr__(expected.conversation[0].intermediate_data, "tool_uses", uses)  # type: ignore[index]
     made = turn(tool_calls=(tool_call("f", deep[1]),))
-    found = graded(ToolTrajectory(expected, MetricCriterion("t", 1.0)), made)
+    found = graded(make_grader(expected, MetricCriterion("tool_trajectory_avg_score", 1.0), {}), made)
     assert isinstance(found.turns[0], Unscored)
 
 
 def test_many_calls_are_told_in_part() -> None:
     """A reason names the first twenty calls of a side and counts the others."""
     made = turn(tool_calls=tuple(tool_call("f", {}) for _ in range(50)))
-    reason = graded(ToolTrajectory(case(expects()), MetricCriterion("t", 1.0)), made).turns[0]
+    reason = graded(
+        make_grader(case(expects()), MetricCriterion("tool_trajectory_avg_score", 1.0), {}), made
+    ).turns[0]
     assert isinstance(reason, Score)
     assert reason.reason.startswith("expected no tool; called f(), then")
     assert reason.reason.endswith("f() and 30 more")
@@ -277,7 +279,7 @@ def test_f1_grader_scores_names() -> None:
     """The F1 grader scores each turn by the names of its tools, whatever their arguments and order."""
     expected = case(expects(("f", {"x": 1}), ("g", None)), expects())
     turns = turn(0, tool_calls=(tool_call("g"), tool_call("h"))), turn(1)
-    found = graded(ToolTrajectoryF1(expected, MetricCriterion("tool_trajectory_f1", 1.0)), *turns)
+    found = graded(make_grader(expected, MetricCriterion("tool_trajectory_f1", 1.0), {}), *turns)
     assert scores(found) == {0: 0.5, 1: 1.0}
     assert found.turns[0] == Score(0.5, "expected f, then g; called g, then h")
 
@@ -286,42 +288,40 @@ def test_turns_without_reference_are_left_out() -> None:
     """A turn whose invocation has no final response has no response score; an empty response scores 0."""
     expected = case(expects(text="Yes"), expects(), expects(text=""))
     turns = turn(0, agent="yes, yes"), turn(1, agent="no"), turn(2, agent="")
-    found = graded(ResponseMatch(expected, MetricCriterion("response_match_score", 0.8)), *turns)
+    found = graded(make_grader(expected, MetricCriterion("response_match_score", 0.8), {}), *turns)
     assert scores(found) == {0: pytest.approx(2 / 3), 2: 0.0}
     assert found.turns[0] == Score(2 / 3, "words in common: 1 of 1 expected and 2 answered")
 
 
 def test_no_reference_at_all_is_skipped() -> None:
     """A case without any final response is skipped by the response's metric, and is told why."""
-    found = graded(ResponseMatch(case(expects()), MetricCriterion("response_match_score", 0.8)), turn())
+    found = graded(make_grader(case(expects()), MetricCriterion("response_match_score", 0.8), {}), turn())
     assert found == GraderResult(
         conversation=Skipped("no invocation of the case has a final_response to compare with")
     )
 
 
-GRADERS = [ToolTrajectory, ToolTrajectoryF1, ResponseMatch]
+COMPARING = ["tool_trajectory_avg_score", "tool_trajectory_f1", "response_match_score"]
 
 
-@pytest.mark.parametrize("make", GRADERS)
-def test_simulated_conversations_are_skipped(make: Any) -> None:
+@pytest.mark.parametrize("metric", COMPARING)
+def test_simulated_conversations_are_skipped(metric: str) -> None:
     """A simulated conversation has no reference, so that nothing is compared."""
     simulated = EvalCase("c", conversation_scenario=ConversationScenario("Hi", "Ask."))
-    grader = make(simulated, MetricCriterion("the metric", 1.0))
-    assert grader.name == "the metric"
+    grader = make_grader(simulated, MetricCriterion(metric, 1.0), {})
+    assert grader.name == metric
     assert graded(grader, turn()) == GraderResult(
         conversation=Skipped("a simulated conversation has no reference to compare with")
     )
 
 
-@pytest.mark.parametrize("make", GRADERS)
-def test_unfinished_conversations_have_no_score(make: Any) -> None:
+@pytest.mark.parametrize("metric", COMPARING)
+def test_unfinished_conversations_have_no_score(metric: str) -> None:
     """A conversation that ended in its first turn scores nothing; one that ended later scores what it has."""
     expected = case(expects(text="a"), expects(text="b"))
-    criterion = MetricCriterion("m", 1.0)
-    assert graded(make(expected, criterion)) == GraderResult(
-        conversation=Skipped("no turn of the conversation was finished")
-    )
-    assert graded(make(expected, criterion), turn(0)).turns.keys() == {0}
+    grader = make_grader(expected, MetricCriterion(metric, 1.0), {})
+    assert graded(grader) == GraderResult(conversation=Skipped("no turn of the conversation was finished"))
+    assert graded(grader, turn(0)).turns.keys() == {0}
 
 
 @pytest.mark.parametrize("marks", ["\u0300\u0315", "a\u0300\u0315", "\u0f73", "\uff9e\u0301"])

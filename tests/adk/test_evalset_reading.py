@@ -26,7 +26,6 @@ from agentest.adk.formats.eval_set import (
 )
 from agentest.adk.formats.set_reader import (
     FileFormat,
-    FoundSets,
     ReadSet,
     find_eval_sets,
     parse_target,
@@ -645,10 +644,10 @@ def test_finding_sets(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     every = (tmp_path / "a/c.evalset.json", tmp_path / "b.test.json")
-    assert find_eval_sets(tmp_path, every=True) == FoundSets(every)
-    found = find_eval_sets(tmp_path)
-    assert found.files == every[1:]
-    assert found.note == (
+    assert find_eval_sets(tmp_path, every=True) == (every, "")
+    found, note = find_eval_sets(tmp_path)
+    assert found == every[1:]
+    assert note == (
         f"{tmp_path}: 1 file *.evalset.json left out; --all (from Python: every_set=True) runs it, too"
     )
 

@@ -90,8 +90,8 @@ def test_either_spelling_is_read_and_kept_by_migration(tmp_path: Path) -> None:
     found = read(path).agentest
     assert found is not None
     said = found.expectations
-    assert (said.trajectory[0].match_mode, said.final_state) == ("contains", {"n": None})
-    assert (said.thresholds, said.criteria[0].required) == ({"pass_rate": 0.5}, False)
+    assert (said["trajectory"][0].match_mode, said["final_state"]) == ("contains", {"n": None})
+    assert (said["thresholds"], said["criteria"][0].required) == ({"pass_rate": 0.5}, False)
 
 
 def shop(body: dict[str, Any]) -> Any:

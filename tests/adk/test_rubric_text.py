@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from agentest.adk.formats.criteria import parse_criteria
 from agentest.adk.formats.eval_set import EVAL_CASE, Rubric, RubricContent
-from agentest.adk.formats.rubric_properties import RubricParts, rubrics_of, split_rubric
+from agentest.adk.formats.rubric_properties import rubrics_of, split_rubric
 from agentest.adk.metrics.grader import rubric_lines
 from agentest.adk.metrics.grader_factory import make_grader
 from agentest.adk.metrics.rubrics import RubricAnswer, combined, rubric_answers
-from agentest.adk.metrics.turn_judge import Sampled
 from agentest.domain.results import Score
 
 REFUND = (
@@ -30,7 +29,7 @@ ITEMS = st.lists(WORDS.map(" ".join), min_size=1, max_size=6)
 
 def test_numbered_parts_and_deductions() -> None:
     """Every numbered part is asked with what introduces it, every deduction as what must not happen."""
-    assert split_rubric(REFUND) == RubricParts(
+    assert split_rubric(REFUND) == (
         (
             "The response must confirm the order ID and item being refunded",
             "The response must state the refund amount and timeline",
@@ -67,7 +66,7 @@ def test_numbered_parts_and_deductions() -> None:
 def test_forms(text: str, wanted: list[str], unwanted: list[str]) -> None:
     """Numbers count from 1; deductions are divided by semicolons, else by commas outside of brackets; what
     follows their sentence is a part of its own; a text without parts is one, as it stands."""
-    assert split_rubric(text) == RubricParts(tuple(wanted), tuple(unwanted))
+    assert split_rubric(text) == (tuple(wanted), tuple(unwanted))
 
 
 @given(ITEMS.filter(lambda items: len(items) > 1), st.lists(WORDS.map(" ".join), max_size=4), st.booleans())
@@ -76,7 +75,7 @@ def test_what_was_put_together_is_taken_apart(items: list[str], faults: list[str
     parts = [f"({n}) {item}" for n, item in enumerate(items, 1)]
     listed = ", ".join(parts[:-1]) + (", and " if with_and else ", ") + parts[-1]
     deducted = f" Deduct if: {', '.join([*faults[:-1], f'or {faults[-1]}'])}." if faults else ""
-    expected = RubricParts(tuple(f"It must {item}" for item in items), tuple(faults))
+    expected = (tuple(f"It must {item}" for item in items), tuple(faults))
     assert split_rubric(f"It must: {listed}.{deducted}") == expected
 
 
@@ -88,9 +87,9 @@ PIECES = st.sampled_from([*DIVIDERS, "Deduct if", "Deduct points for", *(f" {wor
 @given(st.lists(PIECES).map("".join))
 def test_nothing_is_left_out(text: str) -> None:
     """Every word of a text but those that divide it stands in a part, and there is always a part."""
-    parts = split_rubric(text)
-    assert parts.wanted or parts.unwanted
-    kept = " ".join([*parts.wanted, *parts.unwanted])
+    wanted, unwanted = split_rubric(text)
+    assert wanted or unwanted
+    kept = " ".join([*wanted, *unwanted])
     for word in TOLD:
         assert len(re.findall(rf"\b{word}\b", kept)) >= len(re.findall(rf"\b{word}\b", text))
 
@@ -115,6 +114,6 @@ def test_a_part_is_named_by_its_words(rubric_id: str, named: str) -> None:
     """Nobody wrote 'part-2' into a file, so a reason says what it is; an id of the user's own will do."""
     rubric = Rubric(rubric_id, RubricContent("Be short."))
     answers = rubric_answers(1)(answers=[RubricAnswer(property=1, reason="ten lines", value="no")])
-    score = combined([rubric], Sampled((answers,), ""), 1)
+    score = combined([rubric], [answers])
     assert isinstance(score, Score)
     assert score.reason == f"not fulfilled: {named}: ten lines"

@@ -6,8 +6,7 @@ import pytest
 
 from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import EvalCase, Invocation, content
-from agentest.adk.metrics.grader_factory import make_grader
-from agentest.adk.metrics.shown_prompts import JUDGED_NAMES
+from agentest.adk.metrics.grader_factory import JUDGED_NAMES, make_grader
 from agentest.cli.judge import prompt_text
 from agentest.support.errors import UsageError
 

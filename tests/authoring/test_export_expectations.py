@@ -132,9 +132,9 @@ def test_an_exported_case_expects_what_its_file_says(tmp_path: Path) -> None:
         (case,) = read_eval_set(path).eval_set.eval_cases
         assert case.agentest is not None
         said = case.agentest.expectations
-        assert said.trajectory == original.trajectory
-        assert said.expect == original.expect
-        assert said.thresholds == {"trajectory_score": 0.5}
+        assert said["trajectory"] == original.trajectory
+        assert said["expect"] == original.expect
+        assert said["thresholds"] == {"trajectory_score": 0.5}
         assert "turns[1] must hold is left out: a case has no place for it" in "\n".join(made.notes)
 
 

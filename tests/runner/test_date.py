@@ -177,7 +177,7 @@ def test_cases_of_evaluation_sets_have_a_date(tmp_path: Path) -> None:
     file.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [case]}), encoding="utf-8")
     [read] = read_eval_set(file).eval_set.eval_cases
     assert read.agentest is not None
-    assert read.agentest.expectations.date == MAY
+    assert read.agentest.expectations["date"] == MAY
     file.write_text(file.read_text("utf-8").replace(MAY, "May"), encoding="utf-8")
     with pytest.raises(Exception, match=r"date.*expected a date or date-time"):
         read_eval_set(file)

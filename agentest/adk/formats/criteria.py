@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -25,20 +25,19 @@ from pydantic import (
 )
 
 from agentest.adk.formats.eval_set import Rubric
-from agentest.adk.formats.judge_options import CriteriaObject as _CriteriaObject
-from agentest.adk.formats.judge_options import JudgeModelOptions, JudgeSelection, ModelConfig, ModelName
 from agentest.adk.formats.metric_info import Interval
-from agentest.config.models import NO_SAMPLING, RequestedModel, Sampling
-from agentest.domain.metrics import ADK_METRICS, MetricDefinition
+from agentest.config.models import RequestedModel, Sampling
+from agentest.domain.metrics import ADK_METRICS, MetricDefinition, Range
 from agentest.support.errors import UsageError
 from agentest.support.files import read_text_file, user_text
 from agentest.support.json_text import json_value, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import nearest, snake_case
+from agentest.support.text import nearest, snake_case, snake_keys
 
 _MESSAGES = {
     "missing": "is missing",
     "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "must not be empty",
     "extra_forbidden": "is not a key that is known here",
     "model_type": "must be an object",
     "dict_type": "must be an object",
@@ -48,7 +47,7 @@ _MESSAGES = {
 _S = TypeVar("_S", bound=BaseModel)
 
 
-def checked(section: type[_S], data: object, source: str, *at: str) -> _S:
+def _checked(section: type[_S], data: object, source: str, *at: str) -> _S:
     """Validate a section of the file. Raises UsageError, which locates the first mistake."""
     try:
         return section.model_validate(data)
@@ -57,17 +56,14 @@ def checked(section: type[_S], data: object, source: str, *at: str) -> _S:
     names = (snake_case(part) if isinstance(part, str) else str(part) for part in first["loc"])
     path = ".".join([*at, *names])
     message = _MESSAGES.get(first["type"]) or first["msg"].replace("Input should", "must")
-    value = _shortened(safe_repr(first["input"]))
+    value = safe_repr(first["input"])
+    value = value if len(value) <= 80 else value[:79] + "…"
     raise UsageError(
         f"{source}: {path + ': ' if path else ''}{message.removeprefix('Value error, ')}; found {value}"
     )
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= 80 else text[:79] + "…"
-
-
-def check_no_data_form(data: object, source: str) -> None:
+def _refuse_data_form(data: object, source: str) -> None:
     """Raise UsageError for criteria in the form of ADK for TypeScript: those belong in the data file."""
     keys = [key for key in ("metrics", "thresholds", "rubric") if isinstance(data, Mapping) and key in data]
     if keys:
@@ -97,41 +93,10 @@ def as_match_type(value: object) -> MatchType:
     raise ValueError("must be " + ", ".join(f"{name.value} or {n}" for n, name in enumerate(names)))
 
 
-_METRIC = "safety_v1"
-
-
-def not_blank(text: str) -> str:
-    """Return the text. Raises ValueError if it is blank."""
-    if not text.strip():
-        raise ValueError("must not be empty")
-    return text
-
-
-def policy_text(metric: str, policy: str | None, policy_file: str | None, at: str, folder: Path) -> str:
-    """Return the policy of a criterion; "" if it has none.
-
-    Args:
-        at: location of the criterion, for errors.
-        folder: the folder to which `policy_file` is relative.
-
-    Raises UsageError for an unreadable file, and for a metric that has no policy.
-    """
-    key = "policy" if policy is not None else "policy_file"
-    if (policy or policy_file) and metric != _METRIC:
-        raise UsageError(f"{at}.{key}: only `{_METRIC}` asks about a policy; give it to that criterion")
-    if policy_file is None:
-        return policy or ""
-    path = folder / policy_file
-    try:
-        return read_text_file(path)
-    except ValueError as error:
-        hint = "name a text file, or give the text itself as `policy`"
-        raise UsageError(f"{at}.{key}: {path} {error}; {hint}") from None
-
-
 CRITERIA_FILE = "test_config.json"
 """Name of the criteria file next to evaluation sets."""
 STOP_SIGNAL = "</finished>"
+_WITH_POLICY = "safety_v1"
 MAX_INVOCATIONS = 20
 _NOT_GIVEN = math.inf
 """Stands for a threshold that is not given. No score reaches it, so nothing passes by mistake."""
@@ -148,10 +113,8 @@ class MetricCriterion:
     ignore_args: bool = False
     any_args_where_absent: bool = False
     """True if an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
-    judge_model: str | None = None
-    """The judge model, as written in the file."""
-    judge_sampling: Sampling = NO_SAMPLING
-    """Sampling settings of the judge, whichever model it is."""
+    judge: RequestedModel | None = None
+    """The judge that the file requests; None for the configured one without changes."""
     num_samples: int | None = None
     """Number of judge samples; None for the metric's default."""
     parallelism_limit: int | None = None
@@ -166,39 +129,11 @@ class MetricCriterion:
     """If True, the score is reported but does not affect the verdict."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """The criterion as written, for custom evaluators; `{"threshold": …}` if it was a number."""
-    file: str = field(default="", compare=False)
-    """The file in which it was written."""
-    not_sent: tuple[str, ...] = field(default=(), compare=False)
-    """Keys of `judge_model_config` that cannot be sent in our requests."""
-
-    @property
-    def judge(self) -> RequestedModel | None:
-        """Return the judge that the file requests; None for the configured one without changes."""
-        if self.judge_model is None and not self.judge_sampling.set_parameters() and not self.not_sent:
-            return None
-        return RequestedModel(
-            role="judge",
-            model=self.judge_model,
-            sampling=self.judge_sampling,
-            file=self.file,
-            key=f"criteria.{self.metric}",
-            metric=self.metric,
-            not_sent=self.not_sent,
-        )
 
     @property
     def has_threshold(self) -> bool:
         """Return False for a custom metric whose default applies but is not known yet (see `own_metrics`)."""
         return self.threshold != _NOT_GIVEN
-
-
-@dataclass(frozen=True, slots=True)
-class CustomMetric:
-    """A custom metric: the import path of a function or of an Evaluator."""
-
-    path: str
-    info: Mapping[str, Any] | None = None
-    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,17 +193,17 @@ def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) 
 
     Raises UsageError.
     """
-    check_no_data_form(data, source)
-    file = checked(_File, {"criteria": data} if _is_bare_mapping(data) else data, source)
+    _refuse_data_form(data, source)
+    file = _checked(_File, {"criteria": data} if _is_bare_mapping(data) else data, source)
     custom = {
-        name: checked(_CustomMetric, metric, source, "custom_metrics", name)
+        name: _checked(CustomMetric, metric, source, "custom_metrics", name)
         for name, metric in (file.custom_metrics or {}).items()
     }
     return Criteria(
         tuple(
             _criterion(name, criterion, custom, source, folder) for name, criterion in file.criteria.items()
         ),
-        {name: metric.value() for name, metric in custom.items()},
+        custom,
         (file.user_simulator_config or _UserSimulator()).value(source),
         notes=() if file.live_model_config is None else (_LIVE_IGNORED.format(source=source),),
     )
@@ -281,6 +216,125 @@ def _ids_differ(rubrics: tuple[Rubric, ...]) -> tuple[Rubric, ...]:
     return rubrics
 
 
+_NOT_SENT_KEYS = """
+    audio_timestamp audio_transcription_config automatic_continuation automatic_function_calling
+    cached_content candidate_count continuation_token enable_enhanced_civic_answers
+    generation_output_config http_options image_config labels logprobs media_resolution
+    model_armor_config model_selection_config response_json_schema response_logprobs response_mime_type
+    response_modalities response_schema routing_config safety_settings service_tier
+    should_return_http_response speech_config stop_sequences store system_instruction thinking_config
+    tool_config tools
+"""
+_NOT_SENT = frozenset(_NOT_SENT_KEYS.split())
+"""Keys that only Gemini's API has, or that would change the question or the format of its answer."""
+
+
+class _ModelConfig(BaseModel):
+    """`judge_model_config` and `model_configuration`. Keys in either spelling; unknown keys are refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[float, Field(ge=1)] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    not_sent: tuple[str, ...] = Field(default=(), strict=False)
+    """Known keys that are not sent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        sent = cls.model_fields.keys() - {"not_sent"}
+        known = sent | _NOT_SENT
+        named = snake_keys(values, known)
+        for key in named.keys() - known:
+            raise ValueError(_unknown_key_text(str(key), known))
+        options = {key: value for key, value in named.items() if key in sent}
+        left_out = sorted(key for key in named.keys() & _NOT_SENT if named[key] is not None)
+        return {**options, "not_sent": left_out}
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (
+            None not in (self.max_output_tokens, self.max_tokens)
+            and self.max_output_tokens != self.max_tokens
+        ):
+            raise ValueError("`max_output_tokens` and `max_tokens` are one setting; give one of them")
+        return self
+
+    def requested(
+        self, role: Literal["user", "judge"], model: str | None, file: str, key: str
+    ) -> RequestedModel | None:
+        """Return the model that a file requests; None for the configured one without changes."""
+        sampling = Sampling(
+            max_tokens=self.max_output_tokens or self.max_tokens,
+            **{name: getattr(self, name) for name in _SAMPLING},
+        )
+        if model is None and not sampling.set_parameters() and not self.not_sent:
+            return None
+        metric = key.removeprefix("criteria.") if role == "judge" else None
+        return RequestedModel(role, model, sampling, file, key, metric, self.not_sent)
+
+
+_SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
+
+
+def _unknown_key_text(key: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(snake_case(key), sorted(known), n=1, cutoff=0.5)
+    advice = f"did you mean `{close[0]}`?" if close else "give `temperature`, `max_output_tokens` or `top_p`"
+    return f"unknown key `{key}`; {advice}"
+
+
+class _CriteriaObject(BaseModel):
+    """An object of a criteria file. Strict: numbers cannot be given as text or booleans."""
+
+    model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _either_spelling(cls, values: Any) -> Any:
+        """Rename keys to the section's names. Unknown keys are ignored unless they look misspelled."""
+        if not isinstance(values, Mapping):
+            return values
+        named = snake_keys(values, cls.model_fields)
+        for key in (key for key in named if key not in cls.model_fields):
+            matches = difflib.get_close_matches(snake_case(str(key)), cls.model_fields, n=1, cutoff=0.6)
+            if matches:
+                raise ValueError(f"unknown key `{key}`; did you mean `{matches[0]}`?")
+        return named
+
+
+def _a_name(value: str) -> str:
+    if not value.isprintable() or not all(part.strip() for part in value.split("/")):
+        raise ValueError("must be the name of a model, like gemini-2.5-flash or openai/gpt-4")
+    return value
+
+
+_ModelName = Annotated[str, Field(min_length=1), AfterValidator(_a_name)]
+"""A model's name in ADK's or LiteLLM's spelling."""
+
+
+class _JudgeSelection(_CriteriaObject):
+    """The judge and its number of samples: in the criterion, or in `judge_model_options` as in google-adk."""
+
+    judge_model: _ModelName | None = None
+    judge_model_config: _ModelConfig | None = None
+    num_samples: Annotated[int, Field(ge=1)] | None = None
+    parallelism_limit: Annotated[int, Field(ge=1)] | None = None
+
+
+class JudgeModelOptions(_JudgeSelection):
+    """The judge of a metric, as a criterion's `judge_model_options`. Other keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class _CustomCriterion(BaseModel):
     """A criterion of a custom metric, which may have any other keys."""
 
@@ -291,11 +345,14 @@ class _CustomCriterion(BaseModel):
     information: bool = False
 
 
-class _BuiltinCriterion(JudgeSelection):
+_NotBlank = Annotated[str, Field(pattern=r"\S")]
+
+
+class _BuiltinCriterion(_JudgeSelection):
     threshold: float
     information: bool = False
-    policy: Annotated[str, AfterValidator(not_blank)] | None = None
-    policy_file: Annotated[str, AfterValidator(not_blank)] | None = None
+    policy: _NotBlank | None = None
+    policy_file: _NotBlank | None = None
     match_type: Annotated[MatchType, BeforeValidator(as_match_type)] = MatchType.EXACT
     ignore_args: bool = False
     judge_model_options: JudgeModelOptions = JudgeModelOptions()
@@ -312,31 +369,13 @@ class _BuiltinCriterion(JudgeSelection):
 
     @model_validator(mode="after")
     def _options_once(self) -> Self:
-        self.merged(self.judge_model_options)
+        for name in _JudgeSelection.model_fields:
+            option = getattr(self.judge_model_options, name)
+            if None not in (getattr(self, name), option):
+                raise ValueError(f"`{name}` is given twice, here and in `judge_model_options`; give it once")
+            if option is not None:
+                setattr(self, name, option)
         return self
-
-    def value(self, metric: str, threshold: float, written: Mapping[str, Any]) -> MetricCriterion:
-        """Return the criterion, without its file and the content of a `policy_file`."""
-        judges = self.merged(self.judge_model_options)
-        config = judges.judge_model_config or ModelConfig()
-        return MetricCriterion(
-            metric=metric,
-            threshold=threshold,
-            match_type=self.match_type,
-            ignore_args=self.ignore_args,
-            judge_model=judges.judge_model,
-            judge_sampling=config.sampling,
-            num_samples=judges.num_samples,
-            parallelism_limit=judges.parallelism_limit,
-            rubrics=self.rubrics,
-            evaluate_intermediate_nl_responses=self.evaluate_intermediate_nl_responses,
-            include_intermediate_responses_in_final=self.include_intermediate_responses_in_final,
-            stop_signal=self.stop_signal,
-            policy=self.policy or "",
-            information=self.information,
-            written=written,
-            not_sent=config.not_sent,
-        )
 
 
 class _Informational(_BuiltinCriterion):
@@ -362,16 +401,23 @@ class _CodeConfig(_CriteriaObject):
     name: Annotated[str, Field(min_length=1)]
 
 
-class _CustomMetric(_CriteriaObject):
+class CustomMetric(_CriteriaObject):
+    """A custom metric: the import path of a function or of an Evaluator."""
+
     code_config: _CodeConfig
     metric_info: _MetricInfo | None = None
     description: str = ""
 
-    def value(self) -> CustomMetric:
-        info = self.metric_info.model_dump(exclude_unset=True) if self.metric_info else None
-        return CustomMetric(self.code_config.name, info, self.description)
+    @property
+    def path(self) -> str:
+        return self.code_config.name
 
-    def bounds(self) -> tuple[float, float]:
+    @property
+    def info(self) -> dict[str, Any]:
+        """Return the metadata as written."""
+        return self.metric_info.model_dump(exclude_unset=True) if self.metric_info else {}
+
+    def bounds(self) -> Range:
         interval = self.metric_info and self.metric_info.metric_value_info.interval
         return (interval.min_value, interval.max_value) if interval else _UNBOUNDED
 
@@ -386,22 +432,16 @@ def _require_placeholders(template: str) -> str:
 
 class _UserSimulator(_CriteriaObject):
     type: Literal["llm_backed"] | None = None
-    model: ModelName | None = None
-    model_configuration: ModelConfig | None = None
+    model: _ModelName | None = None
+    model_configuration: _ModelConfig | None = None
     max_allowed_invocations: Annotated[int, Field(ge=1)] = MAX_INVOCATIONS
     custom_instructions: Annotated[str, AfterValidator(_require_placeholders)] | None = None
     include_function_calls: bool = False
 
     def value(self, source: str) -> UserSimulator:
-        model = self._requested_model(source)
+        config = self.model_configuration or _ModelConfig()
+        model = config.requested("user", self.model, source, "user_simulator_config")
         return UserSimulator(model, self.max_allowed_invocations, self.custom_instructions or "")
-
-    def _requested_model(self, source: str) -> RequestedModel | None:
-        config = self.model_configuration or ModelConfig()
-        if self.model is None and not config.sampling.set_parameters() and not config.not_sent:
-            return None
-        key = "user_simulator_config"
-        return RequestedModel("user", self.model, config.sampling, source, key, not_sent=config.not_sent)
 
 
 _LIVE_IGNORED = (
@@ -421,25 +461,24 @@ def _is_bare_mapping(data: object) -> bool:
     """Return True if the data maps metrics to criteria, without the keys of a file."""
     if not isinstance(data, Mapping) or {snake_case(str(key)) for key in data} & _File.model_fields.keys():
         return False
-    return bool(data) and all(_like_criterion(name, value) for name, value in data.items())
 
+    def is_criterion(metric: object, value: object) -> bool:
+        known = ADK_METRICS.get(str(metric))
+        if isinstance(value, Mapping):
+            needs_none = known is not None and known.default_threshold is not None
+            return needs_none or not value.keys().isdisjoint(("threshold", "information"))
+        return isinstance(value, int | float) or (value is None and known is not None)
 
-def _like_criterion(metric: object, value: object) -> bool:
-    if value is None:
-        return metric in ADK_METRICS
-    has_own = metric in ADK_METRICS and ADK_METRICS[str(metric)].default_threshold is not None
-    return isinstance(value, int | float) or (
-        isinstance(value, Mapping) and (has_own or not value.keys().isdisjoint(("threshold", "information")))
-    )
+    return bool(data) and all(is_criterion(metric, value) for metric, value in data.items())
 
 
 def _criterion(
-    metric: str, value: Any, custom: Mapping[str, _CustomMetric], source: str, folder: Path
+    metric: str, value: Any, custom: Mapping[str, CustomMetric], source: str, folder: Path
 ) -> MetricCriterion:
     written = {"threshold": value} if isinstance(value, str | int | float | None) else value
     written = _with_threshold(metric, written)
     if metric in custom:
-        base = checked(_CustomCriterion, written, source, "criteria", metric)
+        base = _checked(_CustomCriterion, written, source, "criteria", metric)
         if base.threshold is None:
             threshold, written = _NOT_GIVEN, _without_threshold(written, metric, source)
         else:
@@ -456,7 +495,7 @@ def _builtin(
     bounds = metric.thresholds
     decides = bounds is not None and not (isinstance(written, Mapping) and written.get("information"))
     form = _BuiltinCriterion if decides else _Informational
-    criterion = checked(form, written, source, "criteria", metric.name)
+    criterion = _checked(form, written, source, "criteria", metric.name)
     at = f"{source}: criteria.{metric.name}"
     if bounds is None and criterion.threshold is not None:
         raise UsageError(
@@ -464,14 +503,49 @@ def _builtin(
         )
     least, _ = bounds or (0.0, 0.0)
     threshold = least if criterion.threshold is None else criterion.threshold
-    _within(threshold, bounds or _UNBOUNDED, metric.name, source)
-    value = criterion.value(metric.name, threshold, written)
-    return replace(
-        value,
-        file=source,
+    options: dict[str, Any] = {name: getattr(criterion, name) for name in _OPTIONS}
+    return MetricCriterion(
+        metric.name,
+        _within(threshold, bounds or _UNBOUNDED, metric.name, source),
+        **options,
+        judge=(criterion.judge_model_config or _ModelConfig()).requested(
+            "judge", criterion.judge_model, source, f"criteria.{metric.name}"
+        ),
+        policy=_policy(metric.name, criterion, at, folder),
         information=not decides,
-        policy=policy_text(metric.name, criterion.policy, criterion.policy_file, at, folder),
+        written=written,
     )
+
+
+_OPTIONS = (
+    "match_type",
+    "ignore_args",
+    "num_samples",
+    "parallelism_limit",
+    "rubrics",
+    "evaluate_intermediate_nl_responses",
+    "include_intermediate_responses_in_final",
+    "stop_signal",
+)
+"""Fields of a criterion that are used as they are written."""
+
+
+def _policy(metric: str, criterion: _BuiltinCriterion, at: str, folder: Path) -> str:
+    """Return the policy of a criterion at `at`; "" if it has none. `policy_file` is relative to the folder.
+
+    Raises UsageError for an unreadable file, and for a metric that has no policy.
+    """
+    key = "policy" if criterion.policy is not None else "policy_file"
+    if (criterion.policy or criterion.policy_file) and metric != _WITH_POLICY:
+        raise UsageError(f"{at}.{key}: only `{_WITH_POLICY}` asks about a policy; give it to that criterion")
+    if criterion.policy_file is None:
+        return criterion.policy or ""
+    path = folder / criterion.policy_file
+    try:
+        return read_text_file(path)
+    except ValueError as error:
+        hint = "name a text file, or give the text itself as `policy`"
+        raise UsageError(f"{at}.{key}: {path} {error}; {hint}") from None
 
 
 def _with_threshold(metric: str, written: Any) -> Any:

@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 from pydantic_core import from_json
 
-from agentest.adk.formats.expectations import CaseExpectations, parse_case_expectations, validated_as
+from agentest.adk.formats.expectations import parse_expectations, validated_as
 from agentest.adk.formats.personas import UserPersona, persona
 from agentest.domain.messages import Attachment, UserText
 from agentest.support.json_text import well_formed
@@ -173,7 +173,6 @@ class Rubric(BriefRepr):
 
 
 def _fields_set(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields that differ from their default."""
     for each in fields(value):
         default = each.default if each.default_factory is MISSING else each.default_factory()
         current = getattr(value, each.name)
@@ -187,6 +186,8 @@ def _form(data: Any) -> str:
     return "events" if isinstance(data, InvocationEvents) else "data"
 
 
+IntermediateForm = IntermediateData | InvocationEvents | None
+"""The steps in either form."""
 Intermediate = Annotated[
     Annotated[IntermediateData, Tag("data")] | Annotated[InvocationEvents, Tag("events")],
     Discriminator(_form),
@@ -262,9 +263,9 @@ class AgentestKeys(BriefRepr):
     criteria: Annotated[Any, validated_as("criteria")] = None
 
     @property
-    def expectations(self) -> CaseExpectations:
-        """Return what the case expects under these keys."""
-        return parse_case_expectations({field.name: getattr(self, field.name) for field in fields(self)})
+    def expectations(self) -> dict[str, Any]:
+        """Return what the case expects in addition to its criteria, as fields of a Scenario."""
+        return parse_expectations({field.name: getattr(self, field.name) for field in fields(self)})
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
@@ -328,12 +329,11 @@ def eval_set_json(eval_set: EvalSet, *, camel_case: bool = False) -> bytes:
 
 def finite(document: bytes) -> bool:
     """Return False if the document contains Infinity or NaN, which are not JSON."""
-    if b"NaN" not in document and b"Infinity" not in document:
-        return True
-    try:
-        from_json(document, allow_inf_nan=False)
-    except ValueError:
-        return False
+    if b"NaN" in document or b"Infinity" in document:
+        try:
+            from_json(document, allow_inf_nan=False)
+        except ValueError:
+            return False
     return True
 
 
@@ -355,23 +355,21 @@ def text_of(message: Content | None) -> str:
     return "\n".join(p.text for p in message.parts if p.text) if message and message.parts else ""
 
 
-def tool_calls(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionCall, ...]:
+def tool_calls(data: IntermediateForm) -> tuple[FunctionCall, ...]:
     """Return the calls of either form, in order."""
     if isinstance(data, InvocationEvents):
         return tuple(p.function_call for p in _parts(data) if p.function_call)
     return data.tool_uses if data else ()
 
 
-def tool_responses(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionResponse, ...]:
+def tool_responses(data: IntermediateForm) -> tuple[FunctionResponse, ...]:
     """Return the tool responses of either form, in order."""
     if isinstance(data, InvocationEvents):
         return tuple(p.function_response for p in _parts(data) if p.function_response)
     return data.tool_responses if data else ()
 
 
-def answered_calls(
-    data: IntermediateData | InvocationEvents | None,
-) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
+def answered_calls(data: IntermediateForm) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
     """Pair each call with its response: the one with its id, else the next of its name without another id."""
     left = list(tool_responses(data))
     for call in tool_calls(data):
@@ -428,26 +426,18 @@ def _is_file(part: Part, origin: str) -> bool:
 def _attachment(part: Part, origin: str) -> Attachment:
     if part.inline_data is not None and part.file_data is not None:
         raise ValueError(f"{origin} has a part with both `inline_data` and `file_data`; make two parts of it")
-    if part.inline_data is not None:
-        blob = part.inline_data
-        return _file(
-            blob, "inline_data", origin, base64=_messages_given(blob.data, "inline_data", "data", origin)
-        )
-    assert part.file_data is not None, "a part that is a file"
-    uri = _messages_given(part.file_data.file_uri, "file_data", "file_uri", origin)
-    return _file(part.file_data, "file_data", origin, uri=well_formed(uri))
+    key, file = ("inline_data", part.inline_data) if part.inline_data else ("file_data", part.file_data)
+    assert file is not None, "a part that is a file"
 
+    def given(name: str) -> str:
+        value = getattr(file, name)
+        if not value:
+            raise ValueError(f"{origin} has a part `{key}` without `{name}`; it cannot be sent")
+        return str(value)
 
-def _file(file: Blob | FileData, key: str, origin: str, *, base64: str = "", uri: str = "") -> Attachment:
-    mime_type = _on_one_line(_messages_given(file.mime_type, key, "mime_type", origin))
-    name = _on_one_line(file.display_name or "")
-    return Attachment(mime_type=mime_type, base64=base64, uri=uri, name=name, origin=origin)
-
-
-def _messages_given(value: str | None, key: str, name: str, origin: str) -> str:
-    if not value:
-        raise ValueError(f"{origin} has a part `{key}` without `{name}`; it cannot be sent")
-    return value
+    content = {"base64": given("data")} if isinstance(file, Blob) else {"uri": well_formed(given("file_uri"))}
+    mime_type, name = _on_one_line(given("mime_type")), _on_one_line(file.display_name or "")
+    return Attachment(mime_type=mime_type, name=name, origin=origin, **content)
 
 
 def _on_one_line(text: str) -> str:

@@ -6,19 +6,16 @@ The values are stored as written, so that writing the set again does not change 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from pydantic import AfterValidator
 
 from agentest.domain.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, normalize_thresholds
 from agentest.scenarios.definition import parse_date
-from agentest.scenarios.expectations import Saying, parse_expected_state, parse_sayings
-from agentest.scenarios.model import Criterion, parse_criteria
+from agentest.scenarios.expectations import parse_expected_state, parse_sayings
+from agentest.scenarios.model import parse_criteria
 from agentest.scenarios.options import parse_state
-from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.trajectory_parser import parse_trajectories
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import did_you_mean
 
 CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)
@@ -46,27 +43,23 @@ def parse_thresholds(value: Any, key: str) -> dict[str, float]:
     return thresholds
 
 
-def _some_criteria(value: Any, key: str) -> tuple[Criterion, ...]:
-    criteria = parse_criteria(value, key)
-    if not criteria:
-        raise ValueError(f"{key}: is empty, so it would check nothing")
-    return criteria
+def _not_empty(parse: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def parsed(value: Any, key: str) -> Any:
+        found = parse(value, key)
+        if not found:
+            raise ValueError(f"{key}: is empty, so it would check nothing")
+        return found
 
-
-def _some_trajectories(value: Any, key: str) -> tuple[Trajectory, ...]:
-    trajectories = parse_trajectories(value, key)
-    if not trajectories:
-        raise ValueError(f"{key}: is empty, so it would check nothing")
-    return trajectories
+    return parsed
 
 
 _PARSERS: dict[str, Callable[[Any, str], Any]] = {
-    "trajectory": _some_trajectories,
+    "trajectory": _not_empty(parse_trajectories),
     "expect": parse_sayings,
     "state": parse_state,
     "final_state": parse_expected_state,
     "thresholds": parse_thresholds,
-    "criteria": _some_criteria,
+    "criteria": _not_empty(parse_criteria),
     "date": parse_date,
 }
 
@@ -83,49 +76,24 @@ def validated_as(name: str) -> AfterValidator:
     """Validate a value by the rules of this scenario key; failures are ValueErrors."""
 
     def check(value: Any) -> Any:
-        if value is not None:
-            _check(name, value)
+        try:
+            parse_expectations({name: value})
+        except ValueError as error:
+            at, _, message = str(error).removeprefix(name).partition(": ")
+            raise NestedValueError(at, message) from None
         return value
 
     return AfterValidator(check)
 
 
-def _check(name: str, value: Any) -> None:
-    try:
-        _PARSERS[name](value, name)
-    except ValueError as error:
-        at, _, message = str(error).removeprefix(name).partition(": ")
-        raise NestedValueError(at, message) from None
+def parse_expectations(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the values under a case's key `agentest`, which have been validated, to fields of a Scenario."""
+    return {
+        name: parse(values[name], name) for name, parse in _PARSERS.items() if values.get(name) is not None
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseExpectations:
-    """What a case must fulfill in addition to its criteria, as in a scenario."""
-
-    trajectory: tuple[Trajectory, ...] = ()
-    expect: tuple[Saying, ...] = ()
-    state: Mapping[str, Any] | None = None
-    final_state: Mapping[str, Any] | None = None
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    criteria: tuple[Criterion, ...] = ()
-    date: str | None = None
-
-    @property
-    def decide(self) -> bool:
-        """Return True if they can fail a case: then it is evaluated even if no criterion applies."""
-        return bool(self.trajectory or self.expect or self.final_state or self._required)
-
-    @property
-    def _required(self) -> bool:
-        return any(criterion.required for criterion in self.criteria)
-
-
-def parse_case_expectations(values: Mapping[str, Any]) -> CaseExpectations:
-    """Parse the values under a case's key `agentest`, which have been validated."""
-    return CaseExpectations(
-        **{
-            name: parse(values[name], name)
-            for name, parse in _PARSERS.items()
-            if values.get(name) is not None
-        }
-    )
+def can_fail(expectations: Mapping[str, Any]) -> bool:
+    """Return True if they can fail a case: then it is evaluated even if no criterion applies."""
+    required = any(criterion.required for criterion in expectations.get("criteria", ()))
+    return required or any(expectations.get(name) for name in ("trajectory", "expect", "final_state"))

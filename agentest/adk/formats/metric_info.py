@@ -82,6 +82,8 @@ def metric_info_of(info: Any) -> MetricInfo:
     """
     if isinstance(info, MetricInfo):
         return info
+    if not isinstance(info, Mapping) and not hasattr(info, "metric_name"):
+        raise ValueError(f"expected a MetricInfo or a mapping with its keys, found {safe_repr(info)}")
     values = info if isinstance(info, Mapping) else _attributes(info)
     try:
         return _METRIC_INFO.validate_python(values)
@@ -94,19 +96,12 @@ def interval_of(values: Mapping[str, Any]) -> Interval:
     return _INTERVAL.validate_python(values)
 
 
-def _attributes(info: Any) -> dict[str, Any]:
-    """Return the values of an object with the attributes of a MetricInfo. Raises ValueError."""
-    if not hasattr(info, "metric_name"):
-        raise ValueError(f"expected a MetricInfo or a mapping with its keys, found {safe_repr(info)}")
-    values = _given(info, MetricInfo)
-    about = values.get("metric_value_info")
-    if about is not None and not isinstance(about, Mapping | MetricValueInfo):
-        interval = getattr(about, "interval", None)
-        as_mapping = interval is None or isinstance(interval, Mapping | Interval)
-        values["metric_value_info"] = {"interval": interval if as_mapping else _given(interval, Interval)}
-    return values
+_KEYS = {field.name for shape in (MetricInfo, MetricValueInfo, Interval) for field in fields(shape)}
+_PLAIN = (str, float, int, Mapping, MetricValueInfo, Interval)
 
 
-def _given(value: Any, shape: type[MetricInfo | Interval]) -> dict[str, Any]:
-    names = (field.name for field in fields(shape))
-    return {name: getattr(value, name) for name in names if getattr(value, name, None) is not None}
+def _attributes(value: Any) -> Any:
+    """Return an object of another library as a mapping with the keys of a MetricInfo."""
+    if isinstance(value, _PLAIN):
+        return value
+    return {n: _attributes(found) for n in _KEYS if (found := getattr(value, n, None)) is not None}

@@ -47,7 +47,6 @@ THRESHOLDS = {
 
 _ABOUT_CALLS = frozenset({"tool_trajectory_avg_score", "tool_trajectory_f1"})
 _ABOUT_REFERENCES = frozenset({"response_match_score", "reference_answer_match"})
-_NEVER_FAIL = frozenset(metric.name for metric in ADK_METRICS.values() if metric.thresholds is None)
 RUBRIC_PREFIX = "rubric_based_"
 RUBRIC_METRIC = "rubric_based_final_response_quality_v1"
 """The metric that a file's rubric applies to if the file names no rubric metric."""
@@ -148,15 +147,19 @@ class ScenariosFile:
 
 _MISSPELT = 0.7
 """How similar an unknown key must be to a known one to count as misspelled."""
-_TOOL_USE: _Object = dict.fromkeys(("tool_name", "name", "tool_input", "args", "mock_tool_output"))
-_TURN: _Object = {
-    "query": None,
-    "reference": None,
-    "expected_tool_use": _TOOL_USE,
-    "expected_intermediate_agent_responses": dict.fromkeys(("author", "text")),
-    "response": None,
+_LEGACY_KEYS = {
+    "case": ("name", "data", "initial_session"),
+    "data": (
+        "query",
+        "reference",
+        "expected_tool_use",
+        "expected_intermediate_agent_responses",
+        "response",
+    ),
+    "expected_tool_use": ("tool_name", "name", "tool_input", "args", "mock_tool_output"),
+    "expected_intermediate_agent_responses": ("author", "text"),
 }
-_CASE: _Object = {"name": None, "data": _TURN, "initial_session": None}
+"""The keys of the objects in a list, by the key of the list. Other values may have any keys."""
 
 
 def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
@@ -166,25 +169,23 @@ def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
     """
     extras: dict[str, None] = {}
 
-    def known(node: Any, parts: Mapping[str, Any]) -> Any:
-        """Remove unknown keys: `parts` maps known keys to those of objects in their lists; None allows any"""
+    def cleaned(node: Any, kind: str) -> Any:
         if isinstance(node, list):
-            return [known(item, parts) for item in node]
-        if not isinstance(node, Mapping):
+            return [cleaned(item, kind) for item in node]
+        valid = _LEGACY_KEYS.get(kind)
+        if valid is None or not isinstance(node, Mapping):
             return node
-        known_keys = {}
+        known = {}
         for key, value in node.items():
             name = snake_case(str(key))
-            if name in parts:
-                known_keys[key] = known(value, parts[name]) if parts[name] else value
-            elif get_close_matches(name, parts, n=1, cutoff=_MISSPELT):
-                known_keys[key] = value
+            if name in valid or get_close_matches(name, valid, n=1, cutoff=_MISSPELT):
+                known[key] = cleaned(value, name)
             else:
                 extras[str(key)] = None
-        return known_keys
+        return known
 
-    cleaned = [known(e, _CASE if isinstance(e, Mapping) and "data" in e else _TURN) for e in entries]
-    return cleaned, tuple(extras)
+    kept = [cleaned(e, "case" if isinstance(e, Mapping) and "data" in e else "data") for e in entries]
+    return kept, tuple(extras)
 
 
 def from_legacy_cases(cases: Sequence[LegacyCase], name: str) -> EvalSet:
@@ -224,9 +225,17 @@ def data_criteria(data_set: DataSet) -> Mapping[str, Any] | None:
     response must contain it or mean the same (`reference_answer_match`). Data that no metric in `metrics`
     uses is scored for information.
     """
-    criteria = {metric: _criterion(metric, data_set) for metric in _deciding_metrics(data_set)}
+    if data_set.metrics is not None:
+        deciding = list(data_set.metrics)
+    else:
+        named = list(data_set.thresholds or ())
+        deciding = [*named, *_metrics_with_unused_data(data_set, named)]
+    criteria: dict[str, Any] = {}
+    for metric in deciding:
+        keys = _criterion(metric, data_set)
+        criteria[metric] = keys if "rubrics" in keys else keys.get("threshold")
     for metric in unlisted_metrics(data_set):
-        criteria[metric] = {"information": True, **_keys_of(metric, data_set)}
+        criteria[metric] = {"information": True, **_criterion(metric, data_set)}
     return {"criteria": criteria} if criteria or data_set.metrics is not None else None
 
 
@@ -238,14 +247,6 @@ def unlisted_metrics(data_set: DataSet) -> tuple[str, ...]:
     return tuple(metric for metric in dict.fromkeys(wanted) if metric not in data_set.metrics)
 
 
-def _deciding_metrics(data_set: DataSet) -> tuple[str, ...]:
-    """Return the metrics that can fail a case: those in `metrics`, else all that the file has data for."""
-    if data_set.metrics is not None:
-        return tuple(dict.fromkeys(data_set.metrics))
-    named = tuple(data_set.thresholds or ())
-    return tuple(dict.fromkeys([*named, *_metrics_with_unused_data(data_set, named)]))
-
-
 def _metrics_with_unused_data(data_set: DataSet, named: Sequence[str]) -> list[str]:
     """Return the metrics that the file has data for, unless a named metric uses the same data."""
     calls = any(case.expected_tool_calls is not None for case in data_set.data)
@@ -254,20 +255,15 @@ def _metrics_with_unused_data(data_set: DataSet, named: Sequence[str]) -> list[s
     references = any(case.reference_answer for case in data_set.data)
     rubric = data_set.rubric and not any(metric.startswith(RUBRIC_PREFIX) for metric in named)
     return [
-        *["tool_trajectory_avg_score"] * (calls and not _ABOUT_CALLS.intersection(named)),
+        *["tool_trajectory_avg_score"] * (calls and _ABOUT_CALLS.isdisjoint(named)),
         *[RUBRIC_METRIC] * bool(rubric),
-        *["reference_answer_match"] * (references and not _ABOUT_REFERENCES.intersection(named)),
+        *["reference_answer_match"] * (references and _ABOUT_REFERENCES.isdisjoint(named)),
     ]
 
 
-def _criterion(metric: str, data_set: DataSet) -> float | dict[str, Any] | None:
-    """Return a metric's criterion in its shortest form; None if it has no threshold."""
-    keys = _keys_of(metric, data_set)
-    return keys if "rubrics" in keys else keys.get("threshold")
-
-
-def _keys_of(metric: str, data_set: DataSet) -> dict[str, Any]:
-    default = None if metric in _NEVER_FAIL else THRESHOLDS.get(metric, DEFAULT_THRESHOLD)
+def _criterion(metric: str, data_set: DataSet) -> dict[str, Any]:
+    never_fails = metric in ADK_METRICS and ADK_METRICS[metric].thresholds is None
+    default = None if never_fails else THRESHOLDS.get(metric, DEFAULT_THRESHOLD)
     threshold = (data_set.thresholds or {}).get(metric, default)
     keys: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
     if data_set.rubric and metric.startswith(RUBRIC_PREFIX):
@@ -276,53 +272,45 @@ def _keys_of(metric: str, data_set: DataSet) -> dict[str, Any]:
 
 
 def _legacy_case(case: LegacyCase) -> EvalCase:
-    conversation = [_legacy_invocation(turn, number) for number, turn in enumerate(case.data, 1)]
+    conversation = []
+    for turn in case.data:
+        uses, responses = turn.expected_tool_use, turn.expected_intermediate_agent_responses
+        expected = {
+            "tool_uses": [{"name": use.tool_name, "args": use.tool_input} for use in uses or ()],
+            "intermediate_responses": [(each.author, [{"text": each.text}]) for each in responses or ()],
+        }
+        expects = uses is not None or responses is not None
+        conversation.append((turn.query, turn.reference, expected if expects else None))
     return _case(case.name, conversation, session_input(case.initial_session))
-
-
-def _case(name: str, conversation: list[_Object], session: SessionInput | None = None) -> EvalCase:
-    # Convert the whole document at once: this halves the time for ten thousand cases.
-    document = {"eval_id": name, "conversation": conversation, "session_input": session}
-    return EVAL_CASE.validate_python(document)
-
-
-def _legacy_invocation(turn: LegacyTurn, number: int) -> _Object:
-    return _invocation(turn.query, number, turn.reference, _legacy_intermediate(turn))
-
-
-def _legacy_intermediate(turn: LegacyTurn) -> _Object | None:
-    uses, responses = turn.expected_tool_use, turn.expected_intermediate_agent_responses
-    if uses is None and responses is None:
-        return None
-    return {
-        "tool_uses": [{"name": use.tool_name, "args": use.tool_input} for use in uses or ()],
-        "intermediate_responses": [
-            (response.author, [{"text": response.text}]) for response in responses or ()
-        ],
-    }
 
 
 def _data_case(case: DataCase) -> EvalCase:
     """Return the case. A call without arguments expects only the name, which an EvalSet cannot express."""
-    made = _case(case.name, [_data_invocation(case)])
-    loose = set(case.expected_tool_calls or ()) - {*(case.expected_tool_args or ())}
+    calls, args = case.expected_tool_calls, case.expected_tool_args or {}
+    uses = None if calls is None else {"tool_uses": [{"name": n, "args": args.get(n)} for n in calls]}
+    made = _case(case.name, [(case.query, case.reference_answer, uses)])
+    loose = set(calls or ()) - args.keys()
     return replace(made, agentest=AgentestKeys(any_args_where_absent=True)) if loose else made
 
 
-def _data_invocation(case: DataCase) -> _Object:
-    calls, args = case.expected_tool_calls, case.expected_tool_args or {}
-    uses = None if calls is None else {"tool_uses": [{"name": n, "args": args.get(n)} for n in calls]}
-    return _invocation(case.query, 1, case.reference_answer, uses)
-
-
-def _invocation(query: str, number: int, reference: str | None, intermediate: _Object | None) -> _Object:
-    return {
-        "invocation_id": f"turn-{number}",
-        "user_content": _content("user", query),
-        # ADK reads an absent reference as "": treat both as nothing to compare with.
-        "final_response": _content("model", reference) if reference else None,
-        "intermediate_data": intermediate,
-    }
+def _case(
+    name: str, turns: Sequence[tuple[str, str | None, _Object | None]], session: SessionInput | None = None
+) -> EvalCase:
+    """Return a case of turns: a query, its reference, and the expected intermediate data."""
+    conversation = [
+        {
+            "invocation_id": f"turn-{number}",
+            "user_content": _content("user", query),
+            # ADK reads an absent reference as "": treat both as nothing to compare with.
+            "final_response": _content("model", reference) if reference else None,
+            "intermediate_data": intermediate,
+        }
+        for number, (query, reference, intermediate) in enumerate(turns, 1)
+    ]
+    # Convert the whole document at once: this halves the time for ten thousand cases.
+    return EVAL_CASE.validate_python(
+        {"eval_id": name, "conversation": conversation, "session_input": session}
+    )
 
 
 def _content(role: str, text: str) -> _Object:

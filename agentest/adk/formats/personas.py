@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
@@ -223,20 +223,20 @@ def persona(value: object) -> object:
 
 def persona_text(persona: UserPersona, stop_signal: str = "</finished>") -> str:
     """Describe the user and their behavior, for the model that plays the user."""
-    parts = [persona.description.strip()]
-    for behavior in persona.behaviors:
-        listed = "\n".join(f"- {line}" for line in behavior.behavior_instructions)
-        parts.append(f"{behavior.name}: {behavior.description}\n{listed}".strip())
-    return _with_signal("\n\n".join(parts), stop_signal)
+    habits = [(behavior, behavior.behavior_instructions) for behavior in persona.behaviors]
+    return _with_signal("\n\n".join([persona.description.strip(), *_habit_texts(habits)]), stop_signal)
 
 
 def persona_violations(persona: UserPersona, stop_signal: str = "</finished>") -> str:
     """List what a user of this persona must not do, for the model that judges the user."""
-    parts = []
-    for behavior in persona.behaviors:
-        listed = "\n".join(f"- {line}" for line in behavior.violation_rubrics)
-        parts.append(f"{behavior.name}: {behavior.description}\n{listed}".strip())
-    return _with_signal("\n\n".join(parts), stop_signal)
+    habits = [(behavior, behavior.violation_rubrics) for behavior in persona.behaviors]
+    return _with_signal("\n\n".join(_habit_texts(habits)), stop_signal)
+
+
+def _habit_texts(habits: Iterable[tuple[UserBehavior, Iterable[str]]]) -> Iterator[str]:
+    for behavior, rows in habits:
+        listed = "\n".join(f"- {row}" for row in rows)
+        yield f"{behavior.name}: {behavior.description}\n{listed}".strip()
 
 
 def _with_signal(text: str, stop_signal: str) -> str:

@@ -78,9 +78,13 @@ class FormatNames:
 
 def problems(error: ValidationError, document: Any, shape: type, names: FormatNames) -> Iterator[FileProblem]:
     """Yield the problems of an invalid document, in the order of the file."""
-    valid = _valid_keys(shape)
+    valid: dict[str, set[str]] = {}
+    _collect_valid_keys("", shape, valid)
     for detail in error.errors(include_url=False):
-        yield _problem(_without_union_tags(detail["loc"]), detail, document, valid, names)
+        location = _without_union_tags(detail["loc"])
+        case, head, keys, rest = _split_location(location, document, names)
+        message = _message(location, rest, detail, document, valid)
+        yield FileProblem(case, f"{head}: {message}" if head else message, keys, message)
 
 
 def line_texts(document: Any, names: FormatNames) -> list[str]:
@@ -100,35 +104,27 @@ def get(values: Mapping[str, Any], key: str) -> Any:
     return values.get(key, values.get(to_camel(key)))
 
 
-def _problem(
-    location: Location, detail: ErrorDetails, document: Any, valid: Mapping[str, set[str]], names: FormatNames
-) -> FileProblem:
-    case, head, keys, rest = _split_location(location, document, names)
-    message = _message(location, rest, detail, document, valid)
-    return FileProblem(case, f"{head}: {message}" if head else message, keys, message)
-
-
 def _split_location(
     location: Location, document: Any, names: FormatNames
 ) -> tuple[int | None, str, Location, Location]:
     """Return the case's index, case and invocation in words, and the keys within the case and within both."""
     rest, keys, value, heads = location, location, document, []
     case: int | None = None
-    for key, word, id_key in ((names.cases, names.word, names.case_id), _invocation(names)):
+    steps = [(names.cases, names.word, names.case_id)]
+    if names.invocations:
+        steps.append((names.invocations, "invocation", "invocation_id"))
+    for key, word, id_key in steps:
         step = _list_step(rest, key)
-        if step is None or word == "":
+        if step is None:
             break
         index, after = step
         value = _value_at(value, rest[: len(rest) - len(after)])
         rest = after
-        heads.append(f"{word} {_called(value, id_key, index)}")
+        name = _text(value, id_key)
+        heads.append(f"{word} `{name}`" if name else f"{word} {index + 1}")
         if case is None:
             case, keys = index, rest
     return case, ", ".join(heads), keys, rest
-
-
-def _invocation(names: FormatNames) -> tuple[str, str, str]:
-    return names.invocations, "invocation" if names.invocations else "", "invocation_id"
 
 
 def _list_step(location: Location, key: str) -> tuple[int, Location] | None:
@@ -137,11 +133,6 @@ def _list_step(location: Location, key: str) -> tuple[int, Location] | None:
         return None
     after = location[1:] if key else location
     return (after[0], after[1:]) if after and isinstance(after[0], int) else None
-
-
-def _called(entry: object, id_key: str, index: int) -> str:
-    name = _text(entry, id_key)
-    return f"`{name}`" if name else str(index + 1)
 
 
 def _text(entry: object, key: str) -> str:
@@ -195,18 +186,12 @@ def _missing_key(location: Location, rest: Location, document: Any, valid: Mappi
     key = snake_case(str(location[-1]))
     spelt = _spelt(key, _uses_camel_case(location, document))
     message = f"{_path_text((*rest[:-1], spelt))} is missing"
-    near = _unread_key_like(
-        key, _value_at(document, location[:-1]), valid.get(_enclosing_key(location), set())
-    )
-    return f"{message}; is `{near}` meant to be it?" if near else message
-
-
-def _unread_key_like(key: str, holder: object, known: set[str]) -> str | None:
+    holder, known = _value_at(document, location[:-1]), valid.get(_enclosing_key(location), set())
     if not isinstance(holder, Mapping):
-        return None
+        return message
     unread = {snake_case(str(k)): str(k) for k in holder if k not in _either_spelling(known)}
     close = nearest(key, unread)
-    return unread[close] if close else None
+    return f"{message}; is `{unread[close]}` meant to be it?" if close else message
 
 
 def _either_spelling(keys: set[str]) -> set[str]:
@@ -221,11 +206,8 @@ def _uses_camel_case(location: Location, document: Any) -> bool:
     """Return True if the file uses camelCase at a location, judging by keys on the path and next to it."""
     holder = _value_at(document, location[:-1])
     beside = [key for key in holder if key != location[-1]] if isinstance(holder, Mapping) else []
-    return any(_is_camel(key) for key in (*location[:-1], *beside) if isinstance(key, str))
-
-
-def _is_camel(key: str) -> bool:
-    return key != snake_case(key) and key == to_camel(snake_case(key))
+    keys = [key for key in (*location[:-1], *beside) if isinstance(key, str)]
+    return any(key != snake_case(key) and key == to_camel(snake_case(key)) for key in keys)
 
 
 def _enclosing_key(location: Location) -> str:
@@ -240,7 +222,6 @@ def _path_text(location: Location, inside: str = "") -> str:
 
 
 def _value_at(document: Any, location: Location) -> Any:
-    """Return the value at a location; None if there is none."""
     for step in location:
         inside = isinstance(document, Mapping) or (isinstance(step, int) and isinstance(document, Sequence))
         try:
@@ -260,24 +241,15 @@ def _without_union_tags(location: Location) -> Location:
     )
 
 
-def _valid_keys(shape: type) -> dict[str, set[str]]:
+def _collect_valid_keys(key: str, shape: type, keys: dict[str, set[str]]) -> None:
     """Map every key to the valid keys of the objects under it; "" stands for the file itself."""
-    keys: dict[str, set[str]] = {}
-    _collect("", shape, keys)
-    return keys
-
-
-def _collect(key: str, shape: type, keys: dict[str, set[str]]) -> None:
     hints = get_type_hints(shape)
     for field in fields(shape):
-        keys.setdefault(key, set()).update(_spellings(shape, field.name))
+        alias = shape.__pydantic_fields__[field.name].validation_alias  # type: ignore[attr-defined]
+        spellings = map(str, alias.choices) if isinstance(alias, AliasChoices) else [field.name]
+        keys.setdefault(key, set()).update(spellings)
         for part in _shapes_in(hints[field.name]):
-            _collect(field.name, part, keys)
-
-
-def _spellings(shape: type, name: str) -> list[str]:
-    alias = shape.__pydantic_fields__[name].validation_alias  # type: ignore[attr-defined]
-    return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+            _collect_valid_keys(field.name, part, keys)
 
 
 def _shapes_in(annotation: Any) -> Iterator[type]:

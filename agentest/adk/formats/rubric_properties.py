@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentest.support.lazy_dataclasses import dataclass
-
 _NUMBER = re.compile(r"\((\d+)\)|^[ \t]*(\d+)[.)](?=\s)", re.MULTILINE)
 """`(1)` anywhere, `1.` and `1)` at the start of a line."""
 _DEDUCT = re.compile(
@@ -25,35 +23,29 @@ _EDGES = " \t\r\n,;:."
 _AND = re.compile(r"(?:[,;\s]+(?:and|or))?[,;.\s]*$", re.IGNORECASE)
 _OF_A_TEXT = re.compile(r"(part|deduction)-\d+")
 """Generated ids of parts, which the author of the rubric does not know."""
-_OR = re.compile(r"(?:or|and)\s+", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class RubricParts:
-    """Properties that must hold and properties that must not, in the order of the text."""
+def split_rubric(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the properties that must hold and those that must not, in the order of the text.
 
-    wanted: tuple[str, ...]
-    unwanted: tuple[str, ...] = ()
-
-
-def split_rubric(text: str) -> RubricParts:
-    """Split a rubric. A text without numbered items and deductions is one part."""
+    A text without numbered items and deductions is one property.
+    """
     before, deductions, after = _without_deductions(text)
     numbered = _numbered_items(before)
     if not deductions and len(numbered) < 2:
-        return RubricParts((text.strip(),))
+        return (text.strip(),), ()
     rest = [part for part in (after.strip(),) if part.strip(_EDGES)]
-    return RubricParts((*numbered, *rest), tuple(deductions))
+    return (*numbered, *rest), tuple(deductions)
 
 
 def rubrics_of(text: str) -> list[dict[str, Any]]:
     """Convert a text to rubrics of a criterion. Their ids number the parts."""
-    parts = split_rubric(text)
-    if len(parts.wanted) == 1 and not parts.unwanted:
-        return [_rubric("rubric", parts.wanted[0])]
+    wanted, unwanted = split_rubric(text)
+    if len(wanted) == 1 and not unwanted:
+        return [_rubric("rubric", wanted[0])]
     return [
-        *(_rubric(f"part-{n}", part) for n, part in enumerate(parts.wanted, 1)),
-        *(_rubric(f"deduction-{n}", f"This must not happen: {p}") for n, p in enumerate(parts.unwanted, 1)),
+        *(_rubric(f"part-{n}", part) for n, part in enumerate(wanted, 1)),
+        *(_rubric(f"deduction-{n}", f"This must not happen: {p}") for n, p in enumerate(unwanted, 1)),
     ]
 
 
@@ -81,11 +73,7 @@ def _without_deductions(text: str) -> tuple[str, list[str], str]:
 def _list_items(sentence: str) -> Iterator[str]:
     """Yield the items of a list, split at semicolons if there are any, else at commas."""
     for item in _split_outside_brackets(sentence, ";" if ";" in sentence else ","):
-        if (
-            part := _OR.sub("", item.strip(_EDGES), count=1)
-            if _OR.match(item.strip(_EDGES))
-            else item.strip(_EDGES)
-        ):
+        if part := re.sub(r"^(?:or|and)\s+", "", item.strip(_EDGES), flags=re.IGNORECASE):
             yield part
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from agentest.adk.formats.eval_set import EVAL_SET, EvalCase, EvalSet, SessionInput, finite
+from agentest.adk.formats.eval_set import EVAL_SET, EvalSet, SessionInput, finite
 from agentest.adk.formats.other_formats import (
     DataSet,
     InitialSession,
@@ -148,7 +148,13 @@ def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) 
     """
     session = _session(initial_session, "initial session") if initial_session else None
     read = parse_eval_set(path, read_bytes(path))
-    return _with_session(read, session) if session else read
+    if not session:
+        return read
+    cases = (
+        case if case.session_input else replace(case, session_input=session)
+        for case in read.eval_set.eval_cases
+    )
+    return replace(read, eval_set=replace(read.eval_set, eval_cases=tuple(cases)))
 
 
 def parse_eval_set(path: Path, text: bytes) -> ReadSet:
@@ -181,18 +187,18 @@ def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
     known = [case.eval_id for case in read.eval_set.eval_cases]
     for name in cases:
         if name not in known:
-            raise UsageError(f"{read.path}: {_no_such_case(name, known)}")
-    wanted = frozenset(cases)
-    chosen = tuple(case for case in read.eval_set.eval_cases if case.eval_id in wanted)
+            close = nearest(name, known)
+            hint = f"; did you mean `{close}`?" if close else "."
+            more = f" and {len(known) - MAX_IDS} more" if len(known) > MAX_IDS else ""
+            raise UsageError(
+                f"{read.path}: there is no case `{name}`{hint} Its cases: {_listed(known)}{more}"
+            )
+    chosen = tuple(case for case in read.eval_set.eval_cases if case.eval_id in cases)
     return replace(read, eval_set=replace(read.eval_set, eval_cases=chosen))
 
 
-def _no_such_case(name: str, known: Sequence[str]) -> str:
-    close = nearest(name, known)
-    hint = f"; did you mean `{close}`?" if close else "."
-    listed = ", ".join(f"`{each}`" for each in known[:MAX_IDS])
-    more = f" and {len(known) - MAX_IDS} more" if len(known) > MAX_IDS else ""
-    return f"there is no case `{name}`{hint} Its cases: {listed}{more}"
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(f"`{name}`" for name in islice(names, MAX_IDS))
 
 
 def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
@@ -223,59 +229,38 @@ def _session_notes(path: Path, text: bytes) -> Iterator[str]:
 
 
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
-    shape, document, extras = _validate_in_format(path, text)
-    eval_set = shape.convert(document, set_name(path))
-    return ReadSet(
-        eval_set,
-        path,
-        shape.form,
-        _case_lines(text, eval_set, shape),
-        shape.criteria(document),
-        _legacy_warnings(path, extras) if shape.form is FileFormat.LEGACY else (),
-        _criteria_notes(path, document) if isinstance(document, DataSet) else (),
-    )
-
-
-def _validate_in_format(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
-    """Return the format, the validated document, and the keys that were ignored.
-
-    Raises UsageError.
-    """
     document = _wrapped_in_set(parse_json(path, text), set_name(path))
     shape, extras = _shape(path, document), tuple[str, ...]()
     if shape.form is FileFormat.LEGACY:
         document, extras = without_extras(document)
     try:
-        return shape, shape.adapter.validate_python(document), extras
+        parsed = shape.adapter.validate_python(document)
     except ValidationError as error:
         lines = _lines_of_texts(text, line_texts(document, shape.names), shape.names.line)
         listed = list(islice(problems(error, document, shape.type, shape.names), MAX_STORED_PROBLEMS))
         raise EvalSetError(_problem_text(path, listed, error.error_count(), lines), listed) from None
+    eval_set, warnings, notes = shape.convert(parsed, set_name(path)), [], tuple[str, ...]()
+    if shape.form is FileFormat.LEGACY:
+        warnings.append(
+            f"{path}: is in the legacy form; `agentest migrate OLD NEW` converts it to an EvalSet"
+        )
+    if extras:
+        keys = f"key{'s' * (len(extras) > 1)} {_listed(extras)}"
+        warnings.append(f"{path}: ADK does not know the {keys}; left out")
+    if isinstance(parsed, DataSet) and (unlisted := unlisted_metrics(parsed)):
+        names = ", ".join(f"`{name}`" for name in unlisted)
+        notes = (f"{path}: `metrics` does not list {names}: scored for information, and fails no case",)
+    lines_of_cases = _case_lines(text, eval_set, shape)
+    return ReadSet(eval_set, path, shape.form, lines_of_cases, shape.criteria(parsed), tuple(warnings), notes)
 
 
 def _wrapped_in_set(document: Any, name: str) -> Any:
     """Wrap a single case or a list of cases in a set with the file's name; return others unchanged."""
     cases = document if isinstance(document, list) else [document]
-    alone = [isinstance(case, dict) and "eval_id" in _keys(case) for case in cases]
-    if any(alone) and not (isinstance(document, dict) and "eval_cases" in _keys(document)):
+    alone = any(isinstance(case, dict) and "eval_id" in _keys(case) for case in cases)
+    if alone and not (isinstance(document, dict) and "eval_cases" in _keys(document)):
         return {"eval_set_id": name, "eval_cases": cases}
     return document
-
-
-def _legacy_warnings(path: Path, extras: Sequence[str]) -> tuple[str, ...]:
-    about = f"{path}: is in the legacy form; `agentest migrate OLD NEW` converts it to an EvalSet"
-    if not extras:
-        return (about,)
-    keys = ", ".join(f"`{key}`" for key in extras[:MAX_IDS])
-    return about, f"{path}: ADK does not know the key{'s' * (len(extras) > 1)} {keys}; left out"
-
-
-def _criteria_notes(path: Path, document: DataSet) -> tuple[str, ...]:
-    unlisted = unlisted_metrics(document)
-    if not unlisted:
-        return ()
-    names = ", ".join(f"`{name}`" for name in unlisted)
-    return (f"{path}: `metrics` does not list {names}: scored for information, and fails no case",)
 
 
 def _keys(document: Mapping[Any, Any]) -> set[str]:
@@ -283,7 +268,6 @@ def _keys(document: Mapping[Any, Any]) -> set[str]:
 
 
 def _shape(path: Path, document: Any) -> _Shape:
-    """Detect the format of the document. Raises UsageError if there is none."""
     if isinstance(document, list):
         named = any(isinstance(entry, dict) and "data" in entry for entry in document)
         return _LEGACY_CASES if named else _LEGACY_TURNS
@@ -294,16 +278,13 @@ def _shape(path: Path, document: Any) -> _Shape:
                 return shape
         if "eval_set_id" in keys:
             return _EVAL_SET
+        found = f"found the keys {_listed(document)}" if document else "empty"
+    else:
+        found = f"found {format_value(document)}"
     raise UsageError(
-        f"{path}: is no evaluation set: {_description(document)}, expected an object with `eval_cases`, "
+        f"{path}: is no evaluation set: {found}, expected an object with `eval_cases`, "
         "`data` or `scenarios`, or a list of legacy cases"
     )
-
-
-def _description(document: Any) -> str:
-    if not isinstance(document, dict):
-        return f"found {format_value(document)}"
-    return "found the keys " + ", ".join(f"`{key}`" for key in [*document][:MAX_IDS]) if document else "empty"
 
 
 def _problems_of_set(eval_set: EvalSet) -> Iterator[FileProblem]:
@@ -324,37 +305,28 @@ def _problems_of_set(eval_set: EvalSet) -> Iterator[FileProblem]:
 
 def _problem_text(path: Path, entries: Iterable[FileProblem], count: int, lines: Sequence[int]) -> str:
     """List the first of `count` problems, one per line. `lines` has the line of each case."""
-    first = [f"{path}{_line(entry, lines)}: {entry.message}" for entry in islice(entries, MAX_PROBLEMS)]
+    rows = []
+    for entry in islice(entries, MAX_PROBLEMS):
+        line = lines[entry.case] if entry.case is not None and entry.case < len(lines) else 0
+        rows.append(f"{path}{f':{line}' if line else ''}: {entry.message}")
     more = [f"{path}: and {count - MAX_PROBLEMS} more problems"] if count > MAX_PROBLEMS else []
-    return "\n".join([*first, *more])
-
-
-def _line(problem: FileProblem, lines: Sequence[int]) -> str:
-    line = lines[problem.case] if problem.case is not None and problem.case < len(lines) else 0
-    return f":{line}" if line else ""
+    return "\n".join([*rows, *more])
 
 
 def _case_lines(text: bytes, eval_set: EvalSet, shape: _Shape) -> dict[str, int]:
     cases = eval_set.eval_cases
-    lines = _lines_of_texts(text, [_locating_text(case, shape) for case in cases], shape.names.line)
+    located = [  # by its id, or by the first message of a simulated user
+        case.conversation_scenario.starting_prompt
+        if shape.form is FileFormat.SCENARIOS and case.conversation_scenario
+        else case.eval_id
+        for case in cases
+    ]
+    lines = _lines_of_texts(text, located, shape.names.line)
     return {case.eval_id: line or 1 for case, line in zip(cases, lines, strict=True)}
 
 
-def _locating_text(case: EvalCase, shape: _Shape) -> str:
-    """Return the text that locates a case in its file: its id, or the first message of a simulated user."""
-    if shape.form is FileFormat.SCENARIOS and case.conversation_scenario:
-        return case.conversation_scenario.starting_prompt
-    return case.eval_id
-
-
 def _lines_of_texts(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
-    """Return the line of each text under the key; 0 if it is not found."""
-    at = _lines_by_value(text, key)
-    return [at[name].pop(0) if at.get(name) else 0 for name in wanted]
-
-
-def _lines_by_value(text: bytes, key: str) -> dict[str, list[int]]:
-    """Map every text under the key, in either spelling, to its lines."""
+    """Return the line of each text under the key, in either spelling; 0 if it is not found."""
     lines: defaultdict[str, list[int]] = defaultdict(list)
     line, counted_to = 1, 0
     first, _, rest = key.encode().partition(b"_")
@@ -363,17 +335,16 @@ def _lines_by_value(text: bytes, key: str) -> dict[str, list[int]]:
         line += text.count(b"\n", counted_to, match.start())
         counted_to = match.start()
         lines[from_json(b'"' + match[1] + b'"')].append(line)
-    return lines
+    return [lines[name].pop(0) if lines.get(name) else 0 for name in wanted]
 
 
 def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
-    """Parse the session of a file or a caller. Raises UsageError."""
     try:
         read = _SESSION.validate_python(data)
     except ValidationError as error:
         session_problems = problems(error, data, InitialSession, FormatNames())
         raise UsageError(_problem_text(Path(where), session_problems, error.error_count(), ())) from None
-    if data and not _keys(data) & {"app_name", "user_id", "state", "session_id"}:
+    if data and _keys(data).isdisjoint(_SESSION_KEYS):
         raise UsageError(
             f"{where}: has none of `app_name`, `user_id`, `state`, `session_id`; "
             "what the session holds goes under `state`"
@@ -381,15 +352,7 @@ def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
     return session_input(read)
 
 
-def _with_session(read: ReadSet, session: SessionInput) -> ReadSet:
-    cases = tuple(
-        case if case.session_input else replace(case, session_input=session)
-        for case in read.eval_set.eval_cases
-    )
-    return replace(read, eval_set=replace(read.eval_set, eval_cases=cases))
-
-
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -403,7 +366,7 @@ def read_bytes(path: Path) -> bytes:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # the path contains a null character
         raise UsageError(f"{path}: cannot be read: {error}") from None
-    return text.removeprefix(_BOM)
+    return text.removeprefix(BOM)
 
 
 def parse_json(path: Path, text: bytes) -> Any:
@@ -441,17 +404,11 @@ SUFFIXES = (TEST_SUFFIX, EVAL_SET_SUFFIX)
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSets:
-    """The evaluation sets to run from a folder, sorted by path."""
+def find_eval_sets(folder: Path, *, every: bool = False) -> tuple[tuple[Path, ...], str]:
+    """Find `*.test.json` below a folder; with `every`, also `*.evalset.json`. Raises UsageError if none.
 
-    files: tuple[Path, ...]
-    note: str | None = None
-    """Which files were left out, and how to include them."""
-
-
-def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
-    """Find `*.test.json` below a folder; with `every`, also `*.evalset.json`. Raises UsageError if none."""
+    Returns the files, sorted by path, and which were left out and how to include them; "" if none were.
+    """
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
     files = eval_sets_in(folder)
@@ -463,7 +420,7 @@ def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
     how = f"--all (from Python: every_set=True) runs {'it' if others == 1 else 'them'}"
     if not wanted:
         raise UsageError(f"{folder}: no *{TEST_SUFFIX} in it, but {left_out}: {how}")
-    return FoundSets(wanted, f"{folder}: {left_out} left out; {how}, too" if others else None)
+    return wanted, f"{folder}: {left_out} left out; {how}, too" if others else ""
 
 
 def eval_sets_in(folder: Path) -> list[Path]:

@@ -40,7 +40,7 @@ from agentest.support.errors import ConfigError, UsageError
 from agentest.support.importing import import_object
 from agentest.support.json_text import copied, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_case, snake_keys
+from agentest.support.text import snake_case, valid_keys
 
 _GRADE_METHOD = "evaluate_invocations"
 _INFO_METHOD = "get_metric_info"
@@ -128,23 +128,13 @@ def check_code(name: str, code: Any) -> Code:
         _check_class(where, code)
     elif not callable(code) and not isinstance(code, Evaluator):
         raise ConfigError(f"{where}: {code!r} is neither a function nor an Evaluator")
-    _check_not_ours(where, code)
+    built_in = vars(code if isinstance(code, type) else type(code)).get("built_in")
+    if built_in:
+        raise ConfigError(
+            f"{where}: this evaluator is there to be used alone; in a run, name the metric `{built_in}`"
+        )
     checked: Code = code
     return checked
-
-
-def evaluator_for_conversation(
-    code: type[Evaluator] | Evaluator, threshold: float, written: Mapping[str, Any]
-) -> Evaluator:
-    """Return the evaluator of one conversation. For a class, create one with the criterion's threshold.
-
-    An instance is used unchanged, with its own threshold, because it belongs to the user.
-    """
-    return (
-        with_criterion(_make_evaluator(code, threshold), threshold, written)
-        if isinstance(code, type)
-        else code
-    )
 
 
 def _check_class(where: str, code: type[Any]) -> None:
@@ -152,9 +142,11 @@ def _check_class(where: str, code: type[Any]) -> None:
         raise ConfigError(f"{where}: {code.__name__} is no Evaluator; subclass agentest.adk.Evaluator")
     method = getattr(code, _GRADE_METHOD, None)
     if getattr(method, "__isabstractmethod__", False) or not callable(method):
+        other = _in_camel_case(code, _GRADE_METHOD)
         raise ConfigError(
             f"{where}: {code.__name__} has no method `{_GRADE_METHOD}`; define "
-            f"`def {_GRADE_METHOD}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
+            f"`def {_GRADE_METHOD}(self, actual_invocations, expected_invocations)`"
+            + (f" (its `{other}` is the spelling of ADK-TS)" if other else "")
         )
     if not _has_metric_info(code) and (misspelled := _in_camel_case(code, _INFO_METHOD)):
         raise ConfigError(
@@ -162,28 +154,11 @@ def _check_class(where: str, code: type[Any]) -> None:
         )
 
 
-def _misspelled(code: type[Any]) -> str:
-    """Return a hint if a method looks like a misspelling of the required one."""
-    other = _in_camel_case(code, _GRADE_METHOD)
-    return f" (its `{other}` is the spelling of ADK-TS)" if other else ""
-
-
 def _in_camel_case(code: type[Any], method: str) -> str:
-    """Return the method's camelCase name, as in ADK-TS, if the class has it; else ""."""
     return next((name for name in dir(code) if name != method and snake_case(name) == method), "")
 
 
-def _check_not_ours(where: str, code: Any) -> None:
-    """Raise ConfigError for one of Agentest's evaluators: a run uses the built-in metric instead."""
-    built_in = vars(code if isinstance(code, type) else type(code)).get("built_in")
-    if built_in:
-        raise ConfigError(
-            f"{where}: this evaluator is there to be used alone; in a run, name the metric `{built_in}`"
-        )
-
-
 def _import_code(name: str, metric: CustomMetric, root: Path) -> Code:
-    """Import `pkg.mod.name` or `pkg.mod:name`. Raises ConfigError."""
     module, _, attribute = metric.path.rpartition("." if ":" not in metric.path else ":")
     try:
         code = import_object(f"{module}:{attribute}", root)
@@ -196,7 +171,7 @@ def _custom_metric_code(
     name: str, metric: CustomMetric, code: Code, threshold: float | None
 ) -> CustomMetricCode:
     """Read the code's metadata. Raises ConfigError if it cannot be created, or if its metadata is invalid."""
-    written = metric.info or {}
+    written = metric.info
     called = code.__name__ if isinstance(code, type) else getattr(code, "__name__", type(code).__name__)
     info = _metric_info(name, code)
     range_written = (written.get("metric_value_info") or {}).get("interval")
@@ -269,7 +244,6 @@ def _has_metric_info(code: type[Evaluator]) -> bool:
 
 
 def _metric_info(name: str, code: Code) -> MetricInfo | None:
-    """Return the evaluator's metadata; None if it has none. Raises ConfigError."""
     cls = code if isinstance(code, type) else type(code)
     if not issubclass(cls, Evaluator) or not _has_metric_info(cls):
         return None
@@ -322,17 +296,14 @@ class CustomGrader(CriterionGrader):
         actual, limit = actual_invocations(conversation), TimeLimit(_TIMEOUT_S)
         try:
             returned = await result_of(self._evaluate, actual, limit=limit)
-            return parse_result(returned, ResultConstraints(len(actual), self._threshold, self.own.interval))
+            # Statuses are by the threshold that the code uses.
+            code, threshold = self.own.code, self.criterion.threshold
+            threshold = code.threshold if isinstance(code, Evaluator) else threshold
+            return parse_result(returned, len(actual), threshold, self.own.interval)
         except BaseException as error:
             if ends_the_run(error):
                 raise
             return GraderResult(conversation=Unscored(self._failure_text(error, limit)))
-
-    @property
-    def _threshold(self) -> float:
-        """Return the threshold that the code uses for its statuses."""
-        code = self.own.code
-        return code.threshold if isinstance(code, Evaluator) else self.criterion.threshold
 
     def _evaluate(self, actual: list[Invocation]) -> Any:
         turns = self.case.conversation
@@ -341,13 +312,14 @@ class CustomGrader(CriterionGrader):
         scenario = self.case.conversation_scenario
         threshold, written = self.criterion.threshold, self.criterion.written
         if isinstance(self.own.code, Evaluator | type):
-            evaluator = evaluator_for_conversation(self.own.code, threshold, written)
+            evaluator = self.own.code
+            if isinstance(evaluator, type):  # an instance belongs to the user, and is used unchanged
+                evaluator = with_criterion(_make_evaluator(evaluator, threshold), threshold, written)
             return _call(evaluator.evaluate_invocations, actual, expected, scenario)
         metric = EvalMetric(self.criterion.metric, None, SimpleNamespace(**deepcopy(dict(written))))
         return _call(self.own.code, metric, actual, expected, scenario)
 
     def _failure_text(self, error: BaseException, limit: TimeLimit) -> str:
-        """Describe the failure, with the evaluator and the case."""
         who = f"{self.own.name}, case {self.case.eval_id!r}"
         if isinstance(error, NoResult):
             return f"{error} ({who})"
@@ -395,41 +367,41 @@ class NoResult(ValueError):
     """The evaluator returned an invalid result."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultConstraints:
-    """The constraints of a result.
+def parse_result(
+    returned: Any, invocations: int, threshold: float, interval: Interval | None = None
+) -> GraderResult:
+    """Convert an EvaluationResult, a mapping with its keys, or ADK's own result to scores.
 
-    Attributes:
+    Raises NoResult for any other value, and for a result that contradicts the threshold.
+
+    Args:
         invocations: number of invocations that the evaluator received.
         threshold: the threshold that it used for its statuses.
         interval: the range of its scores; None for any number.
     """
 
-    invocations: int
-    threshold: float
-    interval: Interval | None = None
+    def scored(value: float, reason: Any) -> MetricResult:
+        if interval and value not in interval:
+            return Unscored(f"the evaluator gave the score {value:g}, but its range is {interval}")
+        return Score(value, str(reason or ""))
 
-
-def parse_result(returned: Any, terms: ResultConstraints) -> GraderResult:
-    """Convert an EvaluationResult, a mapping with its keys, or ADK's own result to scores.
-
-    Raises NoResult for any other value, and for a result that contradicts the threshold.
-    """
     result = _as_result(EvaluationResult, returned)
     items = [_as_result(PerInvocationResult, item) for item in _list(result.per_invocation_results)]
-    if items and len(items) != terms.invocations:
-        raise NoResult(f"the evaluator gave {len(items)} results for {terms.invocations} invocations")
+    if items and len(items) != invocations:
+        raise NoResult(f"the evaluator gave {len(items)} results for {invocations} invocations")
     overall = _number(result.overall_score)
     scores = {index: _number(item.score) for index, item in enumerate(items)}
     known = {index: score for index, score in scores.items() if score is not None}
     if known:
-        _check_direction([(score, items[n].eval_status) for n, score in known.items()], terms.threshold)
+        _check_direction([(score, items[n].eval_status) for n, score in known.items()], threshold)
         aside = _note_about_overall(overall, list(known.values()))
-        return GraderResult({n: _score(score, items[n].reason or aside, terms) for n, score in known.items()})
+        return GraderResult({n: scored(score, items[n].reason or aside) for n, score in known.items()})
     if overall is None:
-        return GraderResult(conversation=Skipped(_nothing(result, items)))
-    _check_direction([(overall, result.overall_eval_status)], terms.threshold)
-    return GraderResult(conversation=_score(overall, result.reason, terms))
+        reasons = [str(reason) for reason in (result.reason, *(item.reason for item in items)) if reason]
+        why = f": {reasons[0]}" if reasons else ""
+        return GraderResult(conversation=Skipped(f"the evaluator gave no score{why}"))
+    _check_direction([(overall, result.overall_eval_status)], threshold)
+    return GraderResult(conversation=scored(overall, result.reason))
 
 
 def _as_result(shape: type[_T], returned: Any) -> _T:
@@ -437,29 +409,20 @@ def _as_result(shape: type[_T], returned: Any) -> _T:
     names = [field.name for field in fields(shape)]
     if isinstance(returned, shape):
         return returned
-    if isinstance(returned, Mapping):
-        return shape(**_keys(returned, shape, names))
-    if not hasattr(returned, "overall_score" if shape is EvaluationResult else "score"):
-        raise NoResult(f"expected {_article(shape)}, but the evaluator gave {safe_repr(returned)}")
-    values: dict[str, Any] = {name: getattr(returned, name, None) for name in names}
-    return shape(**values)
-
-
-def _keys(returned: Mapping[Any, Any], shape: type[_T], names: Sequence[str]) -> dict[str, Any]:
+    article = "an" if shape is EvaluationResult else "a"
+    other = NoResult(f"expected {article} {shape.__name__}, but the evaluator gave {safe_repr(returned)}")
+    if not isinstance(returned, Mapping):
+        if not hasattr(returned, "overall_score" if shape is EvaluationResult else "score"):
+            raise other
+        attributes: dict[str, Any] = {name: getattr(returned, name, None) for name in names}
+        return shape(**attributes)
     try:
-        values = snake_keys(returned, names)
+        values = valid_keys(returned, names)
     except ValueError as error:
         raise NoResult(f"{shape.__name__}: {error}") from None
-    for key in values:
-        if key not in names:
-            raise NoResult(f"{shape.__name__}: unknown key {key!r}; {did_you_mean(str(key), names)}")
     if not values.keys() & {"overall_score", "per_invocation_results", "score", "eval_status"}:
-        raise NoResult(f"expected {_article(shape)}, but the evaluator gave {safe_repr(returned)}")
-    return {"actual_invocation": None, **values} if shape is PerInvocationResult else values
-
-
-def _article(shape: type[Any]) -> str:
-    return f"an {shape.__name__}" if shape is EvaluationResult else f"a {shape.__name__}"
+        raise other
+    return shape(**({"actual_invocation": None, **values} if shape is PerInvocationResult else values))
 
 
 def _list(items: Any) -> list[Any]:
@@ -478,23 +441,12 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _score(value: float, reason: Any, terms: ResultConstraints) -> MetricResult:
-    if terms.interval and value not in terms.interval:
-        return Unscored(f"the evaluator gave the score {value:g}, but its range is {terms.interval}")
-    return Score(value, str(reason or ""))
-
-
 def _note_about_overall(overall: float | None, scores: Sequence[float]) -> str:
     """Describe an overall score that is not used: several runs are pooled by turns."""
     mean = math.fsum(scores) / len(scores)
     if overall is None or math.isclose(overall, mean, abs_tol=1e-9):
         return ""
     return f"the evaluator's overall score is {overall:g}; the mean of the invocations counts, {mean:g}"
-
-
-def _nothing(result: EvaluationResult, items: Sequence[PerInvocationResult]) -> str:
-    reasons = [str(reason) for reason in (result.reason, *(item.reason for item in items)) if reason]
-    return "the evaluator gave no score" + (f": {reasons[0]}" if reasons else "")
 
 
 def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) -> None:

@@ -6,7 +6,6 @@ pair each turn with its invocation in the case.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,21 +14,20 @@ from agentest.adk.formats.eval_set import (
     Content,
     EvalCase,
     FunctionCall,
-    IntermediateData,
+    IntermediateForm,
     Invocation,
     InvocationEvents,
-    Part,
     text_of,
     tool_calls,
 )
 from agentest.adk.metrics.grader import CriterionGrader
 from agentest.adk.metrics.rouge import Overlap, rouge1
+from agentest.domain.metrics import ADK_METRICS, require_entry_for_each
 from agentest.domain.results import MetricResult, Score, Skipped, Unscored
 from agentest.domain.tool_visibility import REMARKS_REPORTED_BY, STATE_REPORTED_BY
 from agentest.domain.transcript import (
     ARGUMENTS_UNKNOWN,
     Conversation,
-    Remark,
     ToolCall,
     Turn,
     are_arguments_unknown,
@@ -39,6 +37,7 @@ from agentest.judging.grader import GraderResult
 from agentest.models.port import CallKey, Model
 from agentest.scenarios.matchers.comparison import MISSING, argument, equal
 from agentest.support.json_text import safe_repr
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 Call = tuple[str | None, Any]
@@ -94,95 +93,88 @@ def tool_names_f1(actual: Sequence[str | None], expected: Sequence[str | None]) 
     return Overlap.of(actual, expected).f if actual or expected else 1.0
 
 
-class ReferenceGrader(CriterionGrader):
-    """Grade each turn by comparing it with its invocation in the case."""
+@dataclass(frozen=True, slots=True)
+class TurnRule:
+    """How a metric scores a turn without a judge.
+
+    Attributes:
+        score: scores a turn, given its invocation in the case if it is compared with one; None if there is
+            nothing to compare with, or if the turn is left out.
+        nothing: why no turn has a score.
+        compares: True if turns are compared with the invocations of the case.
+        last: True if only the last turn is scored.
+    """
+
+    score: Callable[[CriterionGrader, Turn, Any], MetricResult | None]
+    nothing: str = "the case has no invocation for any turn"
+    compares: bool = True
+    last: bool = False
+
+
+class DeterministicGrader(CriterionGrader):
+    """Grade each turn by the rule of the metric. No model is called."""
 
     __slots__ = ()
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
-        """Score each turn that has a reference. No model is called."""
-        if self.case.conversation is None:
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:
+        del model, key
+        rule, expected = RULES[self.name], self.case.conversation
+        if rule.compares and expected is None:
             return GraderResult(
                 conversation=Skipped("a simulated conversation has no reference to compare with")
             )
         if not conversation.turns:
             return GraderResult(conversation=Skipped("no turn of the conversation was finished"))
-        turns = dict(self._results(conversation.turns, self.case.conversation))
-        return GraderResult(turns, None if turns else Skipped(self._no_score_reason()))
-
-    def _results(
-        self, turns: Sequence[Turn], invocations: Sequence[Invocation]
-    ) -> Iterator[tuple[int, MetricResult]]:
-        for turn, invocation in zip(turns, invocations, strict=False):  # a failed agent may leave out turns
-            result = self._score(turn, invocation)
-            if result is not None:
-                yield turn.turn_index, result
-
-    @abstractmethod
-    def _score(self, turn: Turn, expected: Invocation) -> MetricResult | None:
-        """Score a turn; None if the invocation has nothing to compare with."""
-
-    def _no_score_reason(self) -> str:
-        return "the case has no invocation for any turn"
+        turns = conversation.turns[-1:] if rule.last else conversation.turns
+        invocations = expected or () if rule.compares else (None,) * len(turns)
+        scores = {
+            turn.turn_index: score
+            # A failed agent may leave out turns.
+            for turn, invocation in zip(turns, invocations, strict=False)
+            if (score := rule.score(self, turn, invocation)) is not None
+        }
+        return GraderResult(scores, None if scores else Skipped(rule.nothing))
 
 
-class ToolTrajectory(ReferenceGrader):
-    """1 for a turn with the expected tool calls, else 0. Without intermediate data, no call is expected."""
-
-    __slots__ = ()
-
-    def _score(self, turn: Turn, expected: Invocation) -> MetricResult:
-        wanted = tool_calls(expected.intermediate_data)
-        criterion = self.criterion
-        if not criterion.ignore_args and any(map(are_arguments_unknown, turn.tool_calls)):
-            return Unscored(f"{ARGUMENTS_UNKNOWN}: set ignore_args to compare the names alone")
-        try:
-            matched = trajectory_matches(
-                [_calls_made(call) for call in turn.tool_calls],
-                [(call.name, call.args) for call in wanted],
-                criterion.match_type,
-                criterion.ignore_args,
-                criterion.any_args_where_absent,
-            )
-        except RecursionError:
-            return Unscored("the arguments of a tool call are nested too deeply to be compared")
-        return Score(1.0 if matched else 0.0, _side_by_side(wanted, turn.tool_calls, criterion))
-
-
-class ToolTrajectoryF1(ReferenceGrader):
-    """F1 score of the names of the called tools. Arguments and order do not count."""
-
-    __slots__ = ()
-
-    def _score(self, turn: Turn, expected: Invocation) -> MetricResult:
-        wanted = [call.name for call in tool_calls(expected.intermediate_data)]
-        made = [call.name for call in turn.tool_calls]
-        return Score(
-            tool_names_f1(made, wanted),
-            f"expected {_call_list_text(wanted, len(wanted))}; called {_call_list_text(made, len(made))}",
+def _tool_trajectory(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult:
+    """Return 1 for a turn with the expected calls, else 0. Without intermediate data, none is expected."""
+    wanted = tool_calls(expected.intermediate_data)
+    criterion = grader.criterion
+    if not criterion.ignore_args and any(map(are_arguments_unknown, turn.tool_calls)):
+        return Unscored(f"{ARGUMENTS_UNKNOWN}: set ignore_args to compare the names alone")
+    try:
+        matched = trajectory_matches(
+            [(c.name, c.args if c.invalid_arguments is None else _INVALID) for c in turn.tool_calls],
+            [(call.name, call.args) for call in wanted],
+            criterion.match_type,
+            criterion.ignore_args,
+            criterion.any_args_where_absent,
         )
+    except RecursionError:
+        return Unscored("the arguments of a tool call are nested too deeply to be compared")
+    return Score(1.0 if matched else 0.0, _side_by_side(wanted, turn.tool_calls, criterion))
 
 
-class ResponseMatch(ReferenceGrader):
-    """ROUGE-1 of the response. A turn without a reference response is left out."""
-
-    __slots__ = ()
-
-    def _score(self, turn: Turn, expected: Invocation) -> MetricResult | None:
-        if expected.final_response is None:
-            return None
-        overlap = rouge1(turn.agent_message, text_of(expected.final_response))
-        return Score(
-            overlap.f,
-            f"words in common: {overlap.shared} of {overlap.expected} expected and {overlap.actual} answered",
-        )
-
-    def _no_score_reason(self) -> str:
-        return "no invocation of the case has a final_response to compare with"
+def _tool_trajectory_f1(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult:
+    """Return the F1 score of the names of the called tools. Arguments and order do not count."""
+    del grader
+    wanted = [call.name for call in tool_calls(expected.intermediate_data)]
+    made = [call.name for call in turn.tool_calls]
+    return Score(
+        tool_names_f1(made, wanted),
+        f"expected {_call_list_text(wanted, len(wanted))}; called {_call_list_text(made, len(made))}",
+    )
 
 
-def _calls_made(call: ToolCall) -> Call:
-    return call.name, call.args if call.invalid_arguments is None else _INVALID
+def _response_match(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
+    del grader
+    if expected.final_response is None:
+        return None
+    overlap = rouge1(turn.agent_message, text_of(expected.final_response))
+    return Score(
+        overlap.f,
+        f"words in common: {overlap.shared} of {overlap.expected} expected and {overlap.actual} answered",
+    )
 
 
 def _side_by_side(
@@ -214,92 +206,21 @@ def _call_list_text(calls: Sequence[str | None], count: int) -> str:
     return text if count <= _SHOWN_CALLS else f"{text} and {count - _SHOWN_CALLS} more"
 
 
-class _Amount(CriterionGrader):
-    """A number per turn. Unknown amounts are left out, never counted as 0."""
+def _amount(unit: str, of: Callable[[Turn], float | None], nothing: str = "") -> TurnRule:
+    """Return the rule of a number per turn. Unknown amounts are left out, never counted as 0."""
 
-    __slots__ = ()
+    def score(grader: CriterionGrader, turn: Turn, expected: None) -> MetricResult | None:
+        del grader, expected
+        amount = of(turn)
+        return None if amount is None else Score(float(amount), f"{unit}: {amount:.6g}")
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
-        """Return the amount of each turn. No model is called."""
-        amounts = {turn.turn_index: self._amount(turn) for turn in conversation.turns}
-        turns = {
-            index: Score(amount, f"{self._unit()}: {amount:.6g}")
-            for index, amount in amounts.items()
-            if amount is not None
-        }
-        return GraderResult(turns, None if turns else Skipped(self._no_amount_reason()))
-
-    @abstractmethod
-    def _amount(self, turn: Turn) -> float | None:
-        """Return the turn's amount; None if unknown."""
-
-    @abstractmethod
-    def _unit(self) -> str:
-        """Return the unit."""
-
-    def _no_amount_reason(self) -> str:
-        return "the conversation has no turn"
-
-
-class ToolCallCount(_Amount):
-    """`tool_call_count_v1`: tool calls per turn."""
-
-    __slots__ = ()
-
-    def _amount(self, turn: Turn) -> float:
-        return float(len(turn.tool_calls))
-
-    def _unit(self) -> str:
-        return "tool calls"
-
-
-class InferenceCallCount(_Amount):
-    """`inference_call_count_v1`: the agent's model calls per turn, if it reports them."""
-
-    __slots__ = ()
-
-    def _amount(self, turn: Turn) -> float | None:
-        return None if turn.model_calls is None else float(turn.model_calls)
-
-    def _unit(self) -> str:
-        return "model calls"
-
-    def _no_amount_reason(self) -> str:
-        return "the agent does not tell how often it asks its model"
-
-
-class TokenUsage(_Amount):
-    """`token_usage_v1`: tokens per turn, as the agent reports them."""
-
-    __slots__ = ()
-
-    def _amount(self, turn: Turn) -> float | None:
-        return float(turn.usage.total_tokens) or None
-
-    def _unit(self) -> str:
-        return "tokens"
-
-    def _no_amount_reason(self) -> str:
-        return "the agent reports no tokens"
-
-
-class InvocationDuration(_Amount):
-    """`invocation_duration_v1`: seconds per turn spent waiting for the agent."""
-
-    __slots__ = ()
-
-    def _amount(self, turn: Turn) -> float:
-        return turn.latency_ms / 1000
-
-    def _unit(self) -> str:
-        return "seconds"
+    return TurnRule(score, nothing, compares=False)
 
 
 _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
 _STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_REPORTED_BY}"
 _REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_REPORTED_BY}"
-_USER = "user"
 
 AuthoredText = tuple[str, str]
 """An author and their text."""
@@ -320,50 +241,36 @@ def expected_responses(invocation: Invocation) -> list[AuthoredText]:
     return [(author, _one_row(text)) for author, text in messages_before_reply(invocation.intermediate_data)]
 
 
-def messages_before_reply(data: IntermediateData | InvocationEvents | None) -> list[AuthoredText]:
+def messages_before_reply(data: IntermediateForm) -> list[AuthoredText]:
     """Return the messages before the final response, in order, without thoughts and user messages."""
     if data is None:
         return []
     if isinstance(data, InvocationEvents):
-        messages = [(event.author, _parts(event.content)) for event in data.invocation_events]
+        messages = [(e.author, (e.content and e.content.parts) or ()) for e in data.invocation_events]
     else:
-        messages = [(author, parts) for author, parts in data.intermediate_responses]
-    spoken = [(author, _spoken(parts)) for author, parts in messages if author.lower() != _USER]
+        messages = list(data.intermediate_responses)
+    spoken = [
+        (author, text_of(Content(None, tuple(part for part in parts if not part.thought))))
+        for author, parts in messages
+        if author.lower() != "user"
+    ]
     return [(author, text) for author, text in spoken if text.strip()]
-
-
-def _parts(content: Content | None) -> tuple[Part, ...]:
-    return content.parts or () if content else ()
-
-
-def _spoken(parts: Sequence[Part]) -> str:
-    return text_of(Content(None, tuple(part for part in parts if not part.thought)))
 
 
 def _one_row(text: str) -> str:
     return " ".join(text.split())
 
 
-class FinalSessionState(CriterionGrader):
-    """1 if each key of the case's `final_session_state` has that value after the last turn, else 0.
+def _final_session_state(grader: CriterionGrader, last: Turn, expected: None) -> MetricResult:
+    """Return 1 if each key of the expected final state has that value after the last turn, else 0.
 
     A key may be a path into the state: `order.status`.
     """
-
-    __slots__ = ()
-
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> GraderResult:  # noqa: ARG002 - the protocol asks
-        """Score the last turn. No model is called."""
-        if not conversation.turns:
-            return GraderResult(conversation=Skipped("no turn of the conversation was finished"))
-        last = conversation.turns[-1]
-        return GraderResult({last.turn_index: self._score(last)})
-
-    def _score(self, last: Turn) -> MetricResult:
-        if last.state_after is None:
-            return Unscored(last.state_error or _STATE_UNKNOWN)
-        wrong = list(_differences(self.case.final_session_state or {}, last.state_after))
-        return Score(0.0 if wrong else 1.0, "; ".join(wrong) or "the final state is as expected")
+    del expected
+    if last.state_after is None:
+        return Unscored(last.state_error or _STATE_UNKNOWN)
+    wrong = list(_differences(grader.case.final_session_state or {}, last.state_after))
+    return Score(0.0 if wrong else 1.0, "; ".join(wrong) or "the final state is as expected")
 
 
 def _differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> Iterator[str]:
@@ -379,46 +286,55 @@ def _short_value(value: Any) -> str:
     return shortened(safe_repr(value), _VALUE_CHARS)
 
 
-class IntermediateResponses(ReferenceGrader):
-    """1 for a turn with all expected messages in order, each by the expected author, else 0.
+def _intermediate_responses(grader: CriterionGrader, turn: Turn, expected: Invocation) -> MetricResult | None:
+    """Return 1 for a turn with all expected messages in order, each by the expected author, else 0.
 
     Other messages may come in between. White space is normalized; every other character counts.
     """
-
-    __slots__ = ()
-
-    def _score(self, turn: Turn, expected: Invocation) -> MetricResult | None:
-        wanted = expected_responses(expected)
-        if not wanted:
-            return None
-        missing = _first_missing(wanted, turn.remarks)
-        if missing is None:
-            return Score(1.0, "all was said that is expected before the reply")
-        if turn.author is None:
-            return Unscored(_REMARKS_UNKNOWN)
-        missing_text = f"{_shortened_message(missing)}{_where(missing, wanted)}"
-        return Score(0.0, f"expected {missing_text}; said was {_all_messages(turn.remarks)}")
-
-    def _no_score_reason(self) -> str:
-        return "no invocation of the case has intermediate responses to compare with"
-
-
-def _first_missing(wanted: Sequence[AuthoredText], remarks: Sequence[Remark]) -> AuthoredText | None:
-    left = iter([(remark.author, _one_row(remark.text)) for remark in remarks])
-    return next((message for message in wanted if message not in left), None)
-
-
-def _where(missing: AuthoredText, wanted: Sequence[AuthoredText]) -> str:
+    del grader
+    wanted = expected_responses(expected)
+    if not wanted:
+        return None
+    said = [(remark.author, _one_row(remark.text)) for remark in turn.remarks]
+    left = iter(said)
+    missing = next((message for message in wanted if message not in left), None)
+    if missing is None:
+        return Score(1.0, "all was said that is expected before the reply")
+    if turn.author is None:
+        return Unscored(_REMARKS_UNKNOWN)
     at = wanted.index(missing)
-    return f" after {_shortened_message(wanted[at - 1])}" if at else ""
+    after = f" after {_shortened_message(wanted[at - 1])}" if at else ""
+    shown = [_shortened_message(message) for message in said[:_SHOWN_REMARKS]]
+    more = [f"… {len(said) - len(shown)} more"] if len(said) > len(shown) else []
+    found = ", ".join([*shown, *more]) or "nothing before the reply"
+    return Score(0.0, f"expected {_shortened_message(missing)}{after}; said was {found}")
 
 
 def _shortened_message(message: AuthoredText) -> str:
     return f"{shortened(message[0], _VALUE_CHARS)}: {_short_value(message[1])}"
 
 
-def _all_messages(remarks: Sequence[Remark]) -> str:
-    messages = [_shortened_message((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
-    if len(remarks) > len(messages):
-        messages.append(f"… {len(remarks) - len(messages)} more")
-    return ", ".join(messages) or "nothing before the reply"
+RULES: Mapping[str, TurnRule] = require_entry_for_each(
+    (metric for metric in ADK_METRICS.values() if not metric.judged),
+    {
+        "tool_trajectory_avg_score": TurnRule(_tool_trajectory),
+        "tool_trajectory_f1": TurnRule(_tool_trajectory_f1),
+        "response_match_score": TurnRule(
+            _response_match, "no invocation of the case has a final_response to compare with"
+        ),
+        "final_session_state_match": TurnRule(_final_session_state, compares=False, last=True),
+        "intermediate_responses_match": TurnRule(
+            _intermediate_responses, "no invocation of the case has intermediate responses to compare with"
+        ),
+        "tool_call_count_v1": _amount("tool calls", lambda turn: len(turn.tool_calls)),
+        "inference_call_count_v1": _amount(
+            "model calls",
+            lambda turn: turn.model_calls,
+            "the agent does not tell how often it asks its model",
+        ),
+        "token_usage_v1": _amount(
+            "tokens", lambda turn: turn.usage.total_tokens or None, "the agent reports no tokens"
+        ),
+        "invocation_duration_v1": _amount("seconds", lambda turn: turn.latency_ms / 1000),
+    },
+)

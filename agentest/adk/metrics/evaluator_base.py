@@ -16,7 +16,7 @@ from agentest.adk.formats.eval_set import Invocation
 from agentest.adk.formats.metric_info import MetricInfo
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean, snake_keys
+from agentest.support.text import valid_keys
 
 
 class EvalStatus(IntEnum):
@@ -103,9 +103,12 @@ class Evaluator(ABC):
 
         Raises TypeError for an unknown key, ValueError for a threshold that is not a number.
         """
-        first = _first_argument_keys(threshold)
+        first = first_argument_keys(threshold)
         named = {} if metric_name is None else {"metric_name": metric_name}
-        options = _known({**first, **named, **spelled}, type(self).__name__)
+        try:
+            options = valid_keys({**first, **named, **spelled}, ("metric_name", "threshold"))
+        except ValueError as error:
+            raise TypeError(f"{type(self).__name__}: {error}") from None
         if options.get("metric_name"):
             self.metric_name = str(options["metric_name"])
         if options.get("threshold") is not None:
@@ -152,23 +155,11 @@ Code = type[Evaluator] | Evaluator | Callable[..., Any]
 """Code of a metric: an Evaluator, its class, or a function `(metric, actual, expected, scenario)`."""
 
 
-def _first_argument_keys(argument: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
+def first_argument_keys(argument: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
     """Return the first argument of an evaluator as keys: a threshold, or a whole metric."""
     if isinstance(argument, EvalMetric):
         return {"metric_name": argument.metric_name, "threshold": argument.threshold}
     return dict(argument) if isinstance(argument, Mapping) else {"threshold": argument}
-
-
-def _known(options: Mapping[str, Any], evaluator: str) -> dict[str, Any]:
-    known = ("metric_name", "threshold")
-    try:
-        keys = snake_keys(options, known)
-    except ValueError as error:
-        raise TypeError(f"{evaluator}: {error}") from None
-    for key in keys:
-        if key not in known:
-            raise TypeError(f"{evaluator}: unknown key {key!r}; {did_you_mean(str(key), known)}")
-    return keys
 
 
 def _number(value: Any, evaluator: str) -> float:

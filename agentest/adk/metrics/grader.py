@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from agentest.adk.formats.criteria import MetricCriterion
-from agentest.adk.formats.eval_set import AgentDetails, EvalCase, Rubric
+from agentest.adk.formats.eval_set import EvalCase, Invocation, Rubric
 from agentest.config.models import RequestedModel
-from agentest.domain.metrics import ADK_METRICS
+from agentest.domain.metrics import ADK_METRICS, MetricLevel
 from agentest.domain.transcript import Conversation
 from agentest.judging.grader import Grader, GraderResult
 from agentest.models.port import CallKey, Model
@@ -44,43 +44,28 @@ def facts_of(
     Args:
         redact: removes secrets from what the case recorded. `known` contains none.
     """
-    agents = list(_agents(case))
-    declared = (tool for agent in agents for tool in _tools(agent.tool_declarations))
+    recorded = [turn.app_details for turn in case.conversation or () if turn.app_details]
+    agents = [agent for details in recorded for agent in details.agent_details.values()]
+    # Every invocation repeats its agents' instructions and tools.
+    instructions = dict.fromkeys(
+        f"Agent {agent.name}:\n{agent.instructions}" for agent in agents if agent.instructions.strip()
+    )
+    declared = dict.fromkeys(tool for agent in agents for tool in _tools(agent.tool_declarations))
     return AgentFacts(
-        instructions=known.instructions or redact(_joined("\n\n", map(_instructions_of, agents))),
-        tools=known.tools or redact(_joined("\n", declared)) or known.mock_server_tools,
+        instructions=known.instructions or redact("\n\n".join(instructions)),
+        tools=known.tools or redact("\n".join(declared)) or known.mock_server_tools,
         unseen=known.unseen,
     )
-
-
-def _agents(case: EvalCase) -> Iterator[AgentDetails]:
-    for invocation in case.conversation or ():
-        if invocation.app_details:
-            yield from invocation.app_details.agent_details.values()
-
-
-def _instructions_of(agent: AgentDetails) -> str:
-    return f"Agent {agent.name}:\n{agent.instructions}" if agent.instructions.strip() else ""
 
 
 def _tools(declarations: Iterable[Any]) -> Iterator[str]:
     """Yield each tool as JSON. ADK groups functions; other tools are declared individually."""
     for declaration in declarations:
-        functions = _functions(declaration)
-        for tool in [declaration] if functions is None else functions:
+        functions = None
+        if isinstance(declaration, Mapping):
+            functions = declaration.get("function_declarations", declaration.get("functionDeclarations"))
+        for tool in functions if isinstance(functions, list) else [declaration]:
             yield encode_on_one_line(tool)
-
-
-def _functions(declaration: Any) -> list[Any] | None:
-    if not isinstance(declaration, Mapping):
-        return None
-    functions = declaration.get("function_declarations", declaration.get("functionDeclarations"))
-    return functions if isinstance(functions, list) else None
-
-
-def _joined(separator: str, texts: Iterable[str]) -> str:
-    """Join the texts without duplicates, because every invocation repeats its agents' instructions."""
-    return separator.join(dict.fromkeys(text for text in texts if text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +90,32 @@ class CriterionGrader(ABC):
         """Return the scores, as `agentest.judging.grader.Grader` specifies."""
 
     def most_calls(self, turns: int) -> int:
-        """Return the maximum number of judge calls: one per turn and sample."""
+        """Return the maximum number of judge calls: one per turn, or conversation, and sample."""
         if not uses_judge(self.name):
             return 0  # it is unknown whether a custom evaluator calls a model
-        return turns * (self.criterion.num_samples or ADK_METRICS[self.name].samples)
+        whole = ADK_METRICS[self.name].level is MetricLevel.CONVERSATION
+        return (1 if whole else turns) * samples_of(self.criterion)
+
+
+def samples_of(criterion: MetricCriterion) -> int:
+    """Return the number of samples per question."""
+    return criterion.num_samples or ADK_METRICS[criterion.metric].samples
 
 
 def uses_judge(metric: str) -> bool:
     """Return True if a built-in metric uses a judge. Custom metrics call their own models."""
     return metric in ADK_METRICS and ADK_METRICS[metric].judged
+
+
+def invocation_at(case: EvalCase, turn_index: int) -> Invocation | None:
+    """Return the case's invocation of a turn; None if the case does not write it out."""
+    written = case.conversation or ()
+    return written[turn_index] if turn_index < len(written) else None
+
+
+def majority(votes: Sequence[bool]) -> bool:
+    """Return True if more than half of the votes are yes: a tie is no."""
+    return 2 * sum(votes) > len(votes)
 
 
 def rubric_lines(graders: Iterable[Grader]) -> list[str]:
@@ -122,9 +124,8 @@ def rubric_lines(graders: Iterable[Grader]) -> list[str]:
     for grader in graders:
         if isinstance(grader, CriterionGrader) and grader.criterion.rubrics:
             metrics.setdefault(grader.criterion.rubrics, {})[grader.name] = None
-    return [line for rubrics, names in metrics.items() for line in _lines(rubrics, names)]
-
-
-def _lines(rubrics: Iterable[Rubric], metrics: Iterable[str]) -> list[str]:
-    texts = (f"  {rubric.rubric_id}: {rubric.rubric_content.text_property}" for rubric in rubrics)
-    return [f"rubrics of {', '.join(metrics)}", *texts]
+    lines = []
+    for rubrics, names in metrics.items():
+        lines.append(f"rubrics of {', '.join(names)}")
+        lines += [f"  {rubric.rubric_id}: {rubric.rubric_content.text_property}" for rubric in rubrics]
+    return lines

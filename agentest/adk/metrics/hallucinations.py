@@ -13,18 +13,10 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from agentest.adk.metrics.prompts import grounding_question
-from agentest.adk.metrics.turn_judge import (
-    JudgePanel,
-    Sampled,
-    TurnJudge,
-    concurrently,
-    majority,
-    reply_messages,
-)
-from agentest.domain.results import MetricResult, Score, Skipped, Unscored
+from agentest.adk.metrics.grader import majority
+from agentest.domain.results import Score, Unscored
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import Conversation, ToolCall, Turn
+from agentest.domain.transcript import Turn
 from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -64,9 +56,6 @@ class SentenceLabels(BaseModel):
             )
         return self
 
-    def by_sentence(self) -> dict[int, SentenceLabel]:
-        return {label.sentence: label for label in self.labels}
-
     def share(self) -> float:
         return sum(label.label in _GROUNDED for label in self.labels) / self.sentence_count
 
@@ -82,7 +71,7 @@ def sentence_labels(count: int) -> type[SentenceLabels]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
+class Statement:
     """A reply or an earlier message of the agent in a turn."""
 
     sentences: tuple[str, ...]
@@ -91,51 +80,26 @@ class _Statement:
     """The turn up to this message, if known."""
 
 
-class HallucinationsV1(TurnJudge):
-    """The share of sentences that are supported or claim nothing, 0 to 1.
+def statements_of(turn: Turn, every_message: bool) -> list[Statement]:
+    """Return the reply, or, with `every_message`, all messages of the agent, if they have sentences.
 
-    With `evaluate_intermediate_nl_responses`, the mean of the shares of each earlier message and of the
-    reply. An earlier message is judged by the calls before it, or by all calls of the turn if the agent does
-    not report their order. The agent's instructions are evidence, too. The majority of samples decides a
-    label; a tie counts against the sentence. A turn without sentences is left out. A turn with a message that
-    no judge could answer is unscored.
+    An earlier message is judged by the calls before it, or by all calls of the turn if the agent does not
+    report their order.
     """
-
-    __slots__ = ()
-
-    def _no_turn(self) -> Skipped:
-        return Skipped("the agent said no sentence")
-
-    def _statements(self, turn: Turn) -> list[_Statement]:
-        statements = [_Statement(sentences(turn.agent_message), "its reply", turn)]
-        if self.criterion.evaluate_intermediate_nl_responses:
-            statements[:0] = [_as_of_remark(turn, at) for at in range(len(turn.remarks))]
-        return [statement for statement in statements if statement.sentences]
-
-    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
-        statements = self._statements(turn)
-        if not statements:
-            return None
-
-        async def judged(nth: int) -> Score | Unscored:
-            statement = statements[nth]
-            question = grounding_question(statement.sentences, statement.source)
-            messages = reply_messages(
-                self.case, self.criterion, conversation, statement.turn, question, self.facts
-            )
-            shape = sentence_labels(len(statement.sentences))
-            return _share(statement.sentences, await panel.ask(messages, shape, turn.turn_index, nth))
-
-        results = await concurrently(judged, range(len(statements)))
-        return _mean_of_statements(results, panel.samples * len(statements))
+    statements = [Statement(sentences(turn.agent_message), "its reply", turn)]
+    if every_message:
+        statements[:0] = [_as_of_remark(turn, at) for at in range(len(turn.remarks))]
+    return [statement for statement in statements if statement.sentences]
 
 
-def _as_of_remark(turn: Turn, at: int) -> _Statement:
+def _as_of_remark(turn: Turn, at: int) -> Statement:
     """Return an earlier message with the turn as it was then, because later calls do not support it."""
     remark = turn.remarks[at]
     split = sentences(remark.text)
-    if remark.calls_before is None or not all(_counts_as_earlier_call(call) for call in turn.tool_calls):
-        return _Statement(split, "a remark on the way to its reply", turn)
+    agents = (SeenBy.AGENT, SeenBy.CALLER)  # only their calls count toward `calls_before`
+    counted = all(c.seen_by in agents or SeenBy.AGENT in c.also_seen_by for c in turn.tool_calls)
+    if remark.calls_before is None or not counted:
+        return Statement(split, "a remark on the way to its reply", turn)
     until = replace(
         turn,
         agent_message=remark.text,
@@ -144,47 +108,33 @@ def _as_of_remark(turn: Turn, at: int) -> _Statement:
         tool_calls=turn.tool_calls[: remark.calls_before],
         state_after=None,
     )
-    return _Statement(split, "what it said last, on the way to its reply,", until)
+    return Statement(split, "what it said last, on the way to its reply,", until)
 
 
-def _counts_as_earlier_call(call: ToolCall) -> bool:
-    """Return True if a call counts toward a message's `calls_before`."""
-    return call.seen_by in (SeenBy.AGENT, SeenBy.CALLER) or SeenBy.AGENT in call.also_seen_by
-
-
-def _share(statements: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
-    """Return the share of grounded sentences by majority, with the share of every sample."""
-    if not sampled.answers:
-        return Unscored(sampled.problem)
-    by_sample = [answer.by_sentence() for answer in sampled.answers]
-    problems = [
-        problem
-        for number, sentence in enumerate(statements, start=1)
-        if (problem := _problem(sentence, [labels[number] for labels in by_sample]))
-    ]
+def grounded_share(statements: Sequence[str], answers: Sequence[SentenceLabels]) -> Score:
+    """Return the share of grounded sentences by majority, a tie counting against a sentence."""
+    problems = []
+    for number, sentence in enumerate(statements, start=1):
+        labels = [label for answer in answers for label in answer.labels if label.sentence == number]
+        if majority([label.label in _GROUNDED for label in labels]):
+            continue
+        against = next(label for label in labels if label.label not in _GROUNDED)
+        quote = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
+        problems.append(f"{against.label}: “{quote}” ({against.reason})")
     value = (len(statements) - len(problems)) / len(statements)
-    return Score(value, "; ".join(problems), tuple(answer.share() for answer in sampled.answers))
+    return Score(value, "; ".join(problems), tuple(answer.share() for answer in answers))
 
 
-def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
-    """Return the majority's objection to a sentence; "" if there is none."""
-    if majority([label.label in _GROUNDED for label in labels]):
-        return ""
-    against = next(label for label in labels if label.label not in _GROUNDED)
-    quote = sentence if len(sentence) <= _MAX_SHOWN_CHARS else sentence[:_MAX_SHOWN_CHARS] + "…"
-    return f"{against.label}: “{quote}” ({against.reason})"
-
-
-def _mean_of_statements(results: Sequence[Score | Unscored], requested: int) -> Score | Unscored:
+def mean_of_statements(results: Sequence[Score | Unscored]) -> Score | Unscored:
     """Combine a turn's statements: the mean of their values if all have one."""
-    for result in results:
-        if isinstance(result, Unscored):
-            return result
+    unscored = next((result for result in results if isinstance(result, Unscored)), None)
+    if unscored:
+        return unscored
     scores = [result for result in results if isinstance(result, Score)]
     value = fsum(float(score.value) for score in scores) / len(scores)
     reason = "; ".join(score.reason for score in scores if score.reason)
     samples = tuple(sample for score in scores for sample in score.samples)
-    return Score(value, reason or "every sentence is supported", samples if requested > 1 else ())
+    return Score(value, reason or "every sentence is supported", samples)
 
 
 _CLOSING = "\"'”’»)\\]}」』”）】》〉*_"
@@ -246,7 +196,6 @@ def _text_chunks(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _continues_sentence(lines: list[str], line: str) -> bool:
-    """Return True if a line continues a sentence that was wrapped after the previous line."""
     return bool(lines) and line.lstrip()[:1].islower() and not _ITEM.match(line)
 
 
@@ -261,7 +210,6 @@ def _split(chunk: str) -> Iterator[str]:
 
 
 def _ends_sentence(chunk: str, start: int, end: re.Match[str]) -> bool:
-    """Return True if a possible end of a sentence is one."""
     if not end[0].startswith((".", "!", "?", "…")):
         return True
     rest = chunk[end.end() : end.end() + 80].lstrip()

@@ -12,8 +12,7 @@ from agentest.adk.formats.eval_set import Rubric
 from agentest.adk.metrics.grader import AgentFacts
 from agentest.conversation.plan_user import plan_ends
 from agentest.domain.transcript import Turn
-from agentest.judging.judge_input import JudgeBackground, block, message_blocks, turn_context
-from agentest.judging.questions import judge_messages
+from agentest.judging.judge_input import JudgeBackground, block, message_blocks
 from agentest.models.port import Message
 from agentest.support.templates import fill
 
@@ -160,11 +159,6 @@ The message is valid unless one of the violations listed in block violations app
 Give 1 if it is valid, 0 if it is not."""
 
 
-def turn_messages(goal: str, turns: Sequence[Turn], facts: AgentFacts, question: str) -> list[Message]:
-    """Return the messages to a judge of the last turn."""
-    return judge_messages(turn_context(background_of(facts, goal, turns), turns), question)
-
-
 def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> JudgeBackground:
     """Return what judges know in addition to the conversation."""
     return JudgeBackground(
@@ -189,16 +183,19 @@ def match_question(reference: str) -> str:
 
 
 def rubric_question(rubrics: Sequence[Rubric], *, of_tools: bool) -> str:
-    """Ask which of the rubrics, numbered from 1, are fulfilled."""
-    question = _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES
-    blocks = property_blocks(rubrics)
-    return fill(_PROPERTIES, {"question": question, "properties": blocks, "answers": ANSWERED_ONE_BY_ONE})
+    """Ask which of the rubrics, numbered from 1, are fulfilled in a turn."""
+    return _about_properties(_PROPERTIES, _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES, rubrics)
 
 
-def property_blocks(rubrics: Sequence[Rubric]) -> str:
-    """Return the properties as blocks, numbered from 1."""
+def properties_question(rubrics: Sequence[Rubric], about: str) -> str:
+    """Ask which of the properties, numbered from 1, the conversation has."""
+    return _about_properties(_CONVERSATION_PROPERTIES, about, rubrics)
+
+
+def _about_properties(template: str, question: str, rubrics: Sequence[Rubric]) -> str:
     texts = (rubric.rubric_content.text_property for rubric in rubrics)
-    return "\n\n".join(block(f"property {n}", text) for n, text in enumerate(texts, 1))
+    blocks = "\n\n".join(block(f"property {n}", text) for n, text in enumerate(texts, 1))
+    return fill(template, {"question": question, "properties": blocks, "answers": ANSWERED_ONE_BY_ONE})
 
 
 def grounding_question(sentences: Sequence[str], source: str) -> str:
@@ -235,7 +232,7 @@ def user_messages(
     ]
 
 
-_GOALS = """\
+GOALS = """\
 Question: which goals did the user have in the conversation, and which of them were reached by its end?
 A goal is something that the user wanted to have done or to know, as far as it can be told from what the \
 user said and, where there is one, from the block user_goal. Take goals that came up on the way too, and \
@@ -265,7 +262,7 @@ TOOL_TASKS = f"""\
 needed, and none of them is if one was."""
 
 _CONVERSATION_PROPERTIES = """\
-Question: which of the following properties does the conversation have? {{about}} Where there is no \
+Question: which of the following properties does the conversation have? {{question}} Where there is no \
 tool_call block, no tool was called; what the assistant says that it did does not count. A call that was \
 answered with an error was made, but did nothing.
 
@@ -304,16 +301,3 @@ TOOL_USE = {
     "replies; no error is kept from the user whom it concerns.",
 }
 """Properties of good tool use: id → property."""
-
-
-def goals_question() -> str:
-    """Ask for the user's goals, and which were reached."""
-    return _GOALS
-
-
-def properties_question(rubrics: Sequence[Rubric], about: str) -> str:
-    """Ask which of the properties, numbered from 1, the conversation has."""
-    blocks = property_blocks(rubrics)
-    return fill(
-        _CONVERSATION_PROPERTIES, {"about": about, "properties": blocks, "answers": ANSWERED_ONE_BY_ONE}
-    )

@@ -107,64 +107,28 @@ def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
     return any(low <= code <= high for low, high in ranges)
 
 
-# NLTK: words whose stem the rules would miss.
-_IRREGULAR = {
-    "sky": "sky",
-    "skies": "sky",
-    "dying": "die",
-    "lying": "lie",
-    "tying": "tie",
-    "news": "news",
-    "inning": "inning",
-    "innings": "inning",
-    "outing": "outing",
-    "outings": "outing",
-    "canning": "canning",
-    "cannings": "canning",
-    "howe": "howe",
-    "proceed": "proceed",
-    "exceed": "exceed",
-    "succeed": "succeed",
-}
+def _rules(text: str) -> tuple[tuple[str, str], ...]:
+    """Return pairs of a word or suffix and its replacement, written as `from:to`."""
+    return tuple((word, stem) for word, _, stem in (rule.partition(":") for rule in text.split()))
 
-_STEP_2 = (
-    ("ational", "ate"),
-    ("tional", "tion"),
-    ("enci", "ence"),
-    ("anci", "ance"),
-    ("izer", "ize"),
-    ("bli", "ble"),  # NLTK: the paper has abli → able
-    ("alli", "al"),
-    ("entli", "ent"),
-    ("eli", "e"),
-    ("ousli", "ous"),
-    ("ization", "ize"),
-    ("ation", "ate"),
-    ("ator", "ate"),
-    ("alism", "al"),
-    ("iveness", "ive"),
-    ("fulness", "ful"),
-    ("ousness", "ous"),
-    ("aliti", "al"),
-    ("iviti", "ive"),
-    ("biliti", "ble"),
-    ("fulli", "ful"),  # NLTK: not in the paper
-)
-_STEP_3 = (
-    ("icate", "ic"),
-    ("ative", ""),
-    ("alize", "al"),
-    ("iciti", "ic"),
-    ("ical", "ic"),
-    ("ful", ""),
-    ("ness", ""),
-)
-_STEP_4 = tuple(
-    (suffix, "")
-    for suffix in (
-        *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent"),
-        *("ion", "ou", "ism", "ate", "iti", "ous", "ive", "ize"),
+
+# NLTK: words whose stem the rules would miss.
+_IRREGULAR = dict(
+    _rules(
+        "sky:sky skies:sky dying:die lying:lie tying:tie news:news inning:inning innings:inning "
+        "outing:outing outings:outing canning:canning cannings:canning howe:howe proceed:proceed "
+        "exceed:exceed succeed:succeed"
     )
+)
+# NLTK: the paper has abli:able in place of bli:ble, and no fulli:ful.
+_STEP_2 = _rules(
+    "ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous "
+    "ization:ize ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive "
+    "biliti:ble fulli:ful"
+)
+_STEP_3 = _rules("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
+_STEP_4 = _rules(
+    "al: ance: ence: er: ic: able: ible: ant: ement: ment: ent: ion: ou: ism: ate: iti: ous: ive: ize:"
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import fsum
 from typing import ClassVar, Literal, Self
@@ -12,21 +12,11 @@ from pydantic import BaseModel, create_model, model_validator
 from agentest.adk.formats.criteria import MetricCriterion
 from agentest.adk.formats.eval_set import EvalCase, Rubric
 from agentest.adk.formats.rubric_properties import is_part
-from agentest.adk.metrics.prompts import rubric_question
-from agentest.adk.metrics.turn_judge import (
-    JudgePanel,
-    Sampled,
-    TurnJudge,
-    invocation_at,
-    majority,
-    reply_messages,
-)
+from agentest.adk.metrics.grader import invocation_at, majority
 from agentest.domain.metrics import ADK_METRICS
-from agentest.domain.results import MetricResult, RubricScore, Score, Skipped, Unscored
-from agentest.domain.transcript import Conversation, Turn
+from agentest.domain.results import RubricScore, Score, Unscored
 from agentest.models.port import WITHOUT_DESCRIPTION
 from agentest.support.errors import UsageError
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
 
@@ -45,7 +35,9 @@ def effective_rubrics(case: EvalCase, criterion: MetricCriterion, turn_index: in
     for owner, rubrics in by_owner:
         for rubric in rubrics:
             if rubric.rubric_id in owners:
-                where = _case_location(case, criterion, turn_index)
+                name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
+                at = f", invocation {turn_index}{name}" if invocation else ""
+                where = f"case {case.eval_id!r}{at}: {criterion.metric}"
                 who = owners[rubric.rubric_id]
                 whose = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
                 raise UsageError(
@@ -70,7 +62,8 @@ def check_rubrics(case: EvalCase, criterion: MetricCriterion) -> None:
 def rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> tuple[Rubric, ...]:
     """Return the rubrics of a conversation: those of the criterion, the case, and all of its invocations.
 
-    A rubric that several invocations repeat is returned once. Raises UsageError if an id has two texts.
+    A rubric that several invocations repeat is returned once. Raises UsageError for a case without rubrics,
+    and if an id has two texts.
     """
     of_invocations = [
         rubric for turn in case.conversation or () for rubric in _of_type(turn.rubrics, criterion)
@@ -82,13 +75,9 @@ def rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> tuple[Rubric
                 f"case {case.eval_id!r}: {criterion.metric}: the rubric id {rubric.rubric_id!r} is given "
                 "twice, with two texts; give each rubric an id of its own"
             )
-    return tuple(chosen.values())
-
-
-def check_rubrics_of_whole(case: EvalCase, criterion: MetricCriterion) -> None:
-    """Raise UsageError for a case without rubrics, and if an id has two texts."""
-    if not rubrics_of_whole(case, criterion):
+    if not chosen:
         raise _no_rubrics(case, criterion)
+    return tuple(chosen.values())
 
 
 def _no_rubrics(case: EvalCase, criterion: MetricCriterion) -> UsageError:
@@ -102,13 +91,6 @@ def _no_rubrics(case: EvalCase, criterion: MetricCriterion) -> UsageError:
 def _of_type(rubrics: Sequence[Rubric] | None, criterion: MetricCriterion) -> tuple[Rubric, ...]:
     wanted = ADK_METRICS[criterion.metric].rubric_type
     return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
-
-
-def _case_location(case: EvalCase, criterion: MetricCriterion, turn_index: int) -> str:
-    invocation = invocation_at(case, turn_index)
-    name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
-    at = f", invocation {turn_index}{name}" if invocation else ""
-    return f"case {case.eval_id!r}{at}: {criterion.metric}"
 
 
 class RubricAnswer(BaseModel):
@@ -154,73 +136,39 @@ def rubric_answers(count: int) -> type[RubricAnswers]:
     return answers
 
 
-@dataclass(frozen=True, slots=True)
-class RubricQuality(TurnJudge):
-    """`rubric_based_final_response_quality_v1` and `rubric_based_tool_use_quality_v1`.
+def combined(rubrics: Sequence[Rubric], answers: Sequence[RubricAnswers]) -> Score | Unscored:
+    """Return the mean over the rubrics, each 1 or 0 by the majority of the samples that answer it.
 
-    Each rubric is 1 or 0 by the majority of the samples that answer it; a tie is 0. The turn's value is the
-    mean over its rubrics. A rubric that no sample answers leaves the turn unscored. The constructor raises
-    UsageError as `check_rubrics` does.
+    A rubric that no sample answers leaves the score out. The reason names the missed rubrics, else the
+    fulfilled ones.
     """
-
-    def __post_init__(self) -> None:
-        check_rubrics(self.case, self.criterion)
-
-    def _no_turn(self) -> Skipped:
-        return Skipped("no turn of the conversation has rubrics")
-
-    async def _score(self, turn: Turn, conversation: Conversation, panel: JudgePanel) -> MetricResult | None:
-        rubrics = effective_rubrics(self.case, self.criterion, turn.turn_index)
-        if not rubrics:
-            return None
-        of_tools = ADK_METRICS[self.name].judges_tool_calls
-        question = rubric_question(rubrics, of_tools=of_tools)
-        messages = reply_messages(self.case, self.criterion, conversation, turn, question, self.facts)
-        sampled = await panel.ask(messages, rubric_answers(len(rubrics)), turn.turn_index)
-        return combined(rubrics, sampled, panel.samples)
-
-
-def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], requested: int) -> Score | Unscored:
-    """Return the mean over the rubrics, each 1 or 0 by the majority of the samples that answer it."""
-    if not sampled.answers:
-        return Unscored(sampled.problem)
-    scores = tuple(
-        _rubric_score(rubric.rubric_id, [answer for a in sampled.answers if (answer := a.of(number))])
-        for number, rubric in enumerate(rubrics, start=1)
-    )
+    scores = []
+    for number, rubric in enumerate(rubrics, start=1):
+        found = [answer for each in answers if (answer := each.of(number))]
+        if not found:
+            scores.append(RubricScore(rubric.rubric_id, None))
+            continue
+        yes = majority([answer.value == "yes" for answer in found])
+        reason = next(answer.reason for answer in found if (answer.value == "yes") is yes)
+        scores.append(RubricScore(rubric.rubric_id, float(yes), reason))
     unanswered = [repr(s.rubric_id) for s in scores if s.score is None]
     if unanswered:
         return Unscored(f"no judge answered for the rubrics {', '.join(unanswered)}")
-    value = fsum(s.score or 0 for s in scores) / len(scores)
-    texts = {rubric.rubric_id: rubric.rubric_content.text_property for rubric in rubrics}
-    return Score(
-        value, _reason(scores, texts), _sample_values(sampled.answers) if requested > 1 else (), scores
-    )
-
-
-def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScore:
-    if not answers:
-        return RubricScore(rubric_id, None)
-    yes = majority([answer.value == "yes" for answer in answers])
-    reason = next(answer.reason for answer in answers if (answer.value == "yes") is yes)
-    return RubricScore(rubric_id, float(yes), reason)
-
-
-def _reason(scores: Sequence[RubricScore], texts: Mapping[str, str]) -> str:
-    """Explain the score by the missed rubrics, else by the fulfilled ones; quote parts of one text."""
     missed = [score for score in scores if not score.score]
-    reasons = [f"{_rubric_name(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
-    return ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(reasons)
-
-
-def _rubric_name(rubric_id: str, texts: Mapping[str, str]) -> str:
-    return f"{rubric_id} ({shortened(texts[rubric_id], 100)})" if is_part(rubric_id) else rubric_id
-
-
-def _sample_values(samples: Sequence[RubricAnswers]) -> tuple[float, ...]:
-    """Return the share of yes in each sample with answers."""
-    return tuple(
-        sum(answer.value == "yes" for answer in sample.answers) / len(sample.answers)
-        for sample in samples
-        if sample.answers
+    reasons = [f"{_rubric_name(s.rubric_id, rubrics)}: {s.rationale}" for s in missed or scores]
+    return Score(
+        fsum(s.score or 0 for s in scores) / len(scores),
+        ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(reasons),
+        tuple(
+            sum(answer.value == "yes" for answer in sample.answers) / len(sample.answers)
+            for sample in answers
+            if sample.answers
+        ),
+        tuple(scores),
     )
+
+
+def _rubric_name(rubric_id: str, rubrics: Sequence[Rubric]) -> str:
+    """Return the id, and the text of a part of a rubric, because its id means nothing to a reader."""
+    texts = {rubric.rubric_id: rubric.rubric_content.text_property for rubric in rubrics}
+    return f"{rubric_id} ({shortened(texts[rubric_id], 100)})" if is_part(rubric_id) else rubric_id
