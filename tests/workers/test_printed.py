@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import fake_time
@@ -12,8 +13,8 @@ import pytest
 
 from agentest.agents.server_output import RecentOutput
 from agentest.domain.transcript import ServerOutput
-from agentest.workers.channel import packed
-from agentest.workers.forwarding import ForwardedOutput, OutputForwarder, OutputLines
+from agentest.workers.channel import deliver, packed
+from agentest.workers.forwarding import OUTPUT, ForwardedOutput, OutputForwarder
 
 
 class Wire:
@@ -24,7 +25,7 @@ class Wire:
         self.here = {name: RecentOutput(name) for name in ("api", "other")}
         self._worker = ForwardedOutput(self.here.values())
         self.desk = OutputForwarder((self.api, self.other), self.send)
-        self.sent: list[object] = []
+        self.sent: list[Any] = []
         self.second_told = anyio.Event()
         """What both servers printed in the moment after the first lines."""
 
@@ -32,7 +33,7 @@ class Wire:
         self.sent.append(message)
         if len(self.sent) == 3:
             self.second_told.set()
-        self._worker.receive(pickle.loads(packed(message)))
+        deliver(pickle.loads(packed(message)), {OUTPUT: self._worker})
 
 
 def run(steps: Callable[[Wire], Awaitable[None]]) -> Wire:
@@ -90,7 +91,7 @@ def test_much_is_not_sent(lines: int) -> None:
             await anyio.sleep(0.002)
 
     wire = run(steps)
-    told = [each.lines for each in wire.sent if isinstance(each, OutputLines)]
+    told = [lines for _, method, (_, lines), _ in wire.sent if method == "printed"]
     assert 2 <= len(told) <= 12
     assert all(len(each) <= 65_536 for each in told)
     if lines > 1:
@@ -108,7 +109,8 @@ def test_a_new_worker_hears_who_has_ended() -> None:
         wire.api.add("one")
         wire.api.end(3)
         late = {name: RecentOutput(name) for name in ("api", "other")}
-        wire.desk.welcome(ForwardedOutput(late.values()).receive)
+        worker = ForwardedOutput(late.values())
+        wire.desk.welcome(lambda message: deliver(message, {OUTPUT: worker}))
         assert late["api"].since(0) == ServerOutput(server="api", lines=(), exit_status=3)
         assert late["other"].since(0) is None
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from agentest.support.errors import UsageError
 from agentest.support.text import count
-from agentest.workers.channel import CannotStart
+from agentest.workers.channel import remote
+from agentest.workers.coordinator import WorkerNews
 from agentest.workers.ray.address import TAKEN_FOR_DEAD
 from agentest.workers.ray.channel import MessageBatch, ReachLimits, RunEnd, WorkerEnded, WorkerUnreachable
 from agentest.workers.ray.cluster import room
 from agentest.workers.ray.worker_process import CALLS_AT_ONCE, RunWorker, WorkerActor
-from agentest.workers.worker_pool import OnDisconnect, OnMessage
+from agentest.workers.worker_pool import POOL, OnDisconnect, OnMessage
 
 _WAIT_NOTICE_S = 5.0
 """Seconds after which the user is informed that workers wait for free CPUs."""
@@ -111,6 +112,7 @@ class RayWorkerSource:
 
     async def _begin(self, actor: Any, number: int, on_message: OnMessage) -> None:
         """Start the worker as soon as a CPU is free, and inform the user if it has to wait."""
+        news: WorkerNews = remote(POOL, on_message)
         life = pickle.dumps(replace(self._life, number=number))
         begun = asyncio.ensure_future(_answer(actor.begin.remote(self._variables, life)))
         self._waiting += 1
@@ -122,7 +124,7 @@ class RayWorkerSource:
                 done, _ = await asyncio.wait([begun], timeout=_START_LIMIT_S)
                 if not done and not self._alive:
                     why = await self._explain_waiting()
-                    on_message(CannotStart(f"no worker has begun in {_START_LIMIT_S:.0f} s: {why}"))
+                    news.cannot_start(f"no worker has begun in {_START_LIMIT_S:.0f} s: {why}")
                     return
             await begun
             self._alive.add(number)
@@ -130,7 +132,7 @@ class RayWorkerSource:
         except Exception as error:  # noqa: BLE001 - the task is not awaited, so the run has to be notified here
             is_end = isinstance(error, self._ray.exceptions.RayActorError) and self._has_begun
             if not (is_end or self._alive):  # otherwise its channel reports the end, and the others continue
-                on_message(CannotStart(f"a worker could not begin: {describe_failed_start(str(error))}"))
+                news.cannot_start(f"a worker could not begin: {describe_failed_start(str(error))}")
         finally:
             self._waiting -= 1
             begun.cancel()
