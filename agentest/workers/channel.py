@@ -64,7 +64,30 @@ def deliver(message: Any, *parts: Mapping[Any, object]) -> None:
             return
 
 
-class Link(asyncio.Protocol):
+class MessageSender:
+    """Sends all messages of one event loop iteration together, because one by one they cost several times as
+    much.
+    """
+
+    def __init__(self) -> None:
+        self._outgoing: list[object] = []
+
+    def send(self, message: object) -> None:
+        """Send a message. It is lost if the other end is closed."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(message)
+
+    def _flush(self) -> None:
+        messages, self._outgoing = self._outgoing, []
+        if messages:
+            self._write(pack_messages(messages))
+
+    def _write(self, body: bytes) -> None:
+        raise NotImplementedError
+
+
+class Link(MessageSender, asyncio.Protocol):
     """One end of the channel. Messages arrive in the order in which they were sent.
 
     Args:
@@ -74,9 +97,9 @@ class Link(asyncio.Protocol):
     """
 
     def __init__(self, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]) -> None:
+        super().__init__()
         self._on_message = on_message
         self._on_disconnect = on_disconnect
-        self._outgoing: list[object] = []
         self._buffer = bytearray()
         self._transport: asyncio.WriteTransport
         self._closing = False
@@ -91,20 +114,8 @@ class Link(asyncio.Protocol):
         _, link = await loop.create_unix_connection(lambda: cls(on_message, on_disconnect), sock=end)
         return link
 
-    def send(self, message: object) -> None:
-        """Send a message, batched with all other messages of this event loop iteration.
-
-        Sending messages one by one costs several times as much. The message is lost if the other end is
-        closed.
-        """
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(message)
-
-    def _flush(self) -> None:
-        messages, self._outgoing = self._outgoing, []
-        if messages and not self._closed.is_set():
-            body = pack_messages(messages)
+    def _write(self, body: bytes) -> None:
+        if not self._closed.is_set():
             self._transport.write(len(body).to_bytes(_LENGTH_BYTES) + body)
 
     async def close(self) -> None:
