@@ -64,7 +64,7 @@ def deliver(message: Any, *parts: Mapping[Any, object]) -> None:
             return
 
 
-class MessageSender:
+class BatchedSender:
     """Sends all messages of one event loop iteration together, because one by one they cost several times as
     much.
     """
@@ -87,7 +87,7 @@ class MessageSender:
         raise NotImplementedError
 
 
-class Link(MessageSender, asyncio.Protocol):
+class Link(BatchedSender, asyncio.Protocol):
     """One end of the channel. Messages arrive in the order in which they were sent.
 
     Args:

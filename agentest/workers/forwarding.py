@@ -35,9 +35,14 @@ from agentest.models.tape import (
 from agentest.support.redaction import Redactor
 from agentest.workers.channel import Send, remote
 
-OUTPUT, COLLECTORS = "output", "collectors"
+COLLECTORS = "collectors"
 _GATHER_S = 0.02
 """Minimum time between two messages with server output, so that busy servers send few, large messages."""
+
+
+def output_part(server: str) -> str:
+    """Return the name of the part of a worker that is the server's `RecentOutput`."""
+    return f"output of {server}"
 
 
 class OutputForwarder:
@@ -49,7 +54,7 @@ class OutputForwarder:
 
     def __init__(self, servers: Iterable[RecentOutput], send: Send) -> None:
         self._servers = tuple(servers)
-        self._workers: ForwardedOutput = remote(OUTPUT, send)
+        self._send = send
         self._lines: dict[str, str] = {}
         self._pause: asyncio.TimerHandle | None = None
         for each in self._servers:
@@ -59,13 +64,13 @@ class OutputForwarder:
         """Report exited servers to a new worker. Earlier output belongs to none of its turns."""
         for each in self._servers:
             if each.exit_status is not None:
-                remote(OUTPUT, send).exited(each.name, each.exit_status)
+                _output(each.name, send).end(each.exit_status)
 
     def close(self) -> None:
         """Stop forwarding."""
         if self._pause:
             self._pause.cancel()
-        self._workers = remote(OUTPUT, lambda _: None)
+        self._send = lambda _: None
 
     def _hear(self, server: str, lines: str) -> None:
         before = self._lines.get(server)
@@ -75,7 +80,7 @@ class OutputForwarder:
 
     def _end(self, server: str, status: int) -> None:
         self._send_lines()
-        self._workers.exited(server, status)
+        _output(server, self._send).end(status)
 
     def _tell(self) -> None:
         self._pause = asyncio.get_running_loop().call_later(_GATHER_S, self._tell) if self._lines else None
@@ -84,22 +89,12 @@ class OutputForwarder:
     def _send_lines(self) -> None:
         waiting, self._lines = self._lines, {}
         for server, lines in waiting.items():
-            self._workers.printed(server, lines)
+            _output(server, self._send).add(lines)
 
 
-class ForwardedOutput:
-    """Server output as a worker knows it from the run's process."""
-
-    def __init__(self, servers: Iterable[RecentOutput]) -> None:
-        self._servers = {each.name: each for each in servers}
-
-    def printed(self, server: str, lines: str) -> None:
-        """Record the last lines that a server has printed since the previous call."""
-        self._servers[server].add(lines)
-
-    def exited(self, server: str, status: int) -> None:
-        """Record that a server has exited unexpectedly."""
-        self._servers[server].end(status)
+def _output(server: str, send: Send) -> RecentOutput:
+    output: RecentOutput = remote(output_part(server), send)
+    return output
 
 
 def _last_lines(text: str) -> str:

@@ -27,7 +27,7 @@ import anyio
 
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ExitCode, UsageError
-from agentest.workers.channel import Link
+from agentest.workers.channel import Link, Send
 from agentest.workers.coordinator import WorkerEngine
 from agentest.workers.worker import Worker
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
@@ -43,7 +43,7 @@ _ORDER = struct.Struct("=i")
 PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the run's own process handles and passes on to workers as messages."""
 
-MakeWorker = Callable[[int], Worker]
+MakeWorker = Callable[[int, Send], Worker]
 """Creates the worker with this number, from 0, in its own process."""
 
 
@@ -55,8 +55,8 @@ def open_forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Itera
         earlier: True if the conversations come from an earlier run.
     """
 
-    def make(number: int) -> Worker:
-        return Worker(prepared, number=number + 1, earlier=earlier)
+    def make(number: int, send: Send) -> Worker:
+        return Worker(prepared, send, number=number + 1, earlier=earlier)
 
     with open_forked_workers(make, size) as fleet:
         yield WorkerEngine(fleet)
@@ -308,9 +308,9 @@ def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.
 
 
 async def _work(make: MakeWorker, number: int, end: socket.socket) -> None:
-    worker = make(number)
-    link = await Link.over(end, worker.receive, lambda: os._exit(ExitCode.ERRORED))
-    await worker.run(link)
+    link = await Link.over(end, lambda message: worker.receive(message), lambda: os._exit(ExitCode.ERRORED))
+    worker = make(number, link.send)
+    await worker.run()
     await link.close()
 
 

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -38,8 +38,8 @@ from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.codec import conversation_json
 from agentest.support.errors import UsageError, described
 from agentest.support.json_text import encoded
-from agentest.workers.channel import ConversationOrder, deliver, packed, remote
-from agentest.workers.forwarding import OUTPUT, ForwardedOutput, PageTape, SendingLedger
+from agentest.workers.channel import ConversationOrder, Send, deliver, packed, remote
+from agentest.workers.forwarding import PageTape, SendingLedger, output_part
 from agentest.workers.leases import PART as LEASES
 from agentest.workers.leases import LeasedGates
 from agentest.workers.mock_proxy import MOCKS, ProxiedConversations
@@ -50,27 +50,17 @@ if TYPE_CHECKING:
     from agentest.workers.coordinator import WorkerNews
 
 
-class WorkerConnection(Protocol):
-    """A worker's end of the channel to the run's process."""
-
-    def send(self, message: object) -> None:
-        """Send a message. Messages arrive in the order in which they were sent."""
-        ...
-
-
 class Worker:
     """Runs conversations on request until there are no more.
 
-        worker = Worker(prepared)
-        line = …                    # delivers every message to `worker.receive`
-        await worker.run(line)
-
     Args:
+        send: sends a message to the run's process, whose messages go to `receive`.
         number: number of this worker, from 1, counting replacements.
         earlier: True if the conversations come from an earlier run and are part of the requests.
     """
 
-    def __init__(self, prepared: Prepared, *, number: int = 1, earlier: bool = False) -> None:
+    def __init__(self, prepared: Prepared, send: Send, *, number: int = 1, earlier: bool = False) -> None:
+        self._send = send
         self._prepared = prepared
         self._number = number
         self._earlier = earlier
@@ -80,25 +70,20 @@ class Worker:
         self._send_orders, self._orders = anyio.create_memory_object_stream[ConversationOrder](float("inf"))
         self._closing = anyio.Event()
         self._stop = Stop(lambda s: self._run.stop(str(s.reason), s.status, interrupted=s.interrupted))
-        self._line: WorkerConnection
-        self._run: WorkerNews = remote(POOL, self._send)
-        self._hosted = ProxiedConversations(self._send)
-        self._gates = LeasedGates(self._send, prepared.loaded.redact)
+        self._run: WorkerNews = remote(POOL, send)
+        self._hosted = ProxiedConversations(send)
+        self._gates = LeasedGates(send, prepared.loaded.redact)
         self._parts: dict[str, object] = {
             WORKER: self,
             MOCKS: self._hosted,
             LEASES: self._gates,
-            OUTPUT: ForwardedOutput(prepared.managed_servers.printed),
+            **{output_part(each.name): each for each in prepared.managed_servers.printed},
         }
         self._tape: PageTape | None = None
         self._holder: LocalConversationRunner
 
-    def _send(self, message: object) -> None:
-        self._line.send(message)
-
-    async def run(self, line: WorkerConnection) -> None:
+    async def run(self) -> None:
         """Do all of the worker's work. Errors are reported to the run's process."""
-        self._line = line
         try:
             await self._work()
             self._run.closed()

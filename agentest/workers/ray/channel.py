@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.workers.channel import MessageSender
+from agentest.workers.channel import BatchedSender
 
 _T = TypeVar("_T")
 
@@ -61,7 +61,7 @@ class RemoteWorker(Protocol):
         ...
 
 
-class RunEnd(MessageSender):
+class RunEnd(BatchedSender):
     """The end of the channel in the run's process.
 
     Args:
@@ -190,7 +190,7 @@ class RunEnd(MessageSender):
                 task.cancel()
 
 
-class WorkerEnd(MessageSender):
+class WorkerEnd(BatchedSender):
     """The worker's end. One thread runs its event loop; calls from the run's process arrive in others.
 
     Args:

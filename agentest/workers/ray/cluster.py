@@ -8,6 +8,8 @@ import os
 import platform
 import re
 import secrets
+import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +25,6 @@ from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell, with_reminders
 from agentest.support.text import count
 from agentest.version import __version__
-from agentest.workers.ray import probe
 from agentest.workers.ray.address import check_reachable, is_client_address, is_loopback_only
 from agentest.workers.ray.files import ProjectFiles
 
@@ -152,7 +153,7 @@ def wait_for_nodes(
 def _cpu_requested(ray: Any) -> Iterator[None]:
     """Request a CPU inside of the block, because an autoscaler adds nodes only on demand."""
     with _sent_by_value(ray):
-        waits = ray.remote(num_cpus=1, max_retries=0)(probe.describe_node).remote()
+        waits = ray.remote(num_cpus=1, max_retries=0)(describe_node).remote()
     try:
         yield
     finally:
@@ -165,8 +166,8 @@ def checked(
     """Return the nodes after checking that each has what a worker needs. Raises UsageError.
 
     Args:
-        told: the result of `probe.look` on each node, by the node's id.
-        ours: the result of `probe.look` in this process.
+        reports: the result of `describe_node` on each node, by the node's id.
+        ours: the result of `describe_node` in this process.
     """
     nodes = [node_of(each, is_driver=reports[each["NodeID"]]["network"] == ours["network"]) for each in alive]
     lacking = [node.label for node in nodes if reports[node.id]["version"] is None]
@@ -189,19 +190,40 @@ def checked(
 
 
 def node_of(report: Mapping[str, Any], *, is_driver: bool) -> ClusterNode:
-    """Return the node for a result of `probe.look`."""
+    """Return the node for a result of `describe_node`."""
     return ClusterNode(
         report["NodeID"], report["NodeManagerAddress"], report["NodeManagerHostname"], is_driver
     )
 
 
+def describe_node() -> dict[str, Any]:
+    """Describe this node in plain values, which are readable without our classes. Sent by value."""
+    try:
+        from agentest.version import __version__
+
+        version: str | None = __version__
+    except ModuleNotFoundError:
+        version = None
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            network = file.read().strip() + os.readlink("/proc/self/ns/net")  # noqa: PTH115 - the target is no path
+    except OSError:  # not Linux: machines with the same name count as the same machine
+        network = socket.gethostname()
+    return {
+        "version": version,
+        "python": platform.python_version(),
+        "host": socket.gethostname(),
+        "network": network,
+    }
+
+
 def probe_nodes(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
-    """Return the result of `probe.look` for each node, by its id. Raises UsageError."""
+    """Return the result of `describe_node` for each node, by its id. Raises UsageError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     try:
         with _sent_by_value(ray):
-            remote_probe = ray.remote(num_cpus=0, max_retries=1)(probe.describe_node)
+            remote_probe = ray.remote(num_cpus=0, max_retries=1)(describe_node)
             looks = {
                 node["NodeID"]: remote_probe.options(
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -216,12 +238,12 @@ def probe_nodes(ray: Any, alive: Alive) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def _sent_by_value(ray: Any) -> Iterator[None]:
-    """Send the probe by value, because a node may lack the agentest package."""
-    ray.cloudpickle.register_pickle_by_value(probe)
+    """Send `describe_node` by value, because a node may lack the agentest package."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     try:
         yield
     finally:
-        ray.cloudpickle.unregister_pickle_by_value(probe)
+        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def _some(names: Sequence[str]) -> str:
@@ -458,7 +480,7 @@ def _inspected_cluster(ray: Any, address: str | None) -> Cluster:
         nodes = [node_of(each, is_driver=True) for each in alive]
     else:
         alive = wait_for_nodes(ray)
-        nodes = checked(alive, probe_nodes(ray, alive), probe.describe_node())
+        nodes = checked(alive, probe_nodes(ray, alive), describe_node())
     context = ray.get_runtime_context()
     head = address if is_client_address(address) else context.gcs_address
     is_node_dead = partial(is_dead, ray, context.get_node_id())

@@ -128,9 +128,9 @@ class RunWorker:
             return
         output.redact = prepared.loaded.redact
         make_room(prepared)
-        worker = Worker(prepared, number=self.number, earlier=self.earlier)
+        worker = Worker(prepared, line.send, number=self.number, earlier=self.earlier)
         line.listen(worker.receive)
-        await worker.run(line)
+        await worker.run()
 
     def _prepared(self) -> Prepared:
         """Prepare the run with all of its units. Raises UsageError."""
