@@ -7,7 +7,7 @@ a worker dies, other workers run its conversations again and a new worker takes 
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
@@ -97,7 +97,9 @@ class WorkerPool:
         for _ in range(self._worker_source.size):
             await self._connect()
         while not self._is_enough():
-            await self._wait_until(lambda: self._is_enough() or bool(self._dead_before_start))
+            await self.roster.until(
+                lambda: self._is_enough() or bool(self._problem or self._dead_before_start)
+            )
             if self._problem:
                 raise self._problem
             while self._dead_before_start:
@@ -131,8 +133,7 @@ class WorkerPool:
                 member.connection.kill()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._kill_after_stop)
-            for member in [*self.roster.members]:
-                await member.gone.wait()
+            await self.roster.until(lambda: not self.roster.members)
             tasks.cancel_scope.cancel()
 
     async def _kill_after_stop(self) -> None:
@@ -229,10 +230,6 @@ class WorkerPool:
             member.mocks = MockProxy(self._origin.registry, member.connection.send, self._tasks)
             member.parts[MOCKS] = member.mocks
 
-    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Wait for a condition on the workers, or raise the problem that a worker reported."""
-        await self.roster.until(lambda: self._problem is not None or is_so())
-
     @asynccontextmanager
     async def _worker_for(self, unit: Unit) -> AsyncIterator[PooledWorker]:
         """Choose the least busy worker, or the one assigned to conversations that run one at a time."""
@@ -242,7 +239,7 @@ class WorkerPool:
     async def _run_on(
         self, member: PooledWorker, unit: Unit, number: int, ongoing: RunningConversation, attempt: int
     ) -> tuple[JudgedConversation, ConversationSlot]:
-        """Run the conversation on this worker and return its result. Raises Lost if the worker dies."""
+        """Run the conversation on this worker and return its result. Raises WorkerDied."""
         assert self._tasks
         order_id = next(self._order_ids)
         assigned = member.holdings[order_id] = AssignedConversation(
@@ -306,7 +303,6 @@ class WorkerPool:
         self.roster.change()
 
     def _on_disconnect(self, member: PooledWorker) -> None:
-        member.gone.set()
         self.roster.remove(member)
         for part in (member.leases, member.mocks):
             if part:

@@ -1,7 +1,6 @@
 """Proxy tool calls between the mock servers in the run's process and the mocks in a worker.
 
-The mock servers run in the run's process, the mocks in the workers. `MockProxy` forwards each call from a
-server to the worker, and `ProxiedConversations` answers it there.
+`MockProxy` forwards each call from a server to the worker, and `ProxiedConversations` answers it there.
 """
 
 from __future__ import annotations
@@ -42,17 +41,22 @@ _WORKER_ENDED = ServedAnswer(
 
 
 class MockProxy:
-    """The conversations of one worker that are registered with the run's mock servers."""
+    """The conversations of one worker that are registered with the run's mock servers.
+
+    The worker calls `enter`, `leave`, `request_spans` and `answer`.
+    """
 
     def __init__(self, registry: Registry, send: Send, tasks: TaskGroup) -> None:
         """Register a worker. Conversations that have to wait before they begin wait in `tasks`."""
         self._registry = registry
+        self._send = send
         self._worker: ProxiedConversations = remote(MOCKS, send)
         self._tasks = tasks
         self._waiting: dict[str, anyio.CancelScope] = {}
         self._under_way: dict[str, Identity] = {}
-        self._questions = PendingQuestions(self._worker)
-        self.answer = self._questions.answer
+        self._numbers = count()
+        self._questions: dict[int, asyncio.Future[ServedAnswer | None]] = {}
+        self._closed = False
 
     def enter(self, who: Identity) -> None:
         """Begin a conversation when the agent's mock servers permit."""
@@ -70,24 +74,56 @@ class MockProxy:
         """Send the tool calls and model usage found in the spans of a turn."""
         self._tasks.start_soon(self._send_spans, request)
 
+    def answer(self, number: int, answer: ServedAnswer | None) -> None:
+        """Deliver an answer if the call still waits for it. None confirms that a question was received."""
+        reply = self._questions.get(number)
+        if reply is not None and not reply.done():
+            reply.set_result(answer)
+
     def close(self) -> None:
         """End all conversations of a worker that has ended. Open questions are answered with a refusal."""
         for key in [*self._waiting, *self._under_way]:
             self.leave(key)
-        self._questions.close()
+        self._closed = True
+        for number in self._questions:
+            self.answer(number, _WORKER_ENDED)
+
+    async def ask(self, key: str, method: str, *args: object, **options: object) -> ServedAnswer:
+        """Call a method of the conversation with this key in the worker, and wait for the answer."""
+        if self._closed:
+            return _WORKER_ENDED
+        number = next(self._numbers)
+        reply = self._questions[number] = asyncio.get_running_loop().create_future()
+        self._worker.ask(number, key, method, *args, **options)
+        try:
+            return await reply or ServedAnswer(how=CallOutcome.ANSWERED)
+        except asyncio.CancelledError:
+            self._worker.cancel(number)
+            raise
+        finally:
+            del self._questions[number]
 
     async def _enter(self, who: Identity, scope: anyio.CancelScope) -> None:
         with scope:
             if scope.cancel_called:  # it left before this task began
                 return
-            serving = _RemoteServing(who, self._questions)
+            serving = _RemoteServing(who.key, self)
             stay = await self._registry.enter(who, serving, partial(self._notify_waiting, who.key))
             if scope.cancel_called:  # it left at the moment when it could have begun
                 self._registry.leave(who, failed=True)
                 return
             del self._waiting[who.key]
             self._under_way[who.key] = who
-            self._worker.begin(who.key, stay.addresses, traces=stay.traces is not None)
+            self._conversation(who.key).begin(stay.addresses, traces=stay.traces is not None)
+
+    @asynccontextmanager
+    async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
+        self._conversation(key).wait()
+        yield
+
+    def _conversation(self, key: str) -> ProxiedConversation:
+        conversation: ProxiedConversation = remote(key, self._send)
+        return conversation
 
     async def _send_spans(self, request: SpanRequest) -> None:
         who = self._under_way.get(request.key)
@@ -96,91 +132,60 @@ class MockProxy:
             return  # it has left
         traces = await group.traces.spans_of(request)
         if request.key in self._under_way:
-            self._worker.accept_spans(request.key, traces if can_be_sent(traces) else _TOO_DEEP)
-
-    @asynccontextmanager
-    async def _notify_waiting(self, key: str) -> AsyncIterator[None]:
-        self._worker.wait(key)
-        yield
-
-
-class PendingQuestions:
-    """The questions sent to one worker and the calls that wait for its answers."""
-
-    def __init__(self, worker: ProxiedConversations) -> None:
-        self._worker = worker
-        self._numbers = count()
-        self._waiting: dict[int, asyncio.Future[ServedAnswer | None]] = {}
-        self._closed = False
-
-    async def ask(self, key: str, method: str, *args: object, **options: object) -> ServedAnswer:
-        """Call a method of the conversation with this key and wait for the answer."""
-        if self._closed:
-            return _WORKER_ENDED
-        number = next(self._numbers)
-        reply = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._worker.ask(number, key, method, *args, **options)
-        try:
-            return await reply or ServedAnswer(how=CallOutcome.ANSWERED)
-        except asyncio.CancelledError:
-            self._worker.cancel(number)
-            raise
-        finally:
-            del self._waiting[number]
-
-    def answer(self, number: int, answer: ServedAnswer | None) -> None:
-        """Deliver an answer if the call still waits for it. None confirms that the question was received."""
-        reply = self._waiting.get(number)
-        if reply is not None and not reply.done():
-            reply.set_result(answer)
-
-    def close(self) -> None:
-        """Answer all open questions with a refusal and send no more."""
-        self._closed = True
-        for number in self._waiting:
-            self.answer(number, _WORKER_ENDED)
+            self._conversation(request.key).accept_spans(traces if can_be_sent(traces) else _TOO_DEEP)
 
 
 class _RemoteServing:
-    """A worker's conversation, as the mock servers call it."""
+    """A worker's conversation, as the mock servers call it.
 
-    def __init__(self, who: Identity, questions: PendingQuestions) -> None:
-        self._who = who
-        self._questions = questions
+    `answered` and `refused` return after the worker knows, because the agent may reply at once.
+    """
+
+    def __init__(self, key: str, proxy: MockProxy) -> None:
+        self._ask = partial(proxy.ask, key)
 
     async def answer(self, call: ServedCall) -> ServedAnswer:
-        return await self._questions.ask(self._who.key, "answer", _sendable(call))
+        if not can_be_sent(call):
+            call = replace(call, arguments=None, problem="the arguments are nested too deeply")
+        return await self._ask("answer", call)
 
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
-        """Return after the worker has the result. The agent gets it only then, and may reply at once."""
         del status  # real tools are recorded only in runs with one process
         sent = result if can_be_sent(result) else "(nested too deeply to be kept)"
-        await self._questions.ask(self._who.key, "answered", number, sent, failed=failed)
+        await self._ask("answered", number, sent, failed=failed)
 
     async def refused(self, why: str) -> None:
-        """Return after the worker knows, for the same reason as `answered`."""
-        await self._questions.ask(self._who.key, "refused", why)
-
-
-def _sendable(call: ServedCall) -> ServedCall:
-    if can_be_sent(call):
-        return call
-    return replace(call, arguments=None, problem="the arguments are nested too deeply")
+        await self._ask("refused", why)
 
 
 _CONVERSATION_ENDED = ServedAnswer(how=CallOutcome.REFUSED, message="the conversation has ended")
 
 
 @dataclass(slots=True)
-class _ProxiedConversation:
+class ProxiedConversation:
+    """A conversation of this worker. The run's process calls `wait`, `begin` and `accept_spans`."""
+
     serving: ActiveConversation
     answered: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run's process has responded: the conversation may begin or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     addresses: Addresses = Addresses()
     traces: bool = False
+    """True if the agent exports spans to Agentest."""
     spans: asyncio.Future[TurnTraces] | None = None
     """The pending response for the spans of the last requested turn."""
+
+    def wait(self) -> None:
+        self.answered.set()
+
+    def begin(self, addresses: Addresses, *, traces: bool) -> None:
+        self.addresses, self.traces = addresses, traces
+        self.begun.set()
+        self.answered.set()
+
+    def accept_spans(self, traces: TurnTraces) -> None:
+        if self.spans and not self.spans.done():
+            self.spans.set_result(traces)
 
 
 class ProxiedConversations:
@@ -189,7 +194,8 @@ class ProxiedConversations:
     def __init__(self, send: Send) -> None:
         self._run: MockProxy = remote(MOCKS, send)
         self._tasks: TaskGroup
-        self._hosted: dict[str, _ProxiedConversation] = {}
+        self.hosted: dict[str, ProxiedConversation] = {}
+        """Conversations by their keys. The run's process calls them, and `ask` and `cancel`."""
         self._answering: dict[int, anyio.CancelScope] = {}
 
     @asynccontextmanager
@@ -204,7 +210,7 @@ class ProxiedConversations:
         self, who: Identity, serving: ActiveConversation, outside: WaitingBlock = nullcontext
     ) -> AsyncIterator[ActivePeriod]:
         """Wait until the conversation may begin, and answer its calls until the block ends."""
-        conversation = self._hosted[who.key] = _ProxiedConversation(serving)
+        conversation = self.hosted[who.key] = ProxiedConversation(serving)
         stay = ActivePeriod(conversation.addresses)
         self._run.enter(who)
         try:
@@ -219,40 +225,15 @@ class ProxiedConversations:
             stay.failed = True
             raise
         finally:
-            del self._hosted[who.key]
+            del self.hosted[who.key]
             self._run.leave(who.key, stay.at_work_s, failed=stay.failed)
 
     async def spans_of(self, request: SpanRequest) -> TurnTraces:
         """Return what the spans of a turn show (`mock_servers.port.TellsSpans`)."""
-        conversation = self._hosted[request.key]
+        conversation = self.hosted[request.key]
         conversation.spans = asyncio.get_running_loop().create_future()
         self._run.request_spans(request)
         return await conversation.spans
-
-    # Called by the run's process:
-
-    def wait(self, key: str) -> None:
-        """The conversation with this key has to wait before it begins."""
-        if conversation := self._hosted.get(key):
-            conversation.answered.set()
-
-    def begin(self, key: str, addresses: Addresses, *, traces: bool) -> None:
-        """The conversation with this key may begin.
-
-        Args:
-            addresses: those of the mock servers.
-            traces: True if the agent exports spans to Agentest.
-        """
-        if conversation := self._hosted.get(key):
-            conversation.addresses, conversation.traces = addresses, traces
-            conversation.begun.set()
-            conversation.answered.set()
-
-    def accept_spans(self, key: str, traces: TurnTraces) -> None:
-        """Deliver the response to `spans_of`."""
-        spans = self._hosted[key].spans if key in self._hosted else None
-        if spans and not spans.done():
-            spans.set_result(traces)
 
     def ask(self, number: int, key: str, method: str, *args: object, **options: object) -> None:
         """Call a method of a conversation and send its answer.
@@ -274,7 +255,7 @@ class ProxiedConversations:
         answer: ServedAnswer | None = _CONVERSATION_ENDED
         try:
             with self._answering[number]:
-                if conversation := self._hosted.get(key):
+                if conversation := self.hosted.get(key):
                     answer = await call(conversation.serving)
                     if not can_be_sent(answer):
                         problem = "the mock's answer is nested too deeply"

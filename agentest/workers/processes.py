@@ -49,7 +49,8 @@ MakeWorker = Callable[[int, Send], Worker]
 
 @contextmanager
 def open_forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[WorkerEngine]:
-    """Create the engine with forked workers. Enter it before the event loop starts.
+    """Create the engine with `size` forked workers, which have all exited afterwards. Enter it before the
+    event loop starts.
 
     Args:
         earlier: True if the conversations come from an earlier run.
@@ -58,13 +59,6 @@ def open_forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Itera
     def make(number: int, send: Send) -> Worker:
         return Worker(prepared, send, number=number + 1, earlier=earlier)
 
-    with open_forked_workers(make, size) as fleet:
-        yield WorkerEngine(fleet)
-
-
-@contextmanager
-def open_forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
-    """Provide `size` workers. Enter before the event loop starts; all workers have exited afterwards."""
     ours, theirs = socket.socketpair()
     context = multiprocessing.get_context("fork")
     process = context.Process(target=_run_nursery, args=(make, theirs, ours), name="agentest workers")
@@ -76,7 +70,7 @@ def open_forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         theirs.close()
     try:
-        yield ForkedWorkers(ours, size)
+        yield WorkerEngine(ForkedWorkers(ours, size))
     finally:
         ours.close()  # the process exits after all workers have exited
         connection.wait([_exit_descriptor(process)], 2 * _GRACE_S)
@@ -160,16 +154,11 @@ class _ForkedWorker:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.send, self.close = link.send, link.close
         self._pid: int | None = None
         self._is_kill_requested = False
         self._status: int | None = None
         self._ended = anyio.Event()
-
-    def send(self, message: object) -> None:
-        self._link.send(message)
-
-    async def close(self) -> None:
-        await self._link.close()
 
     def kill(self) -> None:
         self._is_kill_requested = True  # its process may not be known yet

@@ -94,7 +94,7 @@ class Worker:
 
     def receive(self, message: object) -> None:
         """Make a call that the run's process has sent."""
-        deliver(message, self._ongoing, self._parts)
+        deliver(message, self._parts, self._ongoing, self._hosted.hosted)
 
     # Called by the run's process (`WorkerCalls`):
 

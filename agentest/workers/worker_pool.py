@@ -82,20 +82,12 @@ class SlotWaiter(Protocol):
 class WorkerSource(Protocol):
     """A source of workers."""
 
-    @property
-    def size(self) -> int:
-        """Number of workers to run."""
-        ...
-
-    @property
-    def needed(self) -> int:
-        """Number of workers that must be ready before the run begins."""
-        ...
-
-    @property
-    def called(self) -> str:
-        """The name of a worker in messages: `worker process`."""
-        ...
+    size: int
+    """Number of workers to run."""
+    needed: int
+    """Number of workers that must be ready before the run begins."""
+    called: str
+    """The name of a worker in messages: `worker process`."""
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> Connection:
         """Connect another worker, at the start or to replace one that has died. Raises UsageError.
@@ -201,7 +193,6 @@ class PooledWorker:
     """True if the worker has wound down after a stop."""
     ended: bool = False
     """True if the worker has sent its last message, so that its exit is expected."""
-    gone: anyio.Event = field(default_factory=anyio.Event)
     reserved: bool = False
     """True if the worker is to run one conversation alone."""
     is_worse: bool = False

@@ -110,7 +110,9 @@ async def scaled(*, exclusive: bool = False) -> Any:
     scale = Scale(exclusive=exclusive)
     async with anyio.create_task_group() as tasks:
         hosted = ProxiedConversations(lambda message: there.send(message))
-        there = await Link.over(theirs, lambda message: deliver(message, {MOCKS: hosted}), lambda: None)
+        there = await Link.over(
+            theirs, lambda message: deliver(message, {MOCKS: hosted}, hosted.hosted), lambda: None
+        )
         guests: MockProxy
 
         def on_disconnect() -> None:

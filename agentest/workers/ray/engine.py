@@ -17,7 +17,6 @@ from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession, stopping
 from agentest.runner.sources import Origin
 from agentest.support.errors import UsageError
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count as counted
 from agentest.workers.channel import remote
 from agentest.workers.coordinator import WorkerEngine, WorkerNews
@@ -75,60 +74,26 @@ def open_ray_engine(
         yield RayEngine(cluster, size, life, needed_variables(prepared, environ))
 
 
-@dataclass(frozen=True, slots=True)
 class RayEngine:
-    """Runs conversations on workers of a Ray cluster."""
-
-    cluster: Cluster
-    size: int
-    life: RunWorker
-    variables: Mapping[str, str]
-    has_workers: bool = True
-    opens: str = "Ray to start workers, which open agents and models"
-
-    @asynccontextmanager
-    async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
-        """Wait until the first worker is ready (see `workers.coordinator.WorkerEngine`). Raises
-        UsageError.
-        """
-        fleet = RayWorkerSource(self.size, self.life, self.variables, session.say)
-        stop = stopping(session)
-
-        def on_lost(reason: str) -> None:
-            if not session.stop.called.is_set():
-                stop(reason)
-
-        async with (
-            watch_membership(self.cluster.head, self.cluster.is_node_dead, on_lost),
-            WorkerEngine(fleet).open(session, origin) as run,
-        ):
-            yield run
-
-
-class RayWorkerSource:
-    """The workers of a run on a Ray cluster.
+    """Runs conversations on workers of a Ray cluster, which it starts.
 
     Args:
         size: number of workers.
         life: the work that each worker does.
         variables: environment variables that workers need.
-        say: reports a text to the user immediately.
     """
 
+    has_workers = True
+    opens = "Ray to start workers, which open agents and models"
     called = "worker"
     needed = 1
     """The other workers join when they have found a free CPU."""
 
-    def __init__(
-        self,
-        size: int,
-        life: RunWorker,
-        variables: Mapping[str, str],
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, cluster: Cluster, size: int, life: RunWorker, variables: Mapping[str, str]) -> None:
         import ray
 
         self.size = size
+        self._cluster = cluster
         self._ray: Any = ray
         self._class = ray.remote(
             num_cpus=1,
@@ -140,7 +105,7 @@ class RayWorkerSource:
         self._life = life
         self._connected = 0
         self._beginning: set[asyncio.Task[None]] = set()
-        self._say = say
+        self._say: Callable[[str], None]
         self._is_wait_reported = False
         self._waiting = 0
         """Number of workers that have not started yet."""
@@ -149,6 +114,22 @@ class RayWorkerSource:
         self._has_begun = False
         self._is_orphaned = False
         """True if Ray has declared this process dead, so that none of its actors starts any more."""
+
+    @asynccontextmanager
+    async def open(self, session: RunSession, origin: Origin) -> AsyncIterator[RunUnits]:
+        """Wait until the first worker is ready (see `WorkerEngine.open`). Raises UsageError."""
+        self._say = session.say
+        stop = stopping(session)
+
+        def on_lost(reason: str) -> None:
+            if not session.stop.called.is_set():
+                stop(reason)
+
+        async with (
+            watch_membership(self._cluster.head, self._cluster.is_node_dead, on_lost),
+            WorkerEngine(self).open(session, origin) as run,
+        ):
+            yield run
 
     async def connect(self, on_message: OnMessage, on_disconnect: OnDisconnect) -> RunEnd:
         """Connect another worker. Messages are stored until it has a CPU. Raises UsageError."""
