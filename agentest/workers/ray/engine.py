@@ -22,7 +22,7 @@ from agentest.workers.channel import remote
 from agentest.workers.coordinator import WorkerEngine, WorkerNews
 from agentest.workers.ray.address import TAKEN_FOR_DEAD, cluster_address, watch_membership
 from agentest.workers.ray.channel import MessageBatch, ReachLimits, RunEnd, WorkerEnded, WorkerUnreachable
-from agentest.workers.ray.cluster import Cluster, in_a_line, joined, room
+from agentest.workers.ray.cluster import Cluster, in_a_line, joined, why_waiting
 from agentest.workers.ray.files import check_inside, files_of, needed_variables
 from agentest.workers.ray.worker_process import CALLS_AT_ONCE, PreparationRecipe, RunWorker, WorkerActor
 from agentest.workers.worker_pool import AUTO, POOL, OnDisconnect, OnMessage, worker_count
@@ -62,7 +62,7 @@ def open_ray_engine(
     wanted = options.workers or AUTO
     count = None if wanted == AUTO else worker_count(prepared, wanted)
     with joined(address, files_of(prepared), count) as cluster:
-        check_reach(prepared, [node.label for node in cluster.nodes if not node.is_local])
+        check_reach(prepared, cluster.remote_nodes)
         life = RunWorker(
             recipe=recipe,
             root=root if address is None else None,
@@ -196,10 +196,9 @@ class RayEngine:
         wait.
         """
         try:
-            now = await asyncio.to_thread(room, self._ray)
+            return await asyncio.to_thread(why_waiting, self._ray, self._waiting)
         except UsageError as error:
             return f"waiting for {counted(self._waiting, 'worker')} to begin ({error})"
-        return now.why_waiting(self._waiting)
 
 
 class _Actor:
