@@ -7,7 +7,7 @@ a worker dies, other workers run its conversations again and a new worker takes 
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
@@ -40,7 +40,9 @@ from agentest.workers.leases import PART as LEASES
 from agentest.workers.leases import LeaseCoordinator
 from agentest.workers.worker_agents import AGENTS, AgentReports
 from agentest.workers.worker_pool import (
+    MOCKS,
     POOL,
+    WORKER,
     AssignedConversation,
     ConversationSlot,
     PooledWorker,
@@ -80,7 +82,6 @@ class WorkerPool:
         self._models = models
         self._output_forwarder = OutputForwarder(session.prepared.managed_servers.printed, self._send_all)
         self.roster = WorkerScheduler()
-        self._numbers = count(1)
         self._order_ids = count(1)
         self._seen_notes: set[str] = set()
         self._stop_for = stopping(session)
@@ -199,7 +200,7 @@ class WorkerPool:
             )
 
     async def _connect(self) -> None:
-        member = PooledWorker(next(self._numbers))
+        member = PooledWorker()
         news = WorkerNews(self, member)
         member.parts = {
             POOL: news,
@@ -209,6 +210,7 @@ class WorkerPool:
         member.connection = await self._worker_source.connect(
             member.receive, partial(self._on_disconnect, member)
         )
+        member.worker = remote(WORKER, member.connection.send)
         self.roster.members.append(member)
         self._serve(member)
         if self.session.stop.called.is_set():  # stopped in the meantime: the worker has nothing to do
@@ -221,14 +223,13 @@ class WorkerPool:
                 member.connection.send(message)
 
     def _serve(self, member: PooledWorker) -> None:
-        if self._tasks and not member.leases:
-            member.leases = self._models.add_worker(member.connection.send, self._tasks)
-            member.parts[LEASES] = member.leases
-        if self._tasks and self._origin.registry and not member.mocks:
-            from agentest.workers.mock_proxy import MOCKS, MockProxy
+        if self._tasks and LEASES not in member.parts:
+            send = member.connection.send
+            member.parts[LEASES] = self._models.add_worker(send, self._tasks)
+            if self._origin.registry:
+                from agentest.workers.mock_proxy import MockProxy
 
-            member.mocks = MockProxy(self._origin.registry, member.connection.send, self._tasks)
-            member.parts[MOCKS] = member.mocks
+                member.parts[MOCKS] = MockProxy(self._origin.registry, send, self._tasks)
 
     @asynccontextmanager
     async def _worker_for(self, unit: Unit) -> AsyncIterator[PooledWorker]:
@@ -304,9 +305,8 @@ class WorkerPool:
 
     def _on_disconnect(self, member: PooledWorker) -> None:
         self.roster.remove(member)
-        for part in (member.leases, member.mocks):
-            if part:
-                part.close()
+        for part in {LEASES, MOCKS} & member.parts.keys():
+            member.parts[part].close()
         if member.ended or self._closing:
             return
         member.ended = True
@@ -380,7 +380,7 @@ class WorkerNews:
         """The run ends early."""
         self._pool.session.stop(reason, status, interrupted=interrupted)
 
-    def learn_secrets(self, texts: tuple[str, ...]) -> None:
+    def learn_secrets(self, texts: Iterable[str]) -> None:
         """Redact these texts from now on."""
         self._pool.session.prepared.loaded.redact.learn(texts)
 

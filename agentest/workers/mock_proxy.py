@@ -32,8 +32,8 @@ from agentest.mock_servers.port import (
 from agentest.mock_servers.registry import Registry
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import Send, can_be_sent, remote
+from agentest.workers.worker_pool import MOCKS
 
-MOCKS = "mocks"
 _TOO_DEEP = TurnTraces(missing="traces incomplete: what its spans tell is nested too deeply to be read")
 _WORKER_ENDED = ServedAnswer(
     how=CallOutcome.REFUSED, message="the process that held the conversation has ended"

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from multiprocessing import connection, parent_process
 from multiprocessing.context import ForkProcess
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -32,6 +32,7 @@ from agentest.workers.coordinator import WorkerEngine
 from agentest.workers.worker import Worker
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
+_FORK = multiprocessing.get_context("fork")
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 10.0
 """Seconds that workers may take to exit."""
@@ -60,8 +61,7 @@ def open_forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Itera
         return Worker(prepared, send, number=number + 1, earlier=earlier)
 
     ours, theirs = socket.socketpair()
-    context = multiprocessing.get_context("fork")
-    process = context.Process(target=_run_nursery, args=(make, theirs, ours), name="agentest workers")
+    process = _FORK.Process(target=_run_nursery, args=(make, theirs, ours), name="agentest workers")
     # Signals to the process group wait until the new process handles them itself.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
@@ -217,24 +217,23 @@ def _run_nursery(make: MakeWorker, line: socket.socket, others: socket.socket) -
     """Fork workers on request until the socket is closed and all workers have exited."""
     others.close()
     _follow_parent()
-    context = multiprocessing.get_context("fork")
-    workers: dict[int, ForkProcess] = {}
-    ends: dict[int, int] = {}
-    """File descriptor that becomes readable when a worker exits → the worker's number."""
-    open_line: list[socket.socket] = [line]
-    while open_line or workers:
-        for ready in connection.wait([*open_line, *ends], None if open_line else _GRACE_S) or (None,):
-            if ready is None:  # it was asked to exit and did not
-                for process in workers.values():
-                    process.kill()
-            elif ready is line:
-                open_line = _fork_worker(context, make, line, workers)
-                ends |= {_exit_descriptor(workers[each]): each for each in workers.keys() - ends.values()}
+    workers: dict[Any, tuple[int, ForkProcess]] = {}
+    """Descriptor that becomes readable when a worker exits → the worker's number and process."""
+    is_open = True
+    while is_open or workers:
+        watched = [line, *workers] if is_open else [*workers]
+        all_ready = connection.wait(watched, None if is_open else _GRACE_S)
+        if not all_ready:  # they were asked to exit and did not
+            for _, process in workers.values():
+                process.kill()
+        for ready in all_ready:
+            if ready is line:
+                is_open = _fork_worker(make, line, workers)
             else:
-                number = ends.pop(ready)  # type: ignore[arg-type]
-                process = workers.pop(number)
+                number, process = workers.pop(ready)
                 process.join()
-                _close_end(ready)
+                if hasattr(os, "pidfd_open"):
+                    os.close(cast("int", ready))
                 _send_report(line, _ENDED, number, process.exitcode or 0)
 
 
@@ -246,41 +245,34 @@ def _exit_descriptor(process: Any) -> int:
     return os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else process.sentinel
 
 
-def _close_end(end: Any) -> None:
-    if hasattr(os, "pidfd_open"):
-        os.close(end)
-
-
 def _send_report(line: socket.socket, what: bytes, number: int, value: int) -> None:
     with suppress(OSError):  # the reader is gone
         line.send(_NEWS.pack(what, number, value))
 
 
-def _fork_worker(
-    context: Any, make: MakeWorker, line: socket.socket, workers: dict[int, ForkProcess]
-) -> list[socket.socket]:
-    """Fork the next worker. Return the socket if it is still open."""
+def _fork_worker(make: MakeWorker, line: socket.socket, workers: dict[Any, tuple[int, ForkProcess]]) -> bool:
+    """Fork the next worker. Return True if the socket is still open."""
     try:
         order, ends, _, _ = socket.recv_fds(line, _ORDER.size, 1)
     except ConnectionError:  # closed before everything that we sent was read
-        return []
+        return False
     if not order:
-        return []
+        return False
     (number,) = _ORDER.unpack(order)
     end = socket.socket(fileno=ends[0])
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
-        process = context.Process(target=_run_worker, args=(make, number, end, line), name="agentest worker")
+        process = _FORK.Process(target=_run_worker, args=(make, number, end, line), name="agentest worker")
         process.start()
     except OSError:  # the system allows no more processes; the closed link tells the run
         _send_report(line, _ENDED, number, ExitCode.ERRORED)
-        return [line]
+        return True
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         end.close()
-    workers[number] = process
-    _send_report(line, _STARTED, number, process.pid)
-    return [line]
+    workers[_exit_descriptor(process)] = number, process
+    _send_report(line, _STARTED, number, process.pid or 0)
+    return True
 
 
 def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.socket) -> None:
@@ -297,8 +289,8 @@ def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.
 
 
 async def _work(make: MakeWorker, number: int, end: socket.socket) -> None:
-    link = await Link.over(end, lambda message: worker.receive(message), lambda: os._exit(ExitCode.ERRORED))
-    worker = make(number, link.send)
+    worker = make(number, lambda message: link.send(message))
+    link = await Link.over(end, worker.receive, lambda: os._exit(ExitCode.ERRORED))
     await worker.run()
     await link.close()
 

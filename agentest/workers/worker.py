@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,7 +25,6 @@ from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import (
     RunSession,
-    Settings,
     Stop,
     UnitConnections,
     open_models,
@@ -42,9 +41,9 @@ from agentest.workers.channel import ConversationOrder, Send, deliver, packed, r
 from agentest.workers.forwarding import PageTape, SendingLedger, output_part
 from agentest.workers.leases import PART as LEASES
 from agentest.workers.leases import LeasedGates
-from agentest.workers.mock_proxy import MOCKS, ProxiedConversations
+from agentest.workers.mock_proxy import ProxiedConversations
 from agentest.workers.worker_agents import open_worker_agents
-from agentest.workers.worker_pool import POOL, WORKER, AssignedConversation
+from agentest.workers.worker_pool import MOCKS, POOL, WORKER, AssignedConversation
 
 if TYPE_CHECKING:
     from agentest.workers.coordinator import WorkerNews
@@ -119,18 +118,15 @@ class Worker:
                     self._holder = await self._open(session, stack, looking_after)
                     await stack.enter_async_context(self._hosted.answering())
                     self._run.ready()
-                    await self._until_closed()
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._hold_all)
+                        await self._closing.wait()
+                        tasks.cancel_scope.cancel()
             except UsageError as error:  # stored because a task group would wrap it
                 problem = error
             looking_after.cancel_scope.cancel()
         if problem:
             raise problem
-
-    async def _until_closed(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._hold_all)
-            await self._closing.wait()
-            tasks.cancel_scope.cancel()
 
     async def _hold_all(self) -> None:
         """Run conversations as they are requested, until the run is stopped."""
@@ -143,14 +139,11 @@ class Worker:
     def _session(self) -> RunSession:
         return RunSession(
             prepared=self._prepared,
-            settings=self._settings(),
+            settings=settings_of(self._prepared.loaded.config, self._prepared.request.options),
             emit=self._emit,
             stop=self._stop,
             on_note=lambda text: self._run.note(self._prepared.loaded.redact(text)),
         )
-
-    def _settings(self) -> Settings:
-        return settings_of(self._prepared.loaded.config, self._prepared.request.options)
 
     def _emit(self, event: Event) -> None:
         assert isinstance(event, Noted)  # all other events come from the run's process
@@ -166,11 +159,13 @@ class Worker:
         ledger = SendingLedger(self._send)
         tape = self._tape = self._pages(session)
         models, _ = await open_models(session, tape, stack, self._gates, ledger)
-        source: ConversationSource = FinishedConversations(self._held_earlier)
+        source: ConversationSource = FinishedConversations(
+            lambda unit, number: self._given.pop((unit.scope, number))
+        )
         if not self._earlier:
             opened = await open_worker_agents(session, self._number, stack, tasks, self._send, self._hosted)
             prepared, client = opened.prepared, opened.client
-            agents = await connected_agents(prepared, client, stack, session.on_note, self._send_secrets)
+            agents = await connected_agents(prepared, client, stack, session.on_note, self._run.learn_secrets)
             source = LiveConversations(prepared, agents, models, registry=opened.conversations)
         connections = UnitConnections(models, ledger, self._prepared.loaded.redact)
         return LocalConversationRunner(source, self._prepared.plan.custom, session.settings, connections)
@@ -181,9 +176,6 @@ class Worker:
             return None
         names = scenario_names(self._prepared)
         return PageTape(CassetteMode(mode), redact, self._send, names, stopping(session))
-
-    def _held_earlier(self, unit: Unit, number: int) -> Conversation:
-        return self._given.pop((unit.scope, number))
 
     async def _hold(self, order: ConversationOrder) -> None:
         unit = self._units[order.scope]
@@ -223,9 +215,6 @@ class Worker:
             encoded(conversation_json(result, unit.scenario.case, unit.thresholds)),
             finished.rerun_reason,
         )
-
-    def _send_secrets(self, texts: Iterable[str]) -> None:
-        self._run.learn_secrets(tuple(texts))
 
 
 class OngoingConversation:

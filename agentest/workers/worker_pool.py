@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,13 +19,9 @@ from agentest.runner.conversation_run import RunningConversation
 from agentest.runner.prepare import Prepared
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count as counted
-from agentest.workers.channel import ConversationOrder, deliver, remote
+from agentest.workers.channel import ConversationOrder, deliver
 
-if TYPE_CHECKING:
-    from agentest.workers.leases import WorkerLeases
-    from agentest.workers.mock_proxy import MockProxy
-
-POOL, WORKER = "pool", "worker"
+POOL, WORKER, MOCKS = "pool", "worker", "mocks"
 
 OnMessage = Callable[[Any], None]
 OnDisconnect = Callable[[], None]
@@ -185,9 +181,9 @@ class AssignedConversation:
 class PooledWorker:
     """A worker as the run's process sees it."""
 
-    number: int
-    """Number from 1."""
     connection: Connection = field(init=False)
+    worker: WorkerCalls = field(init=False)
+    """The worker itself, to be called."""
     ready: bool = False
     idle: bool = False
     """True if the worker has wound down after a stop."""
@@ -203,16 +199,8 @@ class PooledWorker:
     """Conversations that run on the worker, by the ids of their orders."""
     units: set[str] = field(default_factory=set)
     """Scopes of unfinished units whose conversations have run on this worker."""
-    leases: WorkerLeases | None = None
-    mocks: MockProxy | None = None
-    """Conversations whose agents use mock servers of the run's process."""
-    parts: dict[str, object] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
     """All other objects that the worker calls, by name."""
-
-    @property
-    def worker(self) -> WorkerCalls:
-        """Return the worker itself, to be called."""
-        return cast("WorkerCalls", remote(WORKER, self.connection.send))
 
     def receive(self, message: object) -> None:
         """Make a call that the worker has sent."""

@@ -25,7 +25,8 @@ from agentest.mock_servers.port import (
 from agentest.mock_servers.registry import Names, Registry, ServerGroup, names_of
 from agentest.support.trace_context import new_key
 from agentest.workers.channel import Link, deliver
-from agentest.workers.mock_proxy import MOCKS, MockProxy, ProxiedConversations
+from agentest.workers.mock_proxy import MockProxy, ProxiedConversations
+from agentest.workers.worker_pool import MOCKS
 
 
 class Conversation:

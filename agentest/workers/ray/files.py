@@ -44,7 +44,8 @@ def files_of(prepared: Prepared) -> ProjectFiles:
     """Return the files of a run."""
     root = prepared.request.root
     # Not every version of Ray reads .rayignore. Our patterns come last, so that nothing there overrides them.
-    ignored = tuple(_lines(root / ".rayignore"))
+    ignore_file = root / ".rayignore"
+    ignored = ignore_file.read_text(encoding="utf-8").splitlines() if ignore_file.exists() else []
     environments = tuple(path.parent.name for path in root.glob("*/pyvenv.cfg"))
     output = os.path.normpath(prepared.loaded.config.output_dir).strip("/")
     size, loops = _scan(root)
@@ -69,12 +70,12 @@ def _scan(root: Path) -> tuple[int, list[str]]:
 def python_files(root: Path) -> Iterator[Path]:
     """Yield the project's Python files, including an agent's own modules, which only workers import."""
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in _EXCLUDED and not _is_environment(folder, name)]
+        folders[:] = [
+            name
+            for name in folders
+            if name not in _EXCLUDED and not Path(folder, name, "pyvenv.cfg").exists()
+        ]
         yield from (Path(folder, name) for name in names if name.endswith(".py"))
-
-
-def _is_environment(folder: str, name: str) -> bool:
-    return Path(folder, name, "pyvenv.cfg").exists()
 
 
 def _file_size(file: Path) -> int:
@@ -82,13 +83,6 @@ def _file_size(file: Path) -> int:
         return file.lstat().st_size
     except FileNotFoundError:  # deleted in the meantime
         return 0
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
 
 
 def check_inside(root: Path, named: Iterable[Path]) -> None:
@@ -123,12 +117,15 @@ def needed_variables(prepared: Prepared, environ: Mapping[str, str]) -> dict[str
         names |= set(_find_variables(file))
     specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
     providers = {spec.name.partition("/")[0] for spec in specs if spec}
-    names |= {name for provider in providers for name in _variables_of(provider)}
-    beginnings = ("AGENTEST_", *(start for provider in providers for start in _variable_prefixes(provider)))
+    beginnings = ["AGENTEST_"]
+    for provider in providers:
+        direct = DIRECT.get(provider)
+        names |= {*key_variables(provider), *(direct.base_variables if direct else ())}
+        beginnings += [f"{provider.upper()}_", *_PROVIDER_PREFIXES.get(provider, ())]
     return {
         name: value
         for name, value in environ.items()
-        if name in names or name.startswith(beginnings) or name.lower() in _ALWAYS_SENT
+        if name in names or name.startswith(tuple(beginnings)) or name.lower() in _ALWAYS_SENT
     }
 
 
@@ -139,12 +136,3 @@ def _find_variables(file: Path) -> Iterable[str]:
     except (OSError, UnicodeDecodeError):  # reported where the file is needed
         return ()
     return (*_PLACEHOLDER.findall(text), *_ENVIRON_ACCESS.findall(text))
-
-
-def _variables_of(provider: str) -> tuple[str, ...]:
-    direct = DIRECT.get(provider)
-    return (*key_variables(provider), *(direct.base_variables if direct else ()))
-
-
-def _variable_prefixes(provider: str) -> tuple[str, ...]:
-    return (f"{provider.upper()}_", *_PROVIDER_PREFIXES.get(provider, ()))
