@@ -155,12 +155,14 @@ class WorkerPool:
 
     async def run(self, unit: Unit, number: int, ongoing: RunningConversation) -> JudgedConversation:
         """Run the conversation on a worker, and on another one if that worker dies."""
+        parallel = unit.is_parallel(self.session.settings.parallel)
+        group = unit.traits.queue or (None if parallel else unit.scope)
         for attempt in range(MOST_ATTEMPTS):
             if attempt:
                 await ongoing.reacquire_slot()
             last = attempt == MOST_ATTEMPTS - 1
             try:
-                async with self.roster.worker_alone() if last else self._worker_for(unit) as member:
+                async with self.roster.worker_alone() if last else self.roster.worker_for(group) as member:
                     finished, slot = await self._run_on(member, unit, number, ongoing, attempt)
                 await slot.had.wait()
                 ongoing.on_ended()
@@ -230,12 +232,6 @@ class WorkerPool:
                 from agentest.workers.mock_proxy import MockProxy
 
                 member.parts[MOCKS] = MockProxy(self._origin.registry, send, self._tasks)
-
-    @asynccontextmanager
-    async def _worker_for(self, unit: Unit) -> AsyncIterator[PooledWorker]:
-        """Choose the least busy worker, or the one assigned to conversations that run one at a time."""
-        parallel = unit.is_parallel(self.session.settings.parallel)
-        yield await self.roster.worker_for(unit.traits.queue or (None if parallel else unit.scope))
 
     async def _run_on(
         self, member: PooledWorker, unit: Unit, number: int, ongoing: RunningConversation, attempt: int

@@ -2,8 +2,7 @@
 
 The run's process starts servers, writes cassettes and adds up usage. Workers need the last server output,
 because a turn that fails shows it, and the recorded responses of their own conversations. In return they send
-the responses they record and the usage they measure. Messages are as fast as shared memory and also reach
-other machines.
+the responses they record and the usage they measure.
 """
 
 from __future__ import annotations
@@ -106,15 +105,6 @@ def _last_lines(text: str) -> str:
     return complete if cut else tail
 
 
-class _OpenPage:
-    """The recorded responses of a running conversation, by slot."""
-
-    def __init__(self, page: CassettePage) -> None:
-        self.page = page
-        self.recorded: Entries = entries_by_slot(page.recorded)
-        self.salvaged: Entries = entries_by_slot(page.salvaged)
-
-
 class PageTape:
     """A worker's tape. Each conversation replays from the page that came with it.
 
@@ -137,11 +127,13 @@ class PageTape:
         self._names = names
         self._on_failure = on_failure
         self._times = RequestCounter()
-        self._pages: dict[tuple[str, int], _OpenPage] = {}
+        self._pages: dict[tuple[str, int], tuple[CassettePage, Entries, Entries]] = {}
+        """Running conversation → its page, and the recorded and salvaged responses on it."""
 
     def begin(self, scope: str, number: int, page: CassettePage) -> None:
         """Start a conversation with its page."""
-        self._pages[scope, number] = _OpenPage(page)
+        recorded, salvaged = entries_by_slot(page.recorded), entries_by_slot(page.salvaged)
+        self._pages[scope, number] = page, recorded, salvaged
 
     def end(self, scope: str, number: int) -> None:
         """Remove a conversation that has finished or was given up."""
@@ -154,8 +146,8 @@ class PageTape:
         return self._times.recorded_request(question, model, parameters)
 
     def find(self, request: RecordedRequest) -> CassetteEntry | None:
-        page = self._page_of(request)
-        return find_entry((page.salvaged, page.recorded), request, self.mode)
+        _, recorded, salvaged = self._page_of(request)
+        return find_entry((salvaged, recorded), request, self.mode)
 
     def record(self, entry: CassetteEntry) -> CassetteEntry:
         entry, line = redact_entry(entry, self._redact)
@@ -163,15 +155,15 @@ class PageTape:
         return entry
 
     def missing(self, request: RecordedRequest) -> CassetteError:
-        page, scope = self._page_of(request), request.key.scope
-        error = missing_answer_error(page.page, page.recorded, request, self._names.get(scope, scope))
+        (page, recorded, _), scope = self._page_of(request), request.key.scope
+        error = missing_answer_error(page, recorded, request, self._names.get(scope, scope))
         self._on_failure(error)
         return error
 
     def close(self, *, finished: bool = True) -> None:
         """Do nothing: the run's process owns the files."""
 
-    def _page_of(self, request: RecordedRequest) -> _OpenPage:
+    def _page_of(self, request: RecordedRequest) -> tuple[CassettePage, Entries, Entries]:
         return self._pages[request.key.scope, request.key.conversation]
 
 

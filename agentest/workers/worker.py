@@ -163,10 +163,11 @@ class Worker:
             lambda unit, number: self._given.pop((unit.scope, number))
         )
         if not self._earlier:
-            opened = await open_worker_agents(session, self._number, stack, tasks, self._send, self._hosted)
-            prepared, client = opened.prepared, opened.client
+            prepared, client, conversations = await open_worker_agents(
+                session, self._number, stack, tasks, self._send, self._hosted
+            )
             agents = await connected_agents(prepared, client, stack, session.on_note, self._run.learn_secrets)
-            source = LiveConversations(prepared, agents, models, registry=opened.conversations)
+            source = LiveConversations(prepared, agents, models, registry=conversations)
         connections = UnitConnections(models, ledger, self._prepared.loaded.redact)
         return LocalConversationRunner(source, self._prepared.plan.custom, session.settings, connections)
 

@@ -19,21 +19,9 @@ from agentest.runner.sources import Origin
 from agentest.support.errors import UsageError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.workers.channel import Send, remote
 
 AGENTS = "agents"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerResources:
-    """Resources other than models that a worker's conversations need."""
-
-    prepared: Prepared
-    """The run with the ports of all agents, as this worker reaches them."""
-    client: Client
-    conversations: Conversations
-    """Running conversations that receive calls from mock servers, in this worker or in the run's process."""
 
 
 async def open_worker_agents(
@@ -43,8 +31,11 @@ async def open_worker_agents(
     tasks: TaskGroup,
     send: Send,
     hosted: Conversations,
-) -> WorkerResources:
+) -> tuple[Prepared, Client, Conversations]:
     """Start the agents that each worker starts, with their mock servers and receivers. The stack stops them.
+
+    Returns the run with the ports of all agents, as this worker reaches them, and the running conversations
+    that receive calls from mock servers, in this worker or in the run's process.
 
     Args:
         worker: number of this worker, from 1.
@@ -56,12 +47,9 @@ async def open_worker_agents(
     part = per_worker_part(prepared)
     if not part.plan.agents:
         client = await stack.enter_async_context(open_client(AddressGuard()))
-        return WorkerResources(prepared, client, hosted)
+        return prepared, client, hosted
 
     run: AgentReports = remote(AGENTS, send)
-
-    def say(text: str) -> None:
-        session.say(f"worker {worker}: {text}")
 
     try:
         started = await start_servers(
@@ -70,19 +58,17 @@ async def open_worker_agents(
             tasks,
             session.on_note,
             keep_span=run.store_span,
-            say=say,
+            say=lambda text: session.say(f"worker {worker}: {text}"),
             keep_output=run.store_output,
             on_end=run.died,
         )
     except UsageError as error:
         raise type(error)(prepared.loaded.redact(f"worker {worker}: {error}")) from None
     if started.registry is None:
-        return WorkerResources(prepared, started.client, hosted)
+        return prepared, started.client, hosted
     started.registry.on_refused = lambda refusal: run.count_refusal(refusal.agent, refusal.tool, refusal.why)
     started.registry.on_reached = lambda group: run.add_reached(group.reached)
-    return WorkerResources(
-        prepared, started.client, ConversationsByAgent(part.plan.agents, started.registry, hosted)
-    )
+    return prepared, started.client, ConversationsByAgent(part.plan.agents, started.registry, hosted)
 
 
 class ConversationsByAgent:

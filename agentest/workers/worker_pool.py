@@ -291,8 +291,9 @@ class WorkerScheduler:
             self._lent.discard(slot)
             self.change()
 
-    async def worker_for(self, home: str | None) -> PooledWorker:
-        """Return the least busy worker, or the one that has run the other conversations of the same group."""
+    @asynccontextmanager
+    async def worker_for(self, home: str | None) -> AsyncIterator[PooledWorker]:
+        """Choose the least busy worker, or the one that has run the other conversations of the same group."""
         member = self._available_worker(home)
         if member is None:
             with self._waiting():
@@ -303,7 +304,7 @@ class WorkerScheduler:
                     member = self._available_worker(home)
         if home is not None:
             self._workers_by_group[home] = member
-        return member
+        yield member
 
     def _available_worker(self, home: str | None) -> PooledWorker | None:
         member = self._workers_by_group.get(home) if home is not None else None

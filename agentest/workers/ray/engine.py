@@ -163,7 +163,7 @@ class RayEngine:
         """Start the worker as soon as a CPU is free, and inform the user if it has to wait."""
         news: WorkerNews = remote(POOL, on_message)
         life = pickle.dumps(replace(self._life, number=number))
-        begun = asyncio.ensure_future(_answer(actor.begin.remote(self._variables, life)))
+        begun = asyncio.ensure_future(actor.begin.remote(self._variables, life))
         self._waiting += 1
         try:
             done, _ = await asyncio.wait([begun], timeout=_WAIT_NOTICE_S)
@@ -251,7 +251,3 @@ def describe_failed_start(error_text: str) -> str:
             "RAY_AUTH_MODE=disabled"
         )
     return describe_death(error_text)
-
-
-async def _answer(ref: Any) -> Any:
-    return await ref
