@@ -46,14 +46,14 @@ class WorkerEnded(Exception):
 
 
 class RemoteWorker(Protocol):
-    """The worker's end as remote calls. Methods raise OutOfReach and HasDied."""
+    """The worker's end as remote calls. Methods raise WorkerUnreachable and WorkerEnded."""
 
     async def receive(self, batch: MessageBatch) -> None:
         """Deliver messages."""
         ...
 
     async def take(self, acknowledged: int) -> MessageBatch | None:
-        """Acknowledge all batches before this number and return the batch with it, or None for now."""
+        """Acknowledge all messages before this number and return those that follow, or None for now."""
         ...
 
     def kill(self) -> None:
@@ -156,7 +156,7 @@ class RunEnd(BatchedSender):
                     self._on_message(message)
 
     async def _until_reached(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat a call while the worker is out of reach, and return its result. Raises HasDied."""
+        """Repeat a call while the worker is out of reach, and return its result. Raises WorkerEnded."""
         if self._begun:
             await self._begun.wait()
         clock, within_s = asyncio.get_running_loop().time, self._patience.out_of_reach_s
@@ -230,16 +230,14 @@ class WorkerEnd(BatchedSender):
         self._flush()
         with self._changed:
             self._outbox.close()
-            done = self._outbox.done
             self._changed.notify_all()
-        if not done:
-            await self._read.wait()
+        self._look()
+        await self._read.wait()
 
     def _look(self) -> None:
         with self._changed:
-            done = self._outbox.done
-        if done:
-            self._read.set()
+            if self._outbox.done:
+                self._read.set()
 
     def _deliver(self, body: bytes) -> None:
         try:
@@ -257,10 +255,9 @@ class WorkerEnd(BatchedSender):
                 self._in_loop(partial(self._deliver, body))
 
     def take(self, acknowledged: int, wait_s: float = ANSWERED_WITHIN_S) -> MessageBatch | None:
-        """Return the batch with this number once it has content. All batches before it count as received.
+        """Return the messages from this number on once there are any. All before it count as received.
 
-        Returns None after `wait_s` seconds, or when a later call requests the same batch, because the
-        response to this call would be lost.
+        Returns None after `wait_s` seconds, or when a later call takes the place of this one.
         """
         with self._changed:
             self._asked += 1
