@@ -36,8 +36,7 @@ from agentest.support.errors import ConfigError, UsageError
 from agentest.support.text import count as counted
 from agentest.workers.channel import ConversationOrder, packed, remote
 from agentest.workers.forwarding import COLLECTORS, OutputForwarder, RunCollectors
-from agentest.workers.leases import PART as LEASES
-from agentest.workers.leases import LeaseCoordinator
+from agentest.workers.leases import LEASES, LeaseCoordinator
 from agentest.workers.worker_agents import AGENTS, AgentReports
 from agentest.workers.worker_pool import (
     MOCKS,

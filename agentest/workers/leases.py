@@ -25,7 +25,7 @@ from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
 from agentest.workers.channel import Send, remote
 
-PART = "leases"
+LEASES = "leases"
 
 
 class LeasedGates:
@@ -37,7 +37,7 @@ class LeasedGates:
     """
 
     def __init__(self, send: Send, redact: Callable[[str], str] = str) -> None:
-        self.run: WorkerLeases = remote(PART, send)
+        self.run: WorkerLeases = remote(LEASES, send)
         self.redact = redact
         self.leases = count(1)
         self.waiting: dict[int, _WaitingLease] = {}
@@ -228,7 +228,7 @@ class WorkerLeases:
     def __init__(self, gates: LocalGates, tasks: TaskGroup, send: Send, process: int) -> None:
         self._gates = gates
         self._tasks = tasks
-        self._worker: LeasedGates = remote(PART, send)
+        self._worker: LeasedGates = remote(LEASES, send)
         self._process = process
         self._waiting: dict[int, anyio.CancelScope] = {}
         self._under_way: dict[int, LocalAttempt] = {}

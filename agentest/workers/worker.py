@@ -39,8 +39,7 @@ from agentest.support.errors import UsageError, described
 from agentest.support.json_text import encoded
 from agentest.workers.channel import ConversationOrder, Send, deliver, packed, remote
 from agentest.workers.forwarding import PageTape, SendingLedger, output_part
-from agentest.workers.leases import PART as LEASES
-from agentest.workers.leases import LeasedGates
+from agentest.workers.leases import LEASES, LeasedGates
 from agentest.workers.mock_proxy import ProxiedConversations
 from agentest.workers.worker_agents import open_worker_agents
 from agentest.workers.worker_pool import MOCKS, POOL, WORKER, AssignedConversation

@@ -22,7 +22,7 @@ from agentest.models.port import CallKey, ChatReply, ChatRequest, Ledger, Questi
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError
 from agentest.workers.channel import deliver, packed
-from agentest.workers.leases import PART, LeaseCoordinator, LeasedGates, WorkerLeases
+from agentest.workers.leases import LEASES, LeaseCoordinator, LeasedGates, WorkerLeases
 
 DELAY_S = 0.002
 """What a message takes from one process to another."""
@@ -77,7 +77,7 @@ class Wire:
     def _arrive(self) -> None:
         message = pickle.loads(self._sent.popleft())
         if not self.cut:
-            deliver(message, {PART: self._receiver()})
+            deliver(message, {LEASES: self._receiver()})
 
 
 class Worker:
