@@ -12,7 +12,7 @@ import anyio
 
 from agentest.models.budget import Budget, CallerId
 from agentest.models.circuit import Circuit
-from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter, RequestSlot
+from agentest.models.limits import DEFAULT_CONCURRENCY, Limiter
 from agentest.models.port import ChatRequest, TransientError
 from agentest.models.providers import ModelSpec
 from agentest.support.errors import ModelError, ModelUnavailable
@@ -179,38 +179,21 @@ class LocalGate:
         """Create an attempt, to be entered once with `async with`."""
         return LocalAttempt(self, call, tokens)
 
-    def lend(self, most: int, tokens: int) -> list[LentAttempt]:
-        """Lend up to `most` attempts ahead of need, or none if another call might have to wait for them."""
-        lent: list[LentAttempt] = []
-        most = 0 if self.circuit.is_open else min(most, self.limiter.spare(tokens))
-        for _ in range(most):
-            slot = self.limiter.slot(tokens)
-            if (self.budget and not self.budget.may_lend()) or not slot.take_now():
-                break
-            if self.budget:
-                self.budget.lend()
-            lent.append(LentAttempt(self, slot))
-        return lent
-
     def refuse_all(self, problem: str) -> None:
         """Fail all calls: the key, the account or the model's name is wrong."""
         self.circuit.refuse_all(problem)
 
 
 class LocalAttempt:
-    """An attempt at a LocalGate.
-
-    Args:
-        place: the slot, if the attempt has one already.
-    """
+    """An attempt at a LocalGate."""
 
     __slots__ = ("_answers", "_call", "_gate", "_slot")
 
-    def __init__(self, gate: LocalGate, call: Call, tokens: int, slot: RequestSlot | None = None) -> None:
+    def __init__(self, gate: LocalGate, call: Call, tokens: int) -> None:
         self._gate = gate
         self._answers = gate.answers
         self._call = call
-        self._slot = slot or gate.limiter.slot(tokens, call.limit)
+        self._slot = gate.limiter.slot(tokens, call.limit)
 
     async def __aenter__(self) -> Self:
         if not self.enter_now():
@@ -234,14 +217,14 @@ class LocalAttempt:
         circuit, budget = self._gate.circuit, self._gate.budget
         while True:
             if budget:  # wait without a slot and without the probe, because others need them to continue
-                if not budget.has_free_attempt():
+                if budget.used_up():
                     circuit.leave(self._call)
                 with self._call.limit.paused():
                     await budget.settle(self._call.asker)
             if circuit.is_open:
                 await circuit.admit(self._call, self._call.limit.ends_at)
             await self._slot.take()
-            if not circuit.keeps_out(self._call) and (budget is None or budget.has_free_attempt()):
+            if not circuit.keeps_out(self._call) and (budget is None or not budget.used_up()):
                 break
             self._release_slot()  # the circuit opened during the wait, or other calls took the last attempt
         if budget:
@@ -251,7 +234,7 @@ class LocalAttempt:
     def enter_now(self) -> bool:
         """Enter if that is possible without waiting. Return True if the attempt was entered."""
         circuit, budget = self._gate.circuit, self._gate.budget
-        if circuit.is_open or (budget and not budget.has_free_attempt()) or not self._slot.take_now():
+        if circuit.is_open or (budget and budget.used_up()) or not self._slot.take_now():
             return False
         if budget:
             budget.reserve()
@@ -299,39 +282,6 @@ class LocalAttempt:
                 self._slot.throttled(None if circuit.is_open or is_own else error.retry_after)
         elif not (isinstance(error, ModelUnavailable) and error.permanent):
             circuit.answered()
-
-
-class LentAttempt:
-    """An attempt lent ahead of need. It is made later or returned."""
-
-    __slots__ = ("_gate", "_reclaimed", "_slot")
-
-    def __init__(self, gate: LocalGate, slot: RequestSlot) -> None:
-        self._gate = gate
-        self._slot = slot
-        self._reclaimed = False
-
-    def reclaim(self) -> None:
-        """Free the slot of a borrower that does not respond. The attempt may have been made."""
-        if not self._reclaimed:
-            self._reclaimed = True
-            self._slot.unused()
-            self._slot.give_back()
-
-    def made(self, call: Call, tokens: int) -> LocalAttempt:
-        """Convert the spare into the attempt of this call."""
-        if self._reclaimed:
-            self._slot.take_anyway()
-        self._slot.estimate(tokens)
-        if self._gate.budget:
-            self._gate.budget.take_back(made=True)
-        return LocalAttempt(self._gate, call, tokens, self._slot)
-
-    def returned(self) -> None:
-        """Return an unused spare."""
-        self.reclaim()
-        if self._gate.budget:
-            self._gate.budget.take_back(made=False)
 
 
 class Gates(Protocol):

@@ -119,9 +119,6 @@ def _usd(value: Any) -> float | None:
     return float(value) if isfinite(value) and value >= 0 else None
 
 
-_MIN_LEFT_TO_LEND = 32
-"""With fewer attempts left, none is lent ahead of need."""
-
 CallerId = tuple[str, int] | None
 """Scope and number of the conversation that calls a model. Number 0 stands for work after all conversations.
 """
@@ -146,11 +143,8 @@ class Budget:
         self._reported = False
         self._calls = 0
         self._cost = 0.0
-        self._lent = 0
         self._under_way = 0
         self._settled = asyncio.Event()
-        self.on_short: Callable[[], None] = lambda: None
-        """Called when lent attempts may be needed by another call, or may no longer be made."""
         self.refused: Counter[CallerId] = Counter()
         """Conversation → how many of its calls wait for an attempt when none is left."""
         self.others_go_on: Callable[[], bool] = lambda: False
@@ -195,28 +189,12 @@ class Budget:
     @property
     def left_calls(self) -> int | None:
         """Remaining attempts; None if their number is not limited."""
-        return self._left
+        return None if self.max_calls is None else self.max_calls - self._calls
 
     @property
     def left_cost(self) -> float | None:
         """Remaining USD; None if the cost is not limited."""
         return None if self.max_cost is None else self.max_cost - self._cost
-
-    @property
-    def lent(self) -> int:
-        """Attempts that may be made without asking but have not been made yet."""
-        return self._lent
-
-    def has_free_attempt(self) -> bool:
-        """True if an attempt can be reserved immediately."""
-        left = self._left
-        return (left is None or left > self._lent) and not self._cost_is_used_up()
-
-    @property
-    def is_unsure(self) -> bool:
-        """True if only lent attempts are left, which may be returned unused."""
-        left = self._left
-        return self._lent > 0 and left is not None and left <= self._lent and not self._cost_is_used_up()
 
     async def settle(self, asker: CallerId = None) -> None:
         """Wait until it is known whether an attempt is left. Raises BudgetExhausted if none is.
@@ -227,9 +205,6 @@ class Budget:
         Args:
             asker: the conversation that requests the attempt.
         """
-        while self.is_unsure:
-            self.on_short()
-            await self._settled.wait()
         if self.used_up() is None:
             return
         self.refused[asker] += 1
@@ -248,23 +223,6 @@ class Budget:
             await checkpoint()  # if that stopped the run, the conversation ends here and is not errored
             raise BudgetExhausted(why)
 
-    def may_lend(self) -> bool:
-        """True if enough attempts are left to lend some for later use without asking."""
-        left = self._left
-        return (left is None or left - self._lent > _MIN_LEFT_TO_LEND) and not self._cost_is_used_up()
-
-    def lend(self) -> None:
-        """Lend one attempt. `take_back` settles it."""
-        self._lent += 1
-
-    def take_back(self, *, made: bool) -> None:
-        """Settle a lent attempt."""
-        self._lent -= 1
-        if made:
-            self._calls += 1
-            self._under_way += 1
-        self.wake_waiting_calls()
-
     def unmade(self) -> None:
         """Return a reserved attempt that was not made."""
         self._calls -= 1
@@ -276,10 +234,6 @@ class Budget:
             return f"no more model calls: all {self.max_calls} that --max-llm-calls allows were made"
         return self._cost_is_used_up()
 
-    @property
-    def _left(self) -> int | None:
-        return None if self.max_calls is None else self.max_calls - self.calls
-
     def spent(self, cost: float | None) -> None:
         """Record the cost of an attempt in USD; None if it is unknown.
 
@@ -288,8 +242,6 @@ class Budget:
         """
         if cost:
             self._cost += cost
-            if self._lent and self._cost_is_used_up():
-                self.on_short()
 
     def _cost_is_used_up(self) -> str | None:
         if self.max_cost is not None and self.cost >= self.max_cost:

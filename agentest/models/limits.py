@@ -83,8 +83,6 @@ class Limiter:
         # The first in line holds this lock while it waits for capacity; the others wait for the lock.
         self._line = anyio.Lock()
         self._freed: anyio.Event | None = None
-        self.on_short: Callable[[], None] = lambda: None
-        """Called when a request has to wait in line, so that slots taken ahead of need can be returned."""
 
     @property
     def places(self) -> int:
@@ -109,21 +107,9 @@ class Limiter:
         """
         return RequestSlot(self, tokens_estimate, limit)
 
-    def spare(self, tokens_estimate: int = 0) -> int:
-        """Return how many slots with this many tokens may be taken ahead of need: half of the idle ones."""
-        if self._line.locked() or self._delay(tokens_estimate):
-            return 0
-        free = float(self._places - self._taken)
-        if self._requests:
-            free = min(free, self._requests.level)
-        if self._tokens:
-            free = min(free, self._tokens.level / max(1, tokens_estimate))
-        return max(0, int(free) // 2)
-
     def hold(self, seconds: float) -> None:
         """Start no request for this many seconds, at most `MAX_RETRY_AFTER_S`."""
         if seconds > 0:
-            self.on_short()
             until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
             self._held_until = until if self._held_until is None else max(until, self._held_until)
 
@@ -132,7 +118,6 @@ class Limiter:
         requests.
         """
         if not self._take_now(tokens):
-            self.on_short()
             with limit.paused() if limit else nullcontext():
                 await self._stand_in_line(tokens)
         return self._decreases
@@ -276,15 +261,6 @@ class RequestSlot:
         self._since = self._limiter._decreases
         return self._limiter._take_now(self._tokens)
 
-    def take_anyway(self) -> None:
-        """Take the slot even if none is free, because the request is already being made."""
-        self._limiter._start(self._tokens)
-
-    def estimate(self, tokens: int) -> None:
-        """Set the token estimate of a request whose slot was taken before its tokens were known."""
-        self._limiter._used(tokens - self._tokens)
-        self._tokens = tokens
-
     def give_back(self) -> None:
         """Release the slot."""
         self._limiter._give_back()
@@ -327,12 +303,6 @@ class _Bucket:
         """Return the seconds until the amount, or a whole burst if that is smaller, is available."""
         self._refill()
         return (min(amount, self._burst) - self._level) / self._per_second
-
-    @property
-    def level(self) -> float:
-        """Return the amount available now."""
-        self._refill()
-        return self._level
 
     def take(self, amount: int) -> None:
         """Use an amount, or return a negative one."""

@@ -2,8 +2,7 @@
 
 The run's process starts servers, writes cassettes and adds up usage. Workers need the last server output,
 because a turn that fails shows it, and the recorded responses of their own conversations. In return they send
-the responses they record and the usage they measure. Messages are as fast as shared memory and also reach
-other machines.
+the responses they record and the usage they measure.
 """
 
 from __future__ import annotations
@@ -32,28 +31,17 @@ from agentest.models.tape import (
     missing_answer_error,
     redact_entry,
 )
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor
-from agentest.workers.channel import Send
+from agentest.workers.channel import Send, remote
 
+COLLECTORS = "collectors"
 _GATHER_S = 0.02
 """Minimum time between two messages with server output, so that busy servers send few, large messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputLines:
-    """Run to worker: the last lines that a server has printed since the previous message."""
-
-    server: str
-    lines: str
-
-
-@dataclass(frozen=True, slots=True)
-class ServerExited:
-    """Run to worker: a server has exited unexpectedly."""
-
-    server: str
-    status: int
+def output_part(server: str) -> str:
+    """Return the name of the part of a worker that is the server's `RecentOutput`."""
+    return f"output of {server}"
 
 
 class OutputForwarder:
@@ -75,13 +63,13 @@ class OutputForwarder:
         """Report exited servers to a new worker. Earlier output belongs to none of its turns."""
         for each in self._servers:
             if each.exit_status is not None:
-                send(ServerExited(each.name, each.exit_status))
+                _output(each.name, send).end(each.exit_status)
 
     def close(self) -> None:
         """Stop forwarding."""
         if self._pause:
             self._pause.cancel()
-        self._send = _ignore
+        self._send = lambda _: None
 
     def _hear(self, server: str, lines: str) -> None:
         before = self._lines.get(server)
@@ -91,7 +79,7 @@ class OutputForwarder:
 
     def _end(self, server: str, status: int) -> None:
         self._send_lines()
-        self._send(ServerExited(server, status))
+        _output(server, self._send).end(status)
 
     def _tell(self) -> None:
         self._pause = asyncio.get_running_loop().call_later(_GATHER_S, self._tell) if self._lines else None
@@ -100,21 +88,12 @@ class OutputForwarder:
     def _send_lines(self) -> None:
         waiting, self._lines = self._lines, {}
         for server, lines in waiting.items():
-            self._send(OutputLines(server, lines))
+            _output(server, self._send).add(lines)
 
 
-class ForwardedOutput:
-    """Server output as a worker knows it from the run's process."""
-
-    def __init__(self, servers: Iterable[RecentOutput]) -> None:
-        self._servers = {each.name: each for each in servers}
-
-    def receive(self, message: OutputLines | ServerExited) -> None:
-        match message:
-            case OutputLines():
-                self._servers[message.server].add(message.lines)
-            case ServerExited():
-                self._servers[message.server].end(message.status)
+def _output(server: str, send: Send) -> RecentOutput:
+    output: RecentOutput = remote(output_part(server), send)
+    return output
 
 
 def _last_lines(text: str) -> str:
@@ -124,29 +103,6 @@ def _last_lines(text: str) -> str:
     tail = text[-ROOM_BYTES:]
     _, cut, complete = tail.partition("\n")
     return complete if cut else tail
-
-
-def _ignore(_: object) -> None:
-    """Ignore a message."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRecorded:
-    """Worker to run: a model response recorded for one of the worker's conversations, redacted, with its
-    line.
-    """
-
-    entry: CassetteEntry
-    line: bytes
-
-
-class _OpenPage:
-    """The recorded responses of a running conversation, by slot."""
-
-    def __init__(self, page: CassettePage) -> None:
-        self.page = page
-        self.recorded: Entries = entries_by_slot(page.recorded)
-        self.salvaged: Entries = entries_by_slot(page.salvaged)
 
 
 class PageTape:
@@ -167,15 +123,17 @@ class PageTape:
     ) -> None:
         self.mode = mode
         self._redact = redact
-        self._send = send
+        self._run: RunCollectors = remote(COLLECTORS, send)
         self._names = names
         self._on_failure = on_failure
         self._times = RequestCounter()
-        self._pages: dict[tuple[str, int], _OpenPage] = {}
+        self._pages: dict[tuple[str, int], tuple[CassettePage, Entries, Entries]] = {}
+        """Running conversation → its page, and the recorded and salvaged responses on it."""
 
     def begin(self, scope: str, number: int, page: CassettePage) -> None:
         """Start a conversation with its page."""
-        self._pages[scope, number] = _OpenPage(page)
+        recorded, salvaged = entries_by_slot(page.recorded), entries_by_slot(page.salvaged)
+        self._pages[scope, number] = page, recorded, salvaged
 
     def end(self, scope: str, number: int) -> None:
         """Remove a conversation that has finished or was given up."""
@@ -188,62 +146,25 @@ class PageTape:
         return self._times.recorded_request(question, model, parameters)
 
     def find(self, request: RecordedRequest) -> CassetteEntry | None:
-        page = self._page_of(request)
-        return find_entry((page.salvaged, page.recorded), request, self.mode)
+        _, recorded, salvaged = self._page_of(request)
+        return find_entry((salvaged, recorded), request, self.mode)
 
     def record(self, entry: CassetteEntry) -> CassetteEntry:
         entry, line = redact_entry(entry, self._redact)
-        self._send(AnswerRecorded(entry, line))
+        self._run.record(entry, line)
         return entry
 
     def missing(self, request: RecordedRequest) -> CassetteError:
-        page, scope = self._page_of(request), request.key.scope
-        error = missing_answer_error(page.page, page.recorded, request, self._names.get(scope, scope))
+        (page, recorded, _), scope = self._page_of(request), request.key.scope
+        error = missing_answer_error(page, recorded, request, self._names.get(scope, scope))
         self._on_failure(error)
         return error
 
     def close(self, *, finished: bool = True) -> None:
         """Do nothing: the run's process owns the files."""
 
-    def _page_of(self, request: RecordedRequest) -> _OpenPage:
+    def _page_of(self, request: RecordedRequest) -> tuple[CassettePage, Entries, Entries]:
         return self._pages[request.key.scope, request.key.conversation]
-
-
-class RecordingCollector:
-    """Hand out recorded responses to conversations, and write the responses that workers record."""
-
-    def __init__(self, cassettes: Cassettes) -> None:
-        self._cassettes = cassettes
-
-    def page(self, scope: str, number: int) -> CassettePage:
-        """Return the recorded responses to send along with a conversation."""
-        return self._cassettes.page(scope, number)
-
-    def receive(self, message: AnswerRecorded) -> None:
-        """Write a recorded response. A file that cannot be written stops the run through the `Cassettes`
-        callback.
-        """
-        with suppress(CassetteError):  # already reported through `on_failure`
-            self._cassettes.write(message.entry, message.line)
-
-    def done(self, scope: str, number: int) -> None:
-        """Record that the conversation is done."""
-        self._cassettes.done(scope, number)
-
-    def forget(self, scope: str, number: int) -> None:
-        """Discard the recordings of a conversation that was lost with its worker; the next attempt records
-        again.
-        """
-        self._cassettes.forget(scope, number)
-
-
-@dataclass(frozen=True, slots=True)
-class UsageReported:
-    """Worker to run: the usage of a call, live or replayed."""
-
-    key: CallKey
-    used: ModelUsage
-    replayed: bool = False
 
 
 class SendingLedger(Ledger):
@@ -251,41 +172,60 @@ class SendingLedger(Ledger):
 
     def __init__(self, send: Send) -> None:
         super().__init__()
-        self._send = send
+        self._run: RunCollectors = remote(COLLECTORS, send)
 
     def add(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
-        self._send(UsageReported(key, used))
+        self._run.add_usage(key, used)
 
     def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
         super().add(key, used)
-        self._send(UsageReported(key, used, replayed=True))
+        self._run.add_replayed(key, used)
 
 
-class UsageCollector:
-    """Add the usage that workers report to the run's ledger.
+class RunCollectors:
+    """Collect usage and recordings from workers, and clean up when a conversation ends.
 
     A live call counts as soon as it was made, even if its conversation is lost with a worker. Replayed usage
     counts only when the conversation is done: another attempt replays it again, and the run has to end up
     with the usage of the original recording.
+
+    Args:
+        cassettes: recorded model responses; None if nothing is recorded or replayed.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, cassettes: Cassettes | None = None) -> None:
         self._ledger = ledger
-        self._replayed: defaultdict[tuple[str, int], list[UsageReported]] = defaultdict(list)
+        self._cassettes = cassettes
+        self._replayed: defaultdict[tuple[str, int], list[tuple[CallKey, ModelUsage]]] = defaultdict(list)
 
-    def receive(self, message: UsageReported) -> None:
-        key = message.key
-        if message.replayed:
-            self._replayed[key.scope, key.conversation].append(message)
-        else:
-            self._ledger.add(key, message.used)
+    def page(self, scope: str, number: int) -> CassettePage | None:
+        """Return the recorded responses to send along with a conversation."""
+        return self._cassettes.page(scope, number) if self._cassettes else None
+
+    def record(self, entry: CassetteEntry, line: bytes) -> None:
+        """Write a model response that a worker recorded, redacted, with its line."""
+        assert self._cassettes
+        with suppress(CassetteError):  # already reported through `on_failure`, which stops the run
+            self._cassettes.write(entry, line)
+
+    def add_usage(self, key: CallKey, used: ModelUsage) -> None:
+        """Count the usage of a live call."""
+        self._ledger.add(key, used)
+
+    def add_replayed(self, key: CallKey, used: ModelUsage) -> None:
+        """Count the usage of a replayed call when its conversation is done."""
+        self._replayed[key.scope, key.conversation].append((key, used))
 
     def done(self, scope: str, number: int) -> None:
-        """Count the replayed usage of a finished conversation."""
-        for each in self._replayed.pop((scope, number), ()):
-            self._ledger.add_replayed(each.key, each.used)
+        """Record that the conversation is done."""
+        for key, used in self._replayed.pop((scope, number), ()):
+            self._ledger.add_replayed(key, used)
+        if self._cassettes:
+            self._cassettes.done(scope, number)
 
     def forget(self, scope: str, number: int) -> None:
-        """Discard the replayed usage of a conversation that was lost with its worker."""
+        """Discard the replayed usage and the recordings of a conversation that was lost with its worker."""
         self._replayed.pop((scope, number), None)
+        if self._cassettes:
+            self._cassettes.forget(scope, number)

@@ -21,17 +21,18 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from multiprocessing import connection, parent_process
 from multiprocessing.context import ForkProcess
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ExitCode, UsageError
-from agentest.workers.channel import Link
+from agentest.workers.channel import Link, Send
 from agentest.workers.coordinator import WorkerEngine
 from agentest.workers.worker import Worker
 from agentest.workers.worker_pool import OnDisconnect, OnMessage
 
+_FORK = multiprocessing.get_context("fork")
 _PR_SET_PDEATHSIG = 1
 _GRACE_S = 10.0
 """Seconds that workers may take to exit."""
@@ -43,31 +44,24 @@ _ORDER = struct.Struct("=i")
 PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the run's own process handles and passes on to workers as messages."""
 
-MakeWorker = Callable[[int], Worker]
+MakeWorker = Callable[[int, Send], Worker]
 """Creates the worker with this number, from 0, in its own process."""
 
 
 @contextmanager
 def open_forked_engine(prepared: Prepared, size: int, *, earlier: bool) -> Iterator[WorkerEngine]:
-    """Create the engine with forked workers. Enter it before the event loop starts.
+    """Create the engine with `size` forked workers, which have all exited afterwards. Enter it before the
+    event loop starts.
 
     Args:
         earlier: True if the conversations come from an earlier run.
     """
 
-    def make(number: int) -> Worker:
-        return Worker(prepared, number=number + 1, earlier=earlier)
+    def make(number: int, send: Send) -> Worker:
+        return Worker(prepared, send, number=number + 1, earlier=earlier)
 
-    with open_forked_workers(make, size) as fleet:
-        yield WorkerEngine(fleet)
-
-
-@contextmanager
-def open_forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
-    """Provide `size` workers. Enter before the event loop starts; all workers have exited afterwards."""
     ours, theirs = socket.socketpair()
-    context = multiprocessing.get_context("fork")
-    process = context.Process(target=_run_nursery, args=(make, theirs, ours), name="agentest workers")
+    process = _FORK.Process(target=_run_nursery, args=(make, theirs, ours), name="agentest workers")
     # Signals to the process group wait until the new process handles them itself.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
@@ -76,7 +70,7 @@ def open_forked_workers(make: MakeWorker, size: int) -> Iterator[ForkedWorkers]:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         theirs.close()
     try:
-        yield ForkedWorkers(ours, size)
+        yield WorkerEngine(ForkedWorkers(ours, size))
     finally:
         ours.close()  # the process exits after all workers have exited
         connection.wait([_exit_descriptor(process)], 2 * _GRACE_S)
@@ -160,16 +154,11 @@ class _ForkedWorker:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.send, self.close = link.send, link.close
         self._pid: int | None = None
         self._is_kill_requested = False
         self._status: int | None = None
         self._ended = anyio.Event()
-
-    def send(self, message: object) -> None:
-        self._link.send(message)
-
-    async def close(self) -> None:
-        await self._link.close()
 
     def kill(self) -> None:
         self._is_kill_requested = True  # its process may not be known yet
@@ -228,24 +217,23 @@ def _run_nursery(make: MakeWorker, line: socket.socket, others: socket.socket) -
     """Fork workers on request until the socket is closed and all workers have exited."""
     others.close()
     _follow_parent()
-    context = multiprocessing.get_context("fork")
-    workers: dict[int, ForkProcess] = {}
-    ends: dict[int, int] = {}
-    """File descriptor that becomes readable when a worker exits → the worker's number."""
-    open_line: list[socket.socket] = [line]
-    while open_line or workers:
-        for ready in connection.wait([*open_line, *ends], None if open_line else _GRACE_S) or (None,):
-            if ready is None:  # it was asked to exit and did not
-                for process in workers.values():
-                    process.kill()
-            elif ready is line:
-                open_line = _fork_worker(context, make, line, workers)
-                ends |= {_exit_descriptor(workers[each]): each for each in workers.keys() - ends.values()}
+    workers: dict[Any, tuple[int, ForkProcess]] = {}
+    """Descriptor that becomes readable when a worker exits → the worker's number and process."""
+    is_open = True
+    while is_open or workers:
+        watched = [line, *workers] if is_open else [*workers]
+        all_ready = connection.wait(watched, None if is_open else _GRACE_S)
+        if not all_ready:  # they were asked to exit and did not
+            for _, process in workers.values():
+                process.kill()
+        for ready in all_ready:
+            if ready is line:
+                is_open = _fork_worker(make, line, workers)
             else:
-                number = ends.pop(ready)  # type: ignore[arg-type]
-                process = workers.pop(number)
+                number, process = workers.pop(ready)
                 process.join()
-                _close_end(ready)
+                if hasattr(os, "pidfd_open"):
+                    os.close(cast("int", ready))
                 _send_report(line, _ENDED, number, process.exitcode or 0)
 
 
@@ -257,41 +245,34 @@ def _exit_descriptor(process: Any) -> int:
     return os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else process.sentinel
 
 
-def _close_end(end: Any) -> None:
-    if hasattr(os, "pidfd_open"):
-        os.close(end)
-
-
 def _send_report(line: socket.socket, what: bytes, number: int, value: int) -> None:
     with suppress(OSError):  # the reader is gone
         line.send(_NEWS.pack(what, number, value))
 
 
-def _fork_worker(
-    context: Any, make: MakeWorker, line: socket.socket, workers: dict[int, ForkProcess]
-) -> list[socket.socket]:
-    """Fork the next worker. Return the socket if it is still open."""
+def _fork_worker(make: MakeWorker, line: socket.socket, workers: dict[Any, tuple[int, ForkProcess]]) -> bool:
+    """Fork the next worker. Return True if the socket is still open."""
     try:
         order, ends, _, _ = socket.recv_fds(line, _ORDER.size, 1)
     except ConnectionError:  # closed before everything that we sent was read
-        return []
+        return False
     if not order:
-        return []
+        return False
     (number,) = _ORDER.unpack(order)
     end = socket.socket(fileno=ends[0])
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENT_SIGNALS)
     try:
-        process = context.Process(target=_run_worker, args=(make, number, end, line), name="agentest worker")
+        process = _FORK.Process(target=_run_worker, args=(make, number, end, line), name="agentest worker")
         process.start()
     except OSError:  # the system allows no more processes; the closed link tells the run
         _send_report(line, _ENDED, number, ExitCode.ERRORED)
-        return [line]
+        return True
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         end.close()
-    workers[number] = process
-    _send_report(line, _STARTED, number, process.pid)
-    return [line]
+    workers[_exit_descriptor(process)] = number, process
+    _send_report(line, _STARTED, number, process.pid or 0)
+    return True
 
 
 def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.socket) -> None:
@@ -308,9 +289,9 @@ def _run_worker(make: MakeWorker, number: int, end: socket.socket, line: socket.
 
 
 async def _work(make: MakeWorker, number: int, end: socket.socket) -> None:
-    worker = make(number)
+    worker = make(number, lambda message: link.send(message))
     link = await Link.over(end, worker.receive, lambda: os._exit(ExitCode.ERRORED))
-    await worker.run(link)
+    await worker.run()
     await link.close()
 
 

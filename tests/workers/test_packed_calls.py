@@ -1,11 +1,16 @@
-"""A tool call that goes to another process arrives with all that is known of it."""
+"""Calls that go to another process: method calls between a run and its workers, and tool calls in them."""
 
+import asyncio
 import pickle
 from dataclasses import fields
+from typing import Any
 
 from agentest.domain.tool_visibility import Approval, SeenBy
 from agentest.domain.transcript import ToolCall
-from agentest.workers.channel import packed
+from agentest.models.port import TransientError
+from agentest.models.providers import ModelSpec
+from agentest.workers.channel import deliver, packed, remote
+from agentest.workers.leases import LeasedGates
 
 
 def test_no_field_of_a_call_is_lost() -> None:
@@ -32,3 +37,41 @@ def test_no_field_of_a_call_is_lost() -> None:
     assert {each.name: getattr(arrived, each.name) for each in fields(call)} == {
         each.name: getattr(call, each.name) for each in fields(call)
     }
+
+
+class Part:
+    """An object at the other end."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def note(self, text: str, *, times: int = 1) -> None:
+        self.calls.append((text, times))
+
+
+def test_a_call_reaches_the_object_it_names() -> None:
+    """With all of its arguments; one for an object that is gone reaches nobody."""
+    first, second = Part(), Part()
+
+    def send(message: object) -> None:
+        deliver(pickle.loads(packed(message)), {"first": first}, {7: second})
+
+    remote("first", send).note("a", times=2)
+    remote(7, send).note("b")
+    remote(8, send).note("c")
+    assert (first.calls, second.calls) == ([("a", 2)], [("b", 1)])
+
+
+def test_a_failed_attempt_is_reported_without_its_secrets() -> None:
+    """The run's process learns all that decides about retries and outages."""
+    sent: list[Any] = []
+    gates = LeasedGates(sent.append, lambda text: text.replace("hunter2", "***"))
+    attempt = gates.of(ModelSpec("m", "m", "https://models.example.com")).attempt(None, 0)  # type: ignore[arg-type]
+    attempt.failed(TransientError("429: key hunter2", 2.5, throttled=True, misaddressed=True), alone=True)
+    attempt.spent(0.25)
+    asyncio.run(attempt.__aexit__(None, None, None))
+    _, method, (_, cost, answer, error), options = pickle.loads(packed(sent[-1]))
+    assert (method, cost, answer, options) == ("end", 0.25, None, {"alone": True})
+    assert isinstance(error, TransientError)
+    assert str(error) == "429: key ***"
+    assert (error.retry_after, error.throttled, error.misaddressed) == (2.5, True, True)

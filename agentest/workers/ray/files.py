@@ -1,11 +1,15 @@
-"""Select the project files that are sent to the nodes of a Ray cluster."""
+"""Select the project files and environment variables that are sent to the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from dotenv import dotenv_values
+
+from agentest.models.providers import DIRECT, key_variables
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
@@ -40,7 +44,8 @@ def files_of(prepared: Prepared) -> ProjectFiles:
     """Return the files of a run."""
     root = prepared.request.root
     # Not every version of Ray reads .rayignore. Our patterns come last, so that nothing there overrides them.
-    ignored = tuple(_lines(root / ".rayignore"))
+    ignore_file = root / ".rayignore"
+    ignored = ignore_file.read_text(encoding="utf-8").splitlines() if ignore_file.exists() else []
     environments = tuple(path.parent.name for path in root.glob("*/pyvenv.cfg"))
     output = os.path.normpath(prepared.loaded.config.output_dir).strip("/")
     size, loops = _scan(root)
@@ -65,12 +70,12 @@ def _scan(root: Path) -> tuple[int, list[str]]:
 def python_files(root: Path) -> Iterator[Path]:
     """Yield the project's Python files, including an agent's own modules, which only workers import."""
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in _EXCLUDED and not _is_environment(folder, name)]
+        folders[:] = [
+            name
+            for name in folders
+            if name not in _EXCLUDED and not Path(folder, name, "pyvenv.cfg").exists()
+        ]
         yield from (Path(folder, name) for name in names if name.endswith(".py"))
-
-
-def _is_environment(folder: str, name: str) -> bool:
-    return Path(folder, name, "pyvenv.cfg").exists()
 
 
 def _file_size(file: Path) -> int:
@@ -78,13 +83,6 @@ def _file_size(file: Path) -> int:
         return file.lstat().st_size
     except FileNotFoundError:  # deleted in the meantime
         return 0
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
 
 
 def check_inside(root: Path, named: Iterable[Path]) -> None:
@@ -95,3 +93,46 @@ def check_inside(root: Path, named: Iterable[Path]) -> None:
             f"--engine ray: {outside[0]} is not below {root}, which is what is sent to the nodes. "
             "Start the run with --cwd in a folder above both, or move the file"
         )
+
+
+_PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
+_ENVIRON_ACCESS = re.compile(r"""(?:environ(?:\.get)?|getenv)\s*[\[(]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+_ALWAYS_SENT = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_PROVIDER_PREFIXES = {
+    "bedrock": ("AWS_",),
+    "sagemaker": ("AWS_",),
+    "vertex_ai": ("VERTEX", "GOOGLE_"),
+    "gemini": ("GEMINI_", "GOOGLE_"),
+    "huggingface": ("HF_", "HUGGINGFACE_"),
+}
+
+
+def needed_variables(prepared: Prepared, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables named in the configuration, `.env` and project files, those of providers, and
+    ours.
+    """
+    config = prepared.loaded.path
+    names = set(_find_variables(config)) | set(dotenv_values(config.parent / ".env"))
+    for file in {*prepared.files, *python_files(prepared.request.root)}:
+        names |= set(_find_variables(file))
+    specs = (prepared.user, prepared.judge, prepared.confirm, *prepared.named.values())
+    providers = {spec.name.partition("/")[0] for spec in specs if spec}
+    beginnings = ["AGENTEST_"]
+    for provider in providers:
+        direct = DIRECT.get(provider)
+        names |= {*key_variables(provider), *(direct.base_variables if direct else ())}
+        beginnings += [f"{provider.upper()}_", *_PROVIDER_PREFIXES.get(provider, ())]
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in names or name.startswith(tuple(beginnings)) or name.lower() in _ALWAYS_SENT
+    }
+
+
+def _find_variables(file: Path) -> Iterable[str]:
+    """Find variables in one of the user's files, in a placeholder or where Python reads them."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):  # reported where the file is needed
+        return ()
+    return (*_PLACEHOLDER.findall(text), *_ENVIRON_ACCESS.findall(text))

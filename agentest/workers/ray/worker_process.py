@@ -13,7 +13,7 @@ import pickle
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from io import TextIOWrapper
 from pathlib import Path
@@ -27,22 +27,15 @@ from agentest.runner.prepare import Prepared
 from agentest.support.errors import UsageError, described
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
-from agentest.workers.channel import CannotStart, WorkerFailed
+from agentest.workers.channel import remote
 from agentest.workers.ray.channel import MessageBatch, WorkerEnd
 from agentest.workers.worker import Worker
+from agentest.workers.worker_pool import POOL
 
 _OPEN_WITHIN_S = 60.0
 
 CALLS_AT_ONCE = 8
 """One call to receive, one to poll, and more after lost responses."""
-
-
-class WorkerTask(Protocol):
-    """The work of a worker, from its first message to its last. It can be pickled."""
-
-    def __call__(self, line: WorkerEnd, output: RedactedOutput) -> Awaitable[None]:
-        """Do the work. Errors that the user can fix are sent as messages."""
-        ...
 
 
 class WorkerActor:
@@ -57,7 +50,7 @@ class WorkerActor:
 
         Args:
             variables: a pickled dict of environment variables.
-            life: a pickled `WorkerTask`.
+            life: a pickled `RunWorker`.
         """
         if not self._begun:
             self._begun = True
@@ -78,18 +71,18 @@ class WorkerActor:
 async def _run_worker(life: bytes, opened: Future[WorkerEnd]) -> None:
     """Run the worker. This is a function: a coroutine method would put the actor in Ray's event loop."""
     output = RedactedOutput(environment_secrets(os.environ))
-    line = WorkerEnd(on_broken=lambda error: line.send(_failed(error, output)))
+
+    def fail(error: BaseException) -> None:
+        remote(POOL, line.send).failed(output.redact(described(error)))
+
+    line = WorkerEnd(on_broken=fail)
     opened.set_result(line)
     try:
-        lived: WorkerTask = pickle.loads(life)
+        lived: RunWorker = pickle.loads(life)
         await lived(line, output)
     except BaseException as error:  # noqa: BLE001 - the worker's boundary: the run has to be notified
-        line.send(_failed(error, output))
+        fail(error)
     await line.close()
-
-
-def _failed(error: BaseException, output: RedactedOutput) -> WorkerFailed:
-    return WorkerFailed(output.redact(described(error)))
 
 
 _MAX_SHOWN_FILES = 3
@@ -123,13 +116,13 @@ class RunWorker:
         try:
             prepared = self._prepared()
         except UsageError as error:
-            line.send(CannotStart(output.redact(f"on {socket.gethostname()}: {error}")))
+            remote(POOL, line.send).cannot_start(output.redact(f"on {socket.gethostname()}: {error}"))
             return
         output.redact = prepared.loaded.redact
         make_room(prepared)
-        worker = Worker(prepared, number=self.number, earlier=self.earlier)
+        worker = Worker(prepared, line.send, number=self.number, earlier=self.earlier)
         line.listen(worker.receive)
-        await worker.run(line)
+        await worker.run()
 
     def _prepared(self) -> Prepared:
         """Prepare the run with all of its units. Raises UsageError."""
@@ -140,24 +133,19 @@ class RunWorker:
         lacking = sorted({file for scope, file in self.files.items() if scope not in scopes})
         if lacking:
             more = f" and {len(lacking) - _MAX_SHOWN_FILES} more" if len(lacking) > _MAX_SHOWN_FILES else ""
-            raise UsageError(
-                f"scenarios of {', '.join(lacking[:_MAX_SHOWN_FILES])}{more} are missing. "
-                f"{_why_missing(lacking)}"
-            )
+            why = _READ_OTHERWISE if all(Path(file).exists() for file in lacking) else _NOT_SENT
+            raise UsageError(f"scenarios of {', '.join(lacking[:_MAX_SHOWN_FILES])}{more} are missing. {why}")
         return with_known_ports(prepared, self.ports)
 
 
-def _why_missing(files: list[str]) -> str:
-    if all(Path(file).exists() for file in files):
-        return (
-            "These files are read again by each worker, and must define the same scenarios there: do names "
-            "depend on random numbers, the time, sys.argv or files that .gitignore or .rayignore names?"
-        )
-    return (
-        "Do .gitignore or .rayignore name these files, or some that they read? What is named there is not "
-        "sent to the nodes"
-    )
-
+_READ_OTHERWISE = (
+    "These files are read again by each worker, and must define the same scenarios there: do names depend on "
+    "random numbers, the time, sys.argv or files that .gitignore or .rayignore names?"
+)
+_NOT_SENT = (
+    "Do .gitignore or .rayignore name these files, or some that they read? What is named there is not sent "
+    "to the nodes"
+)
 
 _MAX_LINE_BYTES = 65_536
 """Longer lines are processed in parts."""
