@@ -286,9 +286,13 @@ class TurnLoop:
         if turn is None:
             return self._finished(Ending.ERROR, self._without_doubtful_blame(failure))
         calls = self._mocks.calls_of(turn.turn_index)
-        printed = await self._servers.since(turn.printed) if failure.blame is Blame.AGENT else ()
+        waited = self._waited()
+        printed: tuple[ServerOutput, ...] = ()
+        if failure.blame is Blame.AGENT:
+            with self._agent_wait:
+                printed = await self._servers.since(turn.printed)
         failure = self._without_doubtful_blame(_with_dead_servers(failure, printed))
-        return self._finished(Ending.ERROR, failure, turn.unfinished(calls, printed, self._waited()))
+        return self._finished(Ending.ERROR, failure, turn.unfinished(calls, printed, waited))
 
     def _without_doubtful_blame(self, failure: Failure) -> Failure:
         """Do not blame the agent if a refused call may have caused the failure."""
