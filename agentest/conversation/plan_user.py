@@ -137,11 +137,7 @@ def plan_user_prompt(plan: ConversationPlan, date: str | None = None) -> str:
 
 
 def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "") -> list[Message]:
-    """Build the prompt for the message after these turns.
-
-    Args:
-        date: date and time as shown; "" leaves them out. A case's own instructions ignore the date.
-    """
+    """Build the prompt for the message after these turns. `date`: as shown; "" leaves it out."""
     if plan.instructions:
         values = {
             "stop_signal": plan.stop_signal,
@@ -161,13 +157,7 @@ def plan_messages(plan: ConversationPlan, turns: Sequence[Turn], date: str = "")
 
 
 def check_instructions(template: str, *, persona: bool = False) -> None:
-    """Check that a custom prompt template can be filled.
-
-    Args:
-        persona: True if there is a persona to fill in.
-
-    Raises ConfigError for missing or unknown placeholders, and for other Jinja markup.
-    """
+    """Raise ConfigError for a prompt template with missing or unknown placeholders or other Jinja markup."""
     used = set()
     for markup in _MARKUP.findall(template):
         name = _NAME.fullmatch(markup)
@@ -200,11 +190,7 @@ def _default_habits(plan: ConversationPlan) -> str:
 
 
 def plan_ends(user: str) -> str:
-    """Return when a user with a plan ends the conversation, one reason per line.
-
-    Args:
-        user: the name of the user in the text.
-    """
+    """Return when a user with a plan, of this name, ends the conversation, one reason per line."""
     return "\n".join(f"- {fill(when, {'user': user})}" for when in PLAN_ENDS.values())
 
 

@@ -25,11 +25,7 @@ from agentest.support.trace_context import TraceContext, in_turn
 
 
 class MockServerCalls(CallSource):
-    """Answers one conversation's calls at mock servers, and assigns them to the current turn.
-
-    Args:
-        who: identifies the conversation.
-    """
+    """Answers the calls of the conversation `who` at mock servers, and assigns them to the current turn."""
 
     remedy = (
         "give all tools of the agent the address of the mock server ({{mcp_url}}, {{rest_url}}; for "

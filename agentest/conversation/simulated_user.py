@@ -34,12 +34,7 @@ from agentest.support.text import cut, data_block, shortened
 
 
 class SimulatedUser:
-    """A user played by a model.
-
-    Args:
-        attempt: number of earlier attempts at this conversation (`user.check`).
-        tools: the user's own tools, if any.
-    """
+    """A user played by a model, with its own tools. `attempt`: number of earlier attempts (`user.check`)."""
 
     def __init__(
         self,
@@ -130,11 +125,7 @@ class _Round:
 
 
 class UserTools:
-    """The user's tools in one conversation. Each call is recorded with the turn that follows it.
-
-    Args:
-        mocks: answers and records the calls; shares the conversation's state.
-    """
+    """The user's tools in one conversation, answered by `mocks`. A call belongs to the turn that follows."""
 
     def __init__(self, mocks: MockResolver) -> None:
         self._mocks = mocks
@@ -151,11 +142,7 @@ class UserTools:
         return [message for each in self._rounds[turn_index] for message in each.messages]
 
     async def use(self, answer: ActingMessage, turn_index: int) -> None:
-        """Make the calls of an answer, one after another.
-
-        An invalid call is answered with an error that the model can correct. Raises MockError, or the
-        AgentestError that a mock raised.
-        """
+        """Make the calls of an answer in order; an invalid one gets an error. Raises what a mock raised."""
         results = [await self._result(use, turn_index) for use in answer.tool_calls]
         self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.has_extra_text))
 

@@ -74,12 +74,7 @@ class ConversationSpec:
 
 
 class TurnLoop:
-    """Runs one conversation. An error that ends it early becomes part of the transcript.
-
-    Args:
-        sources: where calls of the agent arrive outside its protocol.
-        servers: the servers that were started for the agent.
-    """
+    """Runs one conversation, with calls of `sources` too. An error becomes part of the transcript."""
 
     def __init__(
         self,
@@ -166,10 +161,7 @@ class TurnLoop:
         self._on_turn(self._turns)
 
     async def _text_reply(self, turn: TurnProgress) -> str:
-        """Send requests to the agent and answer its tool calls until it makes no more calls.
-
-        A reply without text is accepted as empty if the agent called a tool in this turn.
-        """
+        """Send requests and answer tool calls until there are no more. Text may lack only after a call."""
         context = self._context(turn.turn_index)
         for answered in range(MAX_TOOL_ROUNDS + 1):
             reply = await self._request_reply(turn, context)
@@ -398,9 +390,6 @@ def session_id_of(session: Session | None, conversation_id: str) -> str:
 
 
 def new_session_id(conversation_id: str) -> str:
-    """Return a globally unique id that shows its conversation.
-
-    At most 63 lower-case letters, digits and hyphens, which URLs and ADK session services accept.
-    """
+    """Return a unique id of at most 63 lower-case letters, digits and hyphens, which URLs and ADK accept."""
     words = re.sub(r"[^a-z0-9]+", "-", conversation_id.lower())[:_WORDS_CHARS].strip("-")
     return "-".join(part for part in ("agentest", words, token_hex(8)) if part)

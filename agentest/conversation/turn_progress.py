@@ -140,11 +140,7 @@ class TurnProgress:
         return [call if call.round is None else replace(call, round=begin + call.round) for call in calls]
 
     def note(self, reply: AgentReply, agent: str, redact: Callable[[str], str]) -> None:
-        """Store everything of a reply except its text and its calls.
-
-        Args:
-            agent: the agent's name, the author of text that precedes tool calls and is not yet a reply.
-        """
+        """Store a reply except its text and calls. `agent`: the author of text before tool calls."""
         self.remarks += reply.remarks
         if reply.tool_requests and reply.text and reply.text.strip():
             self.remarks.append(Remark(agent, reply.text))

@@ -34,10 +34,7 @@ _YES_OR_NO: Range = (0.0, 1.0)
 
 
 def with_figures(result: ScenarioResult, conversations: Sequence[ConversationResult]) -> ScenarioResult:
-    """Return the result with its intervals, pass rate, pass^k and flakiness.
-
-    A case of an evaluation set has no pass rate, because its single conversations neither pass nor fail.
-    """
+    """Return the result with its intervals, pass^k, flakiness and, unless it is a case, its pass rate."""
     rate = None if result.case else pass_rate(conversations)
     return replace(
         result,
@@ -49,10 +46,7 @@ def with_figures(result: ScenarioResult, conversations: Sequence[ConversationRes
 
 
 def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
-    """Return the share of conversations that passed; None if none passed or failed.
-
-    Errored and invalid conversations do not count toward `n`.
-    """
+    """Return the share of conversations that passed, among those that passed or failed; None without any."""
     counts = Counter(map(conversation_status, conversations))
     passed = counts[Status.PASSED]
     n = passed + counts[Status.FAILED]
@@ -62,10 +56,7 @@ def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
 def intervals(
     conversations: Sequence[ConversationResult], averages: Mapping[str, float]
 ) -> dict[str, Figure]:
-    """Return the average of each metric with its interval and n (turns, or conversations).
-
-    The intervals are clustered by conversation, because the turns of one conversation are not independent.
-    """
+    """Return metric → its average, n (turns, or conversations), and an interval clustered by conversation."""
     clusters = _scores_by_conversation(conversations)
     return {
         name: _average_figure(name, value, clusters[name])
@@ -75,10 +66,7 @@ def intervals(
 
 
 def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
-    """Return the share of all conversations that passed; None if none passed or failed.
-
-    The conversations of a scenario form one cluster, across all of its agents.
-    """
+    """Return the share of all conversations that passed, clustered by scenario; None without any."""
     clusters: dict[tuple[str, str], tuple[int, int]] = {}
     for scenario in scenarios:
         if rate := scenario.pass_rate:
@@ -90,10 +78,7 @@ def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
 
 
 def run_pass_hat_k(scenarios: Iterable[ScenarioResult]) -> dict[int, float]:
-    """Return the mean of pass^k over all scenarios with more than one conversation, by k.
-
-    The largest k is one that every such scenario has.
-    """
+    """Return the mean of pass^k over scenarios with several conversations, for each k that all have."""
     several = [s.pass_hat_k for s in scenarios if s.pass_rate and s.pass_rate.n > 1]
     most = min(map(len, several), default=0)
     return {k: mean(each[k] for each in several) for k in range(1, most + 1)}

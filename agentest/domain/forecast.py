@@ -151,11 +151,7 @@ def _schedule(places: list[float], talk_s: float, each: PlannedUnit) -> float:
 
 
 def format_forecast(prediction: Forecast, now: datetime) -> str:
-    """Format a forecast as one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03".
-
-    Args:
-        now: the current time with the time zone to show.
-    """
+    """Format a forecast as one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03"."""
     then = format_relative_moment(prediction.started_at, now)
     words = [f"about {about(prediction.seconds)}{_money(prediction.cost)}, by the run of {then}"]
     if prediction.other_models:
@@ -173,11 +169,7 @@ def format_forecast(prediction: Forecast, now: datetime) -> str:
 def budget_warning(
     prediction: Forecast, max_calls: int | None, max_cost: float | None, resumed_by: str
 ) -> str | None:
-    """Return a warning if the forecast exceeds a budget; None if it does not.
-
-    Args:
-        resumed_by: the command that continues the run; "" if there is none.
-    """
+    """Return a warning if the forecast exceeds a budget, with the command that resumes the run, if any."""
     expected, limits, shares = [], [], []
     if max_calls is not None and prediction.calls > max_calls:
         expected.append(f"{prediction.calls:,} model calls")

@@ -24,10 +24,7 @@ _WORST_FIRST = tuple(CriterionOutcome)
 
 
 def goal_outcome(result: ConversationResult) -> GoalOutcome | None:
-    """Return the outcome of the conversation's goal; None if it is unknown.
-
-    Older results have no outcome; there the value of the score decides whether the goal was reached.
-    """
+    """Return the outcome of the conversation's goal, in older results by its score; None if it is unknown."""
     score = result.metrics.get(GOAL)
     if not isinstance(score, Score) or score.number is None:
         return None
@@ -53,10 +50,7 @@ def missed_goal_message(result: ConversationResult) -> str:
 
 
 def missed_goals(conversations: Iterable[ConversationResult]) -> str:
-    """List the first conversations that missed their goal, with their end and the deciding reason.
-
-    Goals that were reached wrongly count as missed. Each row begins with a line break.
-    """
+    """List the first conversations that missed their goal, with end and reason, each after a line break."""
     missed = [each for each in conversations if missed_goal(each)]
     rows = [_missed_goal(each) for each in missed[:_SHOWN_MISSES]]
     if missed[_SHOWN_MISSES:]:

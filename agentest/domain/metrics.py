@@ -269,10 +269,7 @@ def _short_repr(value: object) -> str:
 
 
 def normalize_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Return thresholds under canonical metric names.
-
-    Raises ValueError for a value that is not a finite number.
-    """
+    """Return thresholds under canonical names. Raises ValueError for a value that is not a finite number."""
     normal: dict[str, float] = {}
     for name, value in thresholds.items():
         if not isinstance(name, str):

@@ -24,10 +24,7 @@ from agentest.support.lazy_dataclasses import dataclass
 
 
 def conversation_reasons(result: ConversationResult) -> list[Reason]:
-    """Return the reasons why a conversation did not pass: agent errors, checks, criteria and the goal.
-
-    `verdict.conversation_status` adds grouped failures and metrics without a score.
-    """
+    """Return why a conversation did not pass, apart from grouped failures and metrics without a score."""
     id = result.conversation.conversation_id
     if result.invalid is not None:
         message = f"the conversation says nothing of the agent: {result.invalid}"
@@ -42,10 +39,7 @@ def conversation_reasons(result: ConversationResult) -> list[Reason]:
 
 
 def _certain_reasons(result: ConversationResult) -> list[Reason]:
-    """Return the reasons in the order of the conversation: its failure, trajectories and checks.
-
-    Most conversations have none of them, and this runs several times for each.
-    """
+    """Return the reasons in the order of the conversation. Most have none, and this runs several times."""
     id = result.conversation.conversation_id
     failure = result.conversation.failure
     reasons = [_failure_reason(result.conversation, failure)] if failure else []
@@ -78,12 +72,7 @@ def _check_reasons(
 
 
 def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[Reason]:
-    """Yield one reason for each required criterion that is not met; criteria that no model judged share one.
-
-    Args:
-        failed: True if the conversation has failed for other reasons. Otherwise a skipped criterion is
-            unknown.
-    """
+    """Yield a reason for each required criterion not met; skipped ones matter unless it `failed` anyway."""
     id = result.conversation.conversation_id
     missed = [c for c in result.criteria if c.required and c.result is not CriterionOutcome.MET]
     undecided = [c for c in missed if not (failed and c.not_asked)]
@@ -183,10 +172,7 @@ def check_status(check: CheckResult) -> Status:
 
 
 def criterion_status(criterion: CriterionResult) -> Status:
-    """Return the status of a conversation that has only this criterion; an optional criterion always passes.
-
-    A criterion that was skipped because the conversation had already failed changes nothing.
-    """
+    """Return the status of a conversation with only this criterion; optional or skipped ones pass."""
     if not criterion.required or criterion.result is CriterionOutcome.MET or criterion.not_asked:
         return Status.PASSED
     if criterion.result is CriterionOutcome.VIOLATED:

@@ -109,11 +109,7 @@ def scenario_causes(scenario: ScenarioResult) -> tuple[ScenarioCause, ...]:
 def find_scenario_causes(
     reasons: Iterable[Reason], conversations: Sequence[ConversationResult] = ()
 ) -> tuple[ScenarioCause, ...]:
-    """Return the causes among the reasons of one verdict that need no judge.
-
-    Args:
-        conversations: those of the scenario, as the source of tools and turns that the reasons do not name.
-    """
+    """Return a verdict's causes that need no judge; tools and turns come from `conversations`."""
     reasons = tuple(reasons)
     relevant = [reason for reason in reasons if reason.kind not in _NON_CAUSES]
     if not relevant:
@@ -246,9 +242,7 @@ def _missing_call_findings(trajectory: TrajectoryResult) -> Iterator[_Finding]:
 
 
 def _different_call(row: AlignedRow) -> _Finding:
-    """Describe a call of the right tool with other arguments: `create_booking: time expected '10:30', got
-    '09:00'`.
-    """
+    """Describe a call with other arguments: `create_booking: time expected '10:30', got '09:00'`."""
     tool = _tool(row.expected or "")
     arguments = list(_arguments(row.difference))
     text = f"{tool}: {row.difference or 'not as expected'}"
@@ -323,10 +317,7 @@ def _text(text: str) -> str:
 
 
 def template(text: str) -> str:
-    """Return the first line of a message with "…" for numbers, ids, quoted values, URLs and paths.
-
-    The status of an HTTP response stays.
-    """
+    """Return a message's first line with "…" for numbers, ids, quotes, URLs, paths, not an HTTP status."""
     # Read more characters than are shown, so that the cut does not change the pattern.
     words = _QUOTED.sub("…", text[:_READ_CHARS].strip().partition("\n")[0]).split()[:_MOST_WORDS]
     pattern = [
@@ -412,11 +403,7 @@ def root_causes(result: RunResult) -> tuple[RootCause, ...]:
 def root_causes_of(
     scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()
 ) -> tuple[RootCause, ...]:
-    """Return the root causes of the scenarios, ordered like those of a run.
-
-    Args:
-        joins: the joins of judged groups that a model made.
-    """
+    """Return the root causes of the scenarios, with a model's `joins`, ordered like those of a run."""
     troubled = [each for each in scenarios if each.errors or each.causes or each.verdict.reasons]
     causes = [*_deterministic(troubled), *map(_judged_root_cause, judged_causes(troubled, joins))]
     return tuple(sorted(causes, key=_badness))

@@ -422,9 +422,7 @@ def state_changes(conversation: Conversation) -> dict[int, StateChange]:
 
 
 def copy_conversation(conversation: Conversation) -> Conversation:
-    """Copy a conversation for users' code: the calls and the stored state are copies, the live state is
-    omitted.
-    """
+    """Copy a conversation with calls and stored state for users' code, without the live state."""
     unfinished = conversation.unfinished
     return replace(
         conversation,

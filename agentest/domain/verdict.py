@@ -39,11 +39,7 @@ _TOLERANCE = 1e-9
 
 
 def averages(conversations: Sequence[ConversationResult], *, exact: bool = False) -> dict[str, float]:
-    """Return the mean of each metric's numeric values, over all turns or over all conversations.
-
-    Args:
-        exact: use ADK's summation, to the last digit: one run is summed turn by turn, several are pooled.
-    """
+    """Return each metric's mean over all turns or conversations; `exact`: summed turn by turn, as in ADK."""
     values: dict[str, list[float]] = {}
     for name, result in _metric_results(conversations):
         if isinstance(result, Score) and not isinstance(result.value, str):
@@ -108,11 +104,7 @@ def decide(
 def metric_verdicts(
     averages: Mapping[str, float], thresholds: Mapping[str, float], *, exact: bool = False
 ) -> tuple[MetricVerdict, ...]:
-    """Return the verdict on each metric with a threshold, based on its average alone.
-
-    Args:
-        exact: compare to the last digit, as ADK does.
-    """
+    """Return the verdict on each metric with a threshold, by its average; `exact`: to the last digit."""
     return tuple(
         _metric_verdict(name, threshold, averages.get(name), 0.0 if exact else _TOLERANCE)
         for name, threshold in thresholds.items()
@@ -127,11 +119,7 @@ def turn_verdict(name: str, threshold: float, result: MetricResult | None) -> Me
 
 
 def conversation_status(result: ConversationResult) -> Status:
-    """Return the status of a single conversation, which rates, repetitions and comparisons count.
-
-    It is errored if nothing failed but something is unknown: a metric without a score, or the severity of a
-    failure.
-    """
+    """Return a conversation's status, for rates and comparisons; errored if unknown but not failed."""
     reasons = conversation_reasons(result)
     if any_failed(reasons) or result.severe_failures:
         return Status.FAILED
@@ -151,10 +139,7 @@ def conversation_failed(result: ConversationResult) -> bool:
 
 
 def fails_scenario(result: ConversationResult, thresholds: Mapping[str, float]) -> bool:
-    """True if this conversation alone fails a scenario that has no pass rate.
-
-    If the goal has an explicit threshold, missed goals count only through that threshold.
-    """
+    """True if this conversation fails a scenario without pass rate; a goal's threshold decides on goals."""
     return bool(result.severe_failures) or any_failed(_decisive(conversation_reasons(result), thresholds))
 
 
@@ -169,12 +154,7 @@ def with_failing_groups(deduplication: Deduplication, fail_on: Severity) -> Dedu
 def with_severe_failures(
     conversations: Sequence[ConversationResult], groups: Iterable[UniqueError], *, graded: bool = True
 ) -> tuple[ConversationResult, ...]:
-    """Return the conversations with their failures that belong to a failing group.
-
-    Args:
-        groups: the scenario's groups, marked by `with_failing_groups`.
-        graded: True if the severity of the groups is known.
-    """
+    """Return the conversations with their failures in failing groups, whose severity is known if `graded`."""
     severe = {id for group in groups if group.fails for id in group.occurrences}
     if not severe and graded:
         return tuple(conversations)
@@ -358,11 +338,7 @@ def _unscored(
 def _problems(
     conversations: Sequence[ConversationResult], *, decided_by: Mapping[str, float] | None = None
 ) -> dict[str, list[str]]:
-    """Return the errors of each metric that could not be scored.
-
-    Args:
-        decided_by: thresholds; errors in a custom metric's own code count only if it has one of them.
-    """
+    """Return metric → errors. With `decided_by`, a custom metric's own code counts only if it is in there."""
     problems: dict[str, list[str]] = {}
     for name, result in _metric_results(conversations):
         if not isinstance(result, Unscored):

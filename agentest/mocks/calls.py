@@ -122,11 +122,7 @@ class RecordedCall:
 
 
 class CallRecord:
-    """All calls of one conversation, in order. Threads of handlers may add calls.
-
-    Args:
-        mocked: names of tools with mocks, which are never a framework's name of another tool.
-    """
+    """All calls of one conversation, in order, from any thread. `mocked`: the names of tools with mocks."""
 
     def __init__(self, mocked: Container[str] = ()) -> None:
         self._mocked = mocked
@@ -420,11 +416,7 @@ def _normalized_name(name: str) -> str:
 
 
 def tool_called(name: str, tools: Iterable[str], others: Container[str] = ()) -> str | None:
-    """Return the tool that a framework calls by this name; None if it is another tool.
-
-    Args:
-        others: names of the agent's own tools.
-    """
+    """Return the tool that a framework calls by this name; None if it is not a tool or one of `others`."""
     candidates = [tool for tool in tools if is_called(name, tool)]
     if name in candidates:
         return name

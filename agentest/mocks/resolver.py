@@ -40,11 +40,7 @@ from agentest.support.text import shortened
 
 
 class MockResolver:
-    """The mocks of one scenario in one conversation, with their own positions and state.
-
-    Args:
-        state: the initial `ctx.state`, which is copied.
-    """
+    """The mocks of one scenario in one conversation, with own positions and a copy of the initial `state`."""
 
     def __init__(
         self,
@@ -126,10 +122,7 @@ class MockResolver:
         return self._record.statuses
 
     def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
-        """Record calls that were not answered here (`calls.CallRecord.observe`).
-
-        Raises AgentError for an invalid tool name.
-        """
+        """Record calls not answered here (`CallRecord.observe`). Raises AgentError for an invalid name."""
         for call in calls:
             check_tool_name(call.name)
         self._record.observe([recordable_call(call) for call in calls], may_repeat=may_repeat)
@@ -206,11 +199,7 @@ class MockResolver:
     def note_real(
         self, call: RecordedCall, result: Any, *, failed: bool, status: int | None = None, ran: bool = True
     ) -> None:
-        """Record a real tool's answer to a call without a mock, with its HTTP status if any.
-
-        Args:
-            ran: True if there is a real tool; otherwise the call was answered with null.
-        """
+        """Record a real tool's answer to a call without a mock. `ran`: False if null stood in for a tool."""
         known = recordable(result)
         call.status = status
         error = self._redact(shortened(json_text(known))) if failed else None

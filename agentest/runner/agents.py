@@ -157,13 +157,7 @@ async def connected_agents(
     on_note: Callable[[str], None],
     on_secret: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> dict[str, Agent]:
-    """Connect to the agents of the plan, which are known to be reachable, and start those in this process.
-
-    The stack closes them. Raises ConfigError.
-
-    Args:
-        on_secret: receives secrets that this process redacts from now on, so that others can redact them too.
-    """
+    """Connect to the reachable agents of the plan; the stack closes them. Raises ConfigError."""
 
     def hide(secrets: Iterable[str]) -> None:
         known = tuple(secrets)
@@ -188,10 +182,7 @@ RAY = "ray"
 
 @contextmanager
 def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
-    """Reserve a port for each server that the run starts once for all workers, which must know the port.
-
-    The ports stay reserved until the block ends.
-    """
+    """Reserve, for the block, a port for each server that the run starts once for all workers."""
     with _with_free_ports(
         prepared, [managed for managed in _without_port(prepared) if not managed.server.per_worker]
     ) as known:
@@ -200,10 +191,7 @@ def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
 
 @contextmanager
 def with_ports(prepared: Prepared) -> Iterator[Prepared]:
-    """Reserve a free port for each server and agent that needs one and has none.
-
-    The ports stay reserved until the block ends.
-    """
+    """Reserve, for the block, a free port for each server and agent that needs one and has none."""
     with _with_free_ports(prepared, _without_port(prepared)) as known:
         servers = known.managed_servers.servers
         port_of = {name: managed.port for managed in servers if managed.port for name in managed.agents}
@@ -339,10 +327,7 @@ def _visibility_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResu
 
 
 def check_mocks(plan: Plan) -> None:
-    """Raise ConfigError if scenarios mock tools that the agent runs itself.
-
-    The mocks would be ignored and the real tools would run: book, send and pay.
-    """
+    """Raise ConfigError if scenarios mock tools that the agent runs itself, so that real tools would run."""
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
         if mocked and not returns_calls(agent) and not agent.mock_servers:
@@ -368,12 +353,7 @@ def _listed(units: Sequence[Unit]) -> str:
 def agents_without_calls(
     plan: Plan, results: Mapping[str, ScenarioResult], visibilities: Mapping[str, ToolVisibility]
 ) -> dict[RunWarning, Sequence[Unit]]:
-    """Warn about each agent that never called a tool although its scenarios mention tool calls.
-
-    Args:
-        results: by scope of the unit; a unit without a result never began.
-        visibilities: tool visibility of each agent in the whole run (`visibilities_of_run`).
-    """
+    """Warn about each agent that never called a tool although its scenarios mention tool calls."""
     warnings: dict[RunWarning, Sequence[Unit]] = {}
     for name, visibility in visibilities.items():
         replied = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]

@@ -206,10 +206,7 @@ class LocalConversationRunner:
     async def _run_checked(
         self, request: _ConversationRequest, instructions: str
     ) -> tuple[_TimedConversation, str]:
-        """Run a conversation, and run it again if its user broke its role. Returns also why it was run again.
-
-        It keeps its slot, so that the second attempt follows the first before another conversation begins.
-        """
+        """Run a conversation, and once more in its slot if its user broke its role. Returns also why."""
         first = await self._run(request, _judge_nothing)
         finding = await self._check_user(first, request, instructions)
         if finding is None or not finding.broken:

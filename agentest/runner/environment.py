@@ -31,10 +31,7 @@ def output_dir(prepared: Prepared) -> Path:
 
 
 def check_can_be_written(reports: Iterable[ReportRequest]) -> None:
-    """Create the folders of reports that have their own path.
-
-    Raises ConfigError if that fails, or if a report would overwrite a source file.
-    """
+    """Create the folders of reports. Raises ConfigError, also if a report would replace a source file."""
     for report in reports:
         if report.path is not None:
             if report.path.suffix in _SOURCES and report.path.exists():

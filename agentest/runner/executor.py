@@ -114,11 +114,7 @@ def units_in_order(
     connections: UnitConnections,
     origin: Origin | None = None,
 ) -> RunUnits:
-    """Return a function that runs the remaining units in order, in any process.
-
-    Args:
-        origin: the source of the conversations; None: live conversations without mock servers.
-    """
+    """Return a function that runs the remaining units in order. `origin`: None for live conversations."""
 
     async def run() -> UnitResults:
         plan = session.prepared.plan
@@ -169,10 +165,7 @@ class _Scheduler:
         self._sharing = PartSharing()
 
     async def run(self, units: Iterable[Unit]) -> dict[str, ScenarioResult]:
-        """Run the units. Returns results by scope for every unit that began, also if a stop interrupted it.
-
-        Never raises for what happens inside a conversation.
-        """
+        """Run the units. Returns results by scope for every unit that began, even if it was interrupted."""
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 await self._start(units, tasks)
@@ -217,10 +210,7 @@ class _Scheduler:
         self._slots.release()
 
     async def _run_unit_trials(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
-        """Run a unit's conversations alone from the current slot; return holding the slot of the next one.
-
-        Returns the numbers of the conversations that began.
-        """
+        """Run a unit's conversations alone, holding the next one's slot. Returns the numbers that began."""
         begun: set[int] = set()
         unit, number = progress.unit, 1
         while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
@@ -235,10 +225,7 @@ class _Scheduler:
     async def _run_trial(
         self, progress: UnitProgress, number: int, slot: anyio.Semaphore, tasks: TaskGroup
     ) -> None:
-        """Run one conversation alone from the current slot, and return when the next one may begin.
-
-        Trials of different agents never overlap, because two agents may share a real tool.
-        """
+        """Run one conversation alone, because agents may share a real tool, until the next may begin."""
         unit = progress.unit
         try:
             self._trial_lock.acquire_nowait()
@@ -275,10 +262,7 @@ class _Scheduler:
         self._slots.release()
 
     async def rejoin_queue(self, queue: anyio.Semaphore) -> None:
-        """Acquire the queue's slot and one among all conversations.
-
-        Others in the queue may have released theirs, so both must be available at the same time.
-        """
+        """Acquire the queue's slot and one among all conversations, both available at the same time."""
         async with self._rejoining:
             while True:
                 await self._slots.acquire()
@@ -294,11 +278,7 @@ class _Scheduler:
     async def _start_conversations(
         self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
     ) -> None:
-        """Start a unit's conversations from the current slot; return while occupying the next one's slot.
-
-        Args:
-            begun: numbers of the conversations that have already begun; the last one concludes the unit.
-        """
+        """Start a unit's conversations (except those `begun`); return holding the next one's slot."""
         if progress.is_complete():
             if begun:  # the last of them concludes the unit and may find that more are needed
                 tasks.start_soon(self._run_additional, progress, progress.wanted + 1, tasks)
@@ -353,10 +333,7 @@ class _Scheduler:
             pass
 
     async def _wait_for_budget(self, unit: Unit, number: int, slot: anyio.Semaphore) -> None:
-        """Wait until the budget, if there is one, covers this conversation.
-
-        Releases the slot meanwhile: conversations that released theirs may need one again.
-        """
+        """Wait until the budget covers this conversation, without its slot, which others may need again."""
         if self._allowance is None or self._allowance.starts(unit, number):
             return
         self._slots.release()
@@ -465,12 +442,7 @@ class _Scheduler:
 
 
 class _RunningConversation:
-    """One conversation that is running.
-
-    Args:
-        slot: the semaphore that it acquired: the one of all conversations, or the one of its queue.
-        slots: the semaphore of all conversations.
-    """
+    """One running conversation. `slot` is the one it acquired: one of all `slots`, or that of its queue."""
 
     def __init__(
         self, unit: Unit, number: int, slot: anyio.Semaphore, slots: anyio.Semaphore, scheduler: _Scheduler

@@ -55,11 +55,7 @@ async def open_servers(
     on_note: Callable[[str], None],
     keep_span: Callable[[bytes], object] | None = None,
 ) -> Registry:
-    """Open the mock servers of all agents of the plan. The stack closes them. Raises ConfigError.
-
-    Args:
-        keep_span: receives the agents' spans, each a line of JSON.
-    """
+    """Open the mock servers of all agents of the plan. The stack closes them. Raises ConfigError."""
     plan = prepared.plan
     registry = Registry(tuple(_groups(plan)), on_note)
     _check_ports(plan, registry.groups)
@@ -294,12 +290,7 @@ class RealTools:
 async def compare_real_tools(
     loaded: LoadedConfig, root: Path, agent: str | None, *, write: bool
 ) -> list[RealTools]:
-    """Request the tools of each real server. Raises UsageError.
-
-    Args:
-        agent: contact the servers of this agent only.
-        write: update the files.
-    """
+    """Request the tools of each real server (of one agent), and `write` them. Raises UsageError."""
     _, agents = agents_under_test(loaded.config, agent)
     try:
         async with AsyncExitStack() as stack:
@@ -402,10 +393,7 @@ def refused(registry: Registry | None) -> Iterator[str]:
 async def forwarding_servers(
     prepared: Prepared, recorder: CallRecorder, stack: AsyncExitStack, on_note: Callable[[str], None]
 ) -> AsyncIterator[Addresses]:
-    """Let the agent's mock servers forward calls to the real tools. All calls belong to one conversation.
-
-    Raises ConfigError.
-    """
+    """Let the agent's mock servers forward all calls to the real tools. Raises ConfigError."""
     unit = prepared.plan.units[0]
     if not prepared.plan.agents[unit.agent].mock_servers:
         raise ConfigError(
@@ -499,11 +487,7 @@ def ways_to_mocks(agent: AgentConfig) -> list[str]:
 def prepare_one_conversation(
     request: RunRequest, turns: Sequence[str], environ: MutableMapping[str, str] = os.environ
 ) -> Prepared:
-    """Prepare one conversation with one agent, without a scenario file. Raises UsageError.
-
-    Args:
-        turns: the user's messages; (): the caller provides the user.
-    """
+    """Prepare one conversation without a scenario file; no `turns`: a caller's user. Raises UsageError."""
     loaded = configure(request, environ)
     under_test, known = agents_under_test(loaded.config, request.options.agent)
     if len(under_test) > 1:

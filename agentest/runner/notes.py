@@ -36,10 +36,7 @@ def unit_notes(
 
 
 def _checks_the_goal(scenario: Scenario) -> bool:
-    """Return True if a required call or a final state shows if the goal was reached.
-
-    If there is an expected outcome, a call alone does not show it: the call may be a lookup.
-    """
+    """Return True if a final state, or a required call that is no lookup, shows if the goal was reached."""
     # `within` makes every expected call optional.
     requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
     state = scenario.final_session_state is not None or scenario.final_state is not None
@@ -61,11 +58,7 @@ def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult
 
 
 def _criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
-    """Warn if a scenario has criteria that nothing judges.
-
-    Args:
-        metrics: those that are judged if there is a goal.
-    """
+    """Warn if a scenario has criteria that nothing judges. `metrics`: those judged if there is a goal."""
     named = [name for name in scenario.metrics or () if name in BUILTIN]
     for_nothing = [name for name in named if name != GOAL or not scenario.expected_outcome]
     if for_nothing and not scenario.goal and scenario.case is None:
@@ -75,10 +68,7 @@ def _criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterat
 
 
 def _calls_not_judged(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
-    """Warn if the scenario sets a metric of tool calls but no turn could be judged, as no tool is known.
-
-    Metrics of the configuration are not meant for this scenario in particular.
-    """
+    """Warn if the scenario's own metric of tool calls was judged in no turn, as no tool is known."""
     turns = [turn for each in conversations for turn in each.turns]
     for name in ABOUT_CALLS.intersection(scenario.metrics or ()):
         if scenario.goal and turns and not any(name in turn.metrics for turn in turns):
@@ -161,12 +151,7 @@ def idle_user(scenario: Scenario) -> str | None:
 
 
 def rerun_notes(slug: str, reasons: Mapping[int, str]) -> tuple[str, ...]:
-    """Return a text about conversations that ran again, naming the first of them and the reason.
-
-    Args:
-        slug: prefix of the ids of the conversations.
-        whys: number of a conversation → what its simulated user did wrong.
-    """
+    """Return a text about conversations that ran again. `reasons`: by number; `slug` begins their ids."""
     if not reasons:
         return ()
     examples = "; ".join(
@@ -181,11 +166,7 @@ Held = tuple[Unit, ScenarioResult]
 
 
 def unanswered(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWarning, ...]:
-    """Return a warning for each tool whose calls were answered with null.
-
-    Args:
-        results: by scope of the unit; a unit without a result never began.
-    """
+    """Return a warning for each tool whose calls were answered with null."""
     finished = [(unit, results[unit.scope]) for unit in plan.units if unit.scope in results]
     tools = dict.fromkeys(tool for _, result in finished for tool in result.totals.unanswered)
     return tuple(

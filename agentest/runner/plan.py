@@ -404,11 +404,7 @@ def with_date(entries: Sequence[Unit | ScenarioResult], date: str | None) -> lis
 def finalized_entries(
     entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
 ) -> list[Unit | ScenarioResult]:
-    """Return the entries in their final form, with short names and information about their agents.
-
-    Args:
-        root: the folder of the configuration.
-    """
+    """Return the entries in their final form, with short names and information about their agents."""
     return [
         _with_state(entry, agents[entry.agent]) if isinstance(entry, Unit) else entry
         for entry in with_agents(with_slugs(entries), agents, root)
@@ -416,10 +412,7 @@ def finalized_entries(
 
 
 def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
-    """Return the unit, or an errored result if its agent cannot receive the session's initial state.
-
-    Without the state, the run would test a different situation.
-    """
+    """Return the unit, or an errored result if its agent cannot receive the session's initial state."""
     session = unit.scenario.session
     ways = agent.state_refusal
     if session is None or not session.state or ways is None:
@@ -549,10 +542,6 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
 
 
 def first_repeat_setting(*settings: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
-    """Return when to stop and the maximum number of conversations, from the first setting that says either.
-
-    Args:
-        settings: the settings in order of precedence; the last one is never empty.
-    """
+    """Return when to stop and the most conversations, from the first setting that says either."""
     repeat, number = next(each for each in settings if any(each))
     return repeat, repeat.max if repeat else number or 1

@@ -223,10 +223,7 @@ class Prepared:
 
     @property
     def tape_mode(self) -> str | None:
-        """How to use recorded model responses (`models.tape.Mode`); None: they are not recorded.
-
-        A run with a budget records them, because it may leave conversations for a resumed run.
-        """
+        """How to use recorded model responses, which a run with a budget records; None: not at all."""
         options = self.request.options
         keeps = options.has_budget or (self.resumed_run and self.resumed_run.answers)
         return options.tape or ("keep" if keeps else None)
@@ -333,10 +330,7 @@ def _skipped_folder_notes(folders: Sequence[str], request: RunRequest) -> Iterat
 
 
 def requested_reports(request: RunRequest) -> tuple[ReportRequest, ...]:
-    """Return the reports that the command line requests, relative to the user's folder.
-
-    Raises ConfigError.
-    """
+    """Return the reports of the command line, relative to the user's folder. Raises ConfigError."""
     try:
         return parse_reports(request.reports.reporters, request.here or request.root)
     except ValueError as error:

@@ -162,11 +162,7 @@ class Allowance:
         return any(each.left for each in self._started.values())
 
     def finished(self, unit: Unit, number: int, *, has_failures: bool) -> None:
-        """Note that the conversation has finished; its usage improves the estimates.
-
-        Args:
-            has_failures: True if judges found failures that will be grouped.
-        """
+        """Note that the conversation has finished, and whether judges found failures that will be grouped."""
         key = unit.scope, number
         _, before = self._under_way.pop(key)
         self._in_progress.pop(key)
@@ -241,10 +237,7 @@ class Allowance:
         return (calls is None or need.calls <= calls) and (cost is None or need.cost <= cost)
 
     def _grouping(self, unit: Unit) -> Need:
-        """Return what is left of the call that groups the failures of a scenario.
-
-        A conversation that runs alone does not reserve it, because there may be no failures.
-        """
+        """Return what is left of the call that groups failures; nothing for a conversation alone."""
         begun = self._started.get(unit.scope) or _StartedUnit(unit)
         may_be_needed = begun.has_failures or self._in_progress
         if not self._most[unit.scope].dedup or not may_be_needed or self._ledger.paid.get((unit.scope, 0)):
@@ -343,10 +336,7 @@ _WHOLE_RUN = "(root causes of the whole run)"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The maximum number of calls per role for one scenario, if every call succeeds at the first attempt.
-
-    Excludes retries, repairs and calls of custom metrics.
-    """
+    """The most calls per role for one scenario, without retries, repairs and calls of custom metrics."""
 
     name: str
     agent: str
@@ -457,11 +447,7 @@ def _question_count(unit: Unit, level: MetricLevel) -> int:
 
 
 def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
-    """Return the calls for one conversation.
-
-    Args:
-        of_turn, of_whole: number of questions about each turn, and about the whole conversation.
-    """
+    """Return the calls for one conversation, by the number of questions about each turn and the whole."""
     if batch is Batch.CONVERSATION:
         return ceil(turns / MAX_TURNS_PER_CALL) if of_turn else int(of_whole > 0)
     if batch is Batch.TURN:

@@ -121,13 +121,7 @@ class RunResultBuilder:
         unclaimed: tuple[RunWarning, ...] = (),
         joined: JoinedCauses = NOT_JOINED,
     ) -> RunResult:
-        """Report and return the result of the run.
-
-        Args:
-            results: by scope of the unit; a unit without a result never began.
-            unclaimed: warnings about calls that belonged to no conversation.
-            joined: the judged failure groups that share a root cause.
-        """
+        """Report and return the result. `results`: by scope; a unit without a result never began."""
         visibilities = tool_visibility_of_run(self._plan, results)
         silent = agents_without_calls(self._plan, results, visibilities)
         evidence = RunEvidence(plan=self._plan, results=results, visibilities=visibilities, silent=silent)
@@ -220,10 +214,7 @@ JOINING_SCOPE = "root causes of the run"
 async def joined_causes(
     scenarios: Iterable[ScenarioResult], session: RunSession, connections: UnitConnections
 ) -> JoinedCauses:
-    """Join the judged failure groups of all scenarios. Never raises for model errors.
-
-    A stopped run joins nothing. If a call fails, its groups stay separate and a note says why.
-    """
+    """Join the judged failure groups of all scenarios, unless stopped. Never raises for model errors."""
     model, stop = connections.models.judge, session.stop
     if model is None or stop.reason is not None:
         return NOT_JOINED

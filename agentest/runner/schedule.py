@@ -100,11 +100,7 @@ def _scores(name: str, result: ConversationResult) -> list[float]:
 
 
 def undecidable(units: Iterable[tuple[str, Repeat | None, Mapping[str, float]]]) -> Iterator[str]:
-    """Note each threshold that the maximum number of conversations can never show as met.
-
-    Args:
-        units: scenario name, `repeat` and thresholds of each unit.
-    """
+    """Note each threshold that the most conversations cannot meet; units: name, `repeat`, thresholds."""
     scenarios_by_threshold: dict[tuple[str, float, Repeat], list[str]] = {}
     for scenario, repeat, thresholds in units:
         if repeat is None:

@@ -42,11 +42,7 @@ def empty_selection_reason(
 def unusable_path(
     choices: Sequence[PathChoice], root: Path, cwd: Path | None, loaded: LoadedConfig
 ) -> str | None:
-    """Return why the first unusable path of the command line matches nothing; None if all are usable.
-
-    Args:
-        cwd: the user's folder, if it is not the root.
-    """
+    """Return why the first unusable path of the command line (in `cwd`, else the root) matches nothing."""
     if not choices:
         return None
     config = loaded.config
@@ -80,10 +76,7 @@ def _unusable(
 
 
 def missed_place(discovered: DiscoveredScenarios, choices: Iterable[PathChoice]) -> str | None:
-    """Return why the first line or name on the command line matches no scenario; None if all match.
-
-    A file that could not be loaded may contain the scenario; its own error is reported instead.
-    """
+    """Return why the first line or name on the command line matches no scenario of a sound file."""
     for choice in choices:
         broken = any(choice.has(Path(file.file)) for file in discovered.broken)
         asks = choice.line is not None or choice.name is not None

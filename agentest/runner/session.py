@@ -71,11 +71,7 @@ def settings_of(config: Config, options: Options, *, keep_conversations: bool = 
 
 
 class Stop:
-    """Stops a run early. The first reason counts; finished conversations stay in the result.
-
-    Args:
-        on_stop: is called once, with the first reason.
-    """
+    """Stops a run early, and calls `on_stop` once. The first reason counts; what has finished stays."""
 
     def __init__(self, on_stop: Callable[[Stop], None] = lambda _: None) -> None:
         self.scope = anyio.CancelScope()
@@ -188,14 +184,7 @@ async def open_models(
     gates: Gates | None = None,
     ledger: Ledger | None = None,
 ) -> tuple[Models, Ledger]:
-    """Open the models of a run and the ledger of their calls. The stack closes them.
-
-    Args:
-        gates: limits of the models, if others share them; None: new ones.
-        ledger: counts the calls; None: a new one.
-
-    Raises UsageError.
-    """
+    """Open the models of a run, and their ledger unless given. The stack closes them. Raises UsageError."""
     if session.opened_models:
         return session.opened_models
     prepared, ledger = session.prepared, ledger or new_ledger(session)
@@ -280,10 +269,7 @@ def stopping(session: RunSession) -> Callable[[object], None]:
 
 
 def open_recordings(session: RunSession) -> Cassettes | None:
-    """Open the recorded responses of this run; None if nothing is recorded or replayed.
-
-    A missing response, or one that cannot be written, stops the run.
-    """
+    """Open the recorded responses, if any. A missing one, or one that cannot be written, stops the run."""
     prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
     if prepared.tape_mode is None:
@@ -369,11 +355,7 @@ async def ticking(emit: Emit, every_s: float = EVERY_S) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def report_wait(what: str, say: Callable[[str], object]) -> AsyncIterator[None]:
-    """Report through `say` what the block waits for, after some seconds and again later.
-
-    Args:
-        what: such as "for the agent's server to answer at http://…".
-    """
+    """Report that the block waits `what` ("for the agent's server"), after some seconds and again later."""
 
     async def remind() -> None:
         for pause, passed in pauses():

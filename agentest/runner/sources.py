@@ -393,10 +393,7 @@ class FinishedConversations:
 
 
 def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation:
-    """Return the conversation, marked as failed if the script now has a different number of turns.
-
-    Checks of missing turns would be dropped silently, or applied to other turns.
-    """
+    """Return the conversation, marked as failed if the script now has another number of turns to check."""
     actual, expected = len(conversation.turns), len(unit.scenario.turns)
     if not expected or actual == expected:
         return conversation

@@ -166,18 +166,12 @@ class ToolsOfAgent:
 
     @property
     def listed(self) -> frozenset[str]:
-        """Tools from a mock server's own list, whose every call is visible.
-
-        Tools that requests declare do not count: the agent may run a tool of that name itself.
-        """
+        """Tools from a mock server's own list, all visible. Those in requests may also run elsewhere."""
         return self.mock_servers.listed()
 
 
 def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
-    """Read the tools of mock servers before the first conversation.
-
-    Yields notes about files that cannot be read; a live run has reported them when it opened the servers.
-    """
+    """Read the tools of mock servers. Yields notes about unreadable files, as a live run did before."""
     for name, agent in agents.items():
         try:
             agent.mock_servers.tools()
@@ -202,12 +196,7 @@ NOTHING_KNOWN = KnownTools()
 
 
 def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[str] = ()) -> KnownTools:
-    """Describe what is known about an agent's tools in a scenario.
-
-    Args:
-        mocks: the scenario's mocks by name.
-        named: further tools that the scenario names.
-    """
+    """Describe what is known about an agent's tools in a scenario, with its mocks and the tools it names."""
     served = agent.mock_servers.known()
     sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent))
     tools = joined_tools((*sources, map(_known, tool_specs(mocks))))
@@ -273,11 +262,7 @@ def _filled(known: KnownTool, other: KnownTool) -> KnownTool:
 
 
 def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[str]:
-    """Return a line for each tool. If all are too long, shorten them and count the rest.
-
-    Args:
-        first: names of tools to describe in full, as far as there is room.
-    """
+    """Return a line for each tool. If all are too long, shorten those not `first` and count the rest."""
     full = _fitting(map(_line, tools))
     if len(full) == len(tools):
         return full
@@ -409,12 +394,7 @@ def is_known(name: ToolName, known: Collection[str]) -> bool:
 def unknown_tools(
     scenarios: Mapping[str, Scenario], mocked: Collection[str], agents: Iterable[ToolsOfAgent]
 ) -> dict[str, tuple[NamedTool, ...]]:
-    """Return key of a scenario → tools that it names but that no mock and no schema defines.
-
-    Args:
-        mocked: tools that any scenario mocks, including scenarios that do not run.
-        agents: the tools of all agents. Their files are read only if needed.
-    """
+    """Return key of a scenario → tools that it names, but no scenario mocks and no agent's schema defines."""
     named = {key: [t for t in named_tools(each) if t.name not in mocked] for key, each in scenarios.items()}
     left = {key: tools for key, tools in named.items() if tools}
     if not left:
@@ -510,11 +490,7 @@ class AgentTraits:
 
 
 def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | None = None) -> AgentTraits:
-    """Collect the facts about an agent's calls and tools from its settings.
-
-    Args:
-        mock_servers: its mock servers, whose tools judges see.
-    """
+    """Collect the facts about an agent's calls and tools from its settings and its mock servers."""
     visibility = visibility_of_agent(agent)
     return AgentTraits(
         visibility=visibility,
@@ -569,21 +545,13 @@ def tools_of(agent: AnyAgent, mock_servers: MockServerTools | None = None) -> To
 
 
 def _spans_count(agent: AnyAgent) -> bool:
-    """Return True if spans show calls that the protocol does not.
-
-    An agent that runs its own tools hands over no calls even if its protocol could, unless the configuration
-    says that it does.
-    """
+    """Return True if spans show calls that the protocol does not, unless the configuration says otherwise."""
     tells = agent.natural_visibility is ToolVisibility.REPORTED or agent.type in TELLING
     return bool(agent.traces and not tells and agent.tool_visibility is not ToolVisibility.RETURNED)
 
 
 def _queue_name(name: str, agent: AnyAgent) -> str:
-    """Return the queue of an exclusive agent.
-
-    Agents at one address share it, because the limit applies to the server at that address. A free port does
-    not identify the server, so the settings of the server count, too.
-    """
+    """Return the queue of an exclusive agent: its address, with its server's settings if the port is free."""
     if not isinstance(agent, HttpAgent):
         return name
     return f"{agent.address} {agent.server}" if agent.server and agent.server.awaits_port else agent.address

@@ -85,10 +85,7 @@ class UnitProgress:
         return number <= self.wanted
 
     def is_complete(self) -> bool:
-        """Return True if all conversations needed so far have finished. May raise the number that is needed.
-
-        Treats failures of unknown severity as harmless; `close` checks again when the severity is known.
-        """
+        """Return True if all needed conversations have finished, as if unknown severities were harmless."""
         # An earlier run may have finished several batches.
         while self._schedule and len(self.results) >= self.wanted:
             if not self._wants_more(self._schedule, self.ordered):
@@ -96,11 +93,7 @@ class UnitProgress:
         return len(self.results) >= self.wanted
 
     def close(self, graded: Sequence[ConversationResult]) -> bool:
-        """Require no more conversations unless severe failures leave the verdict open. Return True if closed.
-
-        Args:
-            graded: the results with the severity of their failures (`verdict.with_severe_failures`).
-        """
+        """Require no more conversations unless severe failures leave the verdict open. True if closed."""
         if self._schedule and self._wants_more(self._schedule, graded):
             return False
         self._schedule = None
@@ -156,11 +149,7 @@ class UnitEvaluation:
         return checked or self.needs_judge or bool(self._custom)
 
     def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> ConversationEvaluation:
-        """Begin to evaluate one conversation; its turns are added as they close.
-
-        Args:
-            at_end: evaluate nothing before the conversation has ended.
-        """
+        """Begin to evaluate one conversation, turn by turn as they close, or with `at_end` all at once."""
         if unit.scope not in self._evaluators:
             self._evaluators[unit.scope] = self._evaluator(unit)
         return ConversationEvaluation(self._evaluators[unit.scope], number, at_end=at_end)
@@ -216,11 +205,7 @@ class UnitDecision:
         self._redact = connections.redact
 
     async def decide(self, progress: UnitProgress, problem: Reason | None = None) -> ScenarioResult | None:
-        """Return the result of a unit whose conversations have finished; None if it needs more of them.
-
-        Args:
-            problem: a reason why the unit cannot pass, regardless of its conversations.
-        """
+        """Return the result of a finished unit; None if it needs more. `problem`: why it cannot pass."""
         deduplication = with_failing_groups(await self._deduplicate(progress), self._fail_on)
         if not progress.close(_graded(progress.ordered, deduplication)):
             return None
@@ -319,10 +304,7 @@ def _incomplete_reason(unit: Unit) -> Reason | None:
 
 
 def _thresholds_if_incomplete(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Drop thresholds for an incomplete scenario: the missing conversations might have met them.
-
-    For the same reason one failed conversation does not decide where some may fail.
-    """
+    """Drop thresholds of an incomplete scenario, whose missing conversations might have met them."""
     return {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
 
 
@@ -334,11 +316,7 @@ def _incomplete_verdict(verdict: Verdict, stopped: Reason) -> Verdict:
 
 
 def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
-    """Return the keys of the mock servers that the unit needs and that no client of its agent connected to.
-
-    Args:
-        reached: returns True if a client connected (agent, key).
-    """
+    """Return the keys of the mock servers that the unit needs and that no client of its agent reached."""
     traits, scenario = unit.traits, unit.scenario
     if not traits.mock_servers or not scenario.speaks_of_calls:
         return ()
@@ -374,11 +352,7 @@ def report_finished(session: RunSession) -> dict[str, ScenarioResult]:
 
 
 def report_never_begun(session: RunSession, begun: Collection[str]) -> dict[str, ScenarioResult]:
-    """Report the finished part of units that a stop interrupted. Returns their results by scope.
-
-    Args:
-        begun: scopes of the other units.
-    """
+    """Report the finished part of units that a stop kept from `begun`. Returns results by scope."""
     left = [unit for unit in session.prepared.plan.units if unit.scope not in begun]
     return {
         unit.scope: _report(session, _partial_result(session, unit))

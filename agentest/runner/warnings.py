@@ -103,11 +103,7 @@ Finding = tuple[str, Sequence[str]]
 
 
 def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWarning, ...]:
-    """Return what questions the verdict on a unit, based on its own conversations, in the order of the table.
-
-    Args:
-        complete: True if these are all of its conversations.
-    """
+    """Return what questions the verdict on a unit by its conversations; `complete`: these are all of them."""
     # An agent that only failed says nothing about the unit's checks and mocks.
     is_conclusive = complete and any(each.conversation.failure is None for each in evidence.conversations)
     return tuple(
@@ -138,10 +134,7 @@ def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: b
 
 
 def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
-    """Return the result with exactly these warnings. In strict mode each of them makes it errored.
-
-    An interrupted unit has no verdict that could be questioned.
-    """
+    """Return the result with exactly these warnings, errored by them if `strict` and not interrupted."""
     others = tuple(r for r in result.verdict.reasons if r.kind is not ReasonKind.WARNING)
     status = result.verdict.status
     if status is Status.ERRORED and not others:
@@ -323,10 +316,7 @@ def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find checks that cannot fail; each message begins with the key.
-
-    Skips criteria of evaluation sets, where a threshold of 0 is the usual way to show a score.
-    """
+    """Find checks that cannot fail, except in cases, where a threshold of 0 is usual to show a score."""
     if evidence.scenario.case is None:
         yield from ((message, ()) for message in _checks_that_cannot_fail(evidence.unit))
 
@@ -409,10 +399,7 @@ def _is_state_written(scenario: Scenario) -> bool:
 
 
 def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find what is unproven because only some of the agent's tool calls are visible.
-
-    Finds nothing if the scenario is errored anyway, or if the agent's replies showed all of its calls.
-    """
+    """Find what partial visibility leaves unproven, unless errored or all replies showed their calls."""
     unit, conversations, traits = evidence.unit, evidence.conversations, evidence.unit.traits
     if traits.visibility is not ToolVisibility.PARTIAL or evidence.verdict.status is Status.ERRORED:
         return
@@ -486,11 +473,7 @@ _ONLY_OF_RUN = RUN_WARNINGS.keys() - UNIT_WARNINGS.keys()
 
 
 def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
-    """Drop texts, arguments and reasons from a passed conversation, because no later report needs them.
-
-    A conversation with a problem stays complete. So does one whose unexpected calls only count, because it is
-    shown when its scenario ends.
-    """
+    """Drop what no later report needs from a passed conversation, unless it has calls left to show."""
     if result.failures or not conversation_passed(result) or threshold_counted_trajectories(result):
         return result
     turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)

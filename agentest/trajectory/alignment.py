@@ -306,12 +306,7 @@ def nearest_difference(
     *,
     named: bool = True,
 ) -> str:
-    """Describe how a call differs from the most similar of several alternatives.
-
-    Args:
-        misplaced: `id`s of the alternatives that it would match in another place.
-        named: True to name the alternative if there are several.
-    """
+    """Describe how a call differs from the most similar alternative, `named` if there are several."""
     alternatives = alternatives_for_tool(slot, made.name)
     if not alternatives:
         return ""

@@ -52,11 +52,7 @@ class Assignment:
     def of(
         cls, slots: Sequence[Slot], facts: CallFacts, *, best: bool, groups: tuple[int, ...] = ()
     ) -> Assignment:
-        """Decide unknowns in favor of the trajectory (`best`) or against it.
-
-        Args:
-            groups: groups of calls; the default depends on `best`.
-        """
+        """Decide unknowns in favor of the trajectory (`best`) or against it, as for the default `groups`."""
         cells = [facts.cell(slot) for slot in slots]
         return cls(
             slots=slots,

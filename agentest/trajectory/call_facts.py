@@ -102,10 +102,7 @@ def _collected(answers: Iterable[tuple[int, bool | None]]) -> KnownCalls:
 
 
 def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Return True if a call matches an expected call, apart from its place among the others.
-
-    A condition that is not met decides, even if others are unknown. Raises PredicateFailed, CannotTell.
-    """
+    """Return True if a call matches at any place; an unmet condition decides. Raises PredicateFailed."""
     doubts: list[PredicateFailed] = []
     for holds in _conditions(expected, made):
         try:
@@ -167,10 +164,7 @@ def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
 
 
 def is_result_unknown(made: ToolCall) -> bool:
-    """Return True if a call's result, and therefore its success, is unknown.
-
-    An agent that reports no result cannot be distinguished from one that reports the result null.
-    """
+    """Return True if a call's result, and so its success, is unknown: no result may also mean null."""
     no_result = made.result is None and made.error is None and not made.mocked
     return no_result and made.seen_by in _REPORTED_BY_AGENT and not failed(made)
 
@@ -239,11 +233,7 @@ class CallFacts:
     def of(
         cls, spec: Trajectory, expected: Iterable[ExpectedCall], calls: Sequence[ToolCall], view: CallView
     ) -> CallFacts:
-        """Compare calls with a trajectory, each expected call once even if it occurs several times.
-
-        Args:
-            expected: the calls that the trajectory expects and puts in order.
-        """
+        """Compare calls with those that a trajectory forbids, and expects or puts in order (`expected`)."""
         wanted = {id(each): each for each in expected}
         forbidden = {id(each): each for each in spec.forbidden}
         by_tool: dict[str, list[int]] = {}
@@ -268,10 +258,7 @@ class CallFacts:
         )
 
     def decided(self, answers: Mapping[object, bool]) -> CallFacts:
-        """Return a copy with an answer for each of the `open_cells` and each call that may be free.
-
-        Raises KeyError if an answer is missing.
-        """
+        """Return a copy with an answer for each of `open_cells` and each call that may be free."""
         free, failures = (
             KnownCalls(known.yes | sum(answers[call] << call for call in bits(known.maybe)))
             for known in (self.free.known, self.free.failed)

@@ -62,12 +62,7 @@ class Assessment:
 def check_limits(
     spec: Trajectory, facts: CallFacts, turns: int, view: CallView, *, best: bool
 ) -> LimitDifferences:
-    """Return the violations of forbidden calls, limits and orders.
-
-    Args:
-        turns: number of turns, for `max_turns`.
-        best: True to decide unknowns in favor of the trajectory, False against it.
-    """
+    """Return the violations of bans, limits and orders, with unknowns decided for the trajectory or not."""
     banned = [facts.banned[id(each)].surely(best) for each in spec.forbidden]
     limits = list(_exceeded_limits(spec, facts, turns, view, best=best))
     problems = (

@@ -303,11 +303,7 @@ class _Decision:
         return self._hidden_result(best, met)
 
     def _hidden_result(self, best: Assessment, what: Sequence[str] = ()) -> TrajectoryResult:
-        """Return an undecided result: visible calls do not fail it, but hidden calls may.
-
-        Args:
-            what: the requirements that hidden calls could affect.
-        """
+        """Return an undecided result, because hidden calls may change it. `what`: what they could affect."""
         more = " (those that were seen all the same may not be all)" if self.facts.calls else ""
         why = f"{self.view.blind}{more}" + (f". Not known: {'; '.join(what)}" if what else "")
         return TrajectoryResult(matched=False, summary=why, error=why, **self._comparison_fields(best))

@@ -36,9 +36,7 @@ def union(masks: Sequence[int]) -> int:
 
 
 class Matching:
-    """Pairs of rows and columns, extended along shortest augmenting paths. A paired row or column stays
-    paired.
-    """
+    """Pairs of rows and columns, extended along shortest augmenting paths; paired ones stay paired."""
 
     __slots__ = ("_of_column", "_rows", "of_row", "taken")
 
@@ -108,9 +106,7 @@ def _extended(rows: Sequence[int], begin: Partners, order: Sequence[int]) -> Par
 
 
 def transposed(rows: Sequence[int]) -> dict[int, int]:
-    """Return a mapping from each column to the rows it may be paired with, as bits; columns without rows are
-    omitted.
-    """
+    """Return column → rows that it may be paired with, as bits; columns without rows are omitted."""
     columns: dict[int, int] = {}
     for row, mask in enumerate(rows):
         for column in bits(mask):
@@ -127,12 +123,7 @@ def columns_saturated(rows: Sequence[int], wanted: int) -> bool:
 
 
 def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None) -> Partners:
-    """Pair as many rows as possible with columns in rising order.
-
-    Args:
-        size: number of columns.
-        counting: columns to prefer among results of equal size; None: no preference.
-    """
+    """Pair as many rows as possible with columns in rising order, among them most columns that count."""
     early = _earliest_partners(rows, size)
     uniform = counting is None or counting.bit_count() == size
     if (None not in early and uniform) or len(rows) * size > _MOST_CELLS:
@@ -217,9 +208,7 @@ def rows_of_block(rows: Sequence[int], at: int, group: int) -> int:
 
 
 def least_rows(rows: Sequence[int], counting: int) -> int | None:
-    """Return the number of leading rows with which each of these columns can have its own row; None:
-    impossible.
-    """
+    """Return how many leading rows give each of these columns its own row; None: impossible."""
     wanted = counting.bit_count()
     if not wanted:
         return 0
@@ -232,10 +221,7 @@ def least_rows(rows: Sequence[int], counting: int) -> int | None:
 
 
 def count_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
-    """Count the leading rows that can have a column in order.
-
-    The earliest column for each row is optimal because it leaves the most columns to later rows.
-    """
+    """Count the leading rows that can have a column in order. The earliest leaves the most to later rows."""
     at = 0
     for group in groups:
         if at == len(rows):
@@ -248,10 +234,7 @@ def count_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
 
 
 def first_out_of_place(rows: Sequence[int], groups: Sequence[int], counting: int) -> int | None:
-    """Return the first column that counts and has no row after the rows of earlier columns; None if each has.
-
-    Rows may be skipped, because their calls may be hidden.
-    """
+    """Return the first column that counts without a row after those of earlier ones; rows may be skipped."""
     at = 0
     for group in groups:
         wanted = counting & group
@@ -282,9 +265,7 @@ def best_in_order(rows: tuple[int, ...], groups: tuple[int, ...], counting: int)
 
 
 def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
-    """Find the best pairs by dynamic programming over groups: rows matched after each group, and maximum
-    weight.
-    """
+    """Find the best pairs by dynamic programming over groups: rows matched after each, most weight."""
     best: dict[int, int] = {0: 0}
     steps: list[dict[int, int]] = []
     for group in groups:
@@ -306,10 +287,7 @@ def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -
 
 
 def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> list[tuple[int, int]]:
-    """List numbers of rows from `at` on that the group can match, each with the weight of its pairs.
-
-    Among equal numbers of pairs, those with columns that count weigh more.
-    """
+    """List numbers of rows from `at` on that the group can match, each with the most weight of its pairs."""
     matching = Matching([row & group for row in rows[at:]])
     counting_matching = Matching([row & group & counting for row in rows[at:]])
     pair = len(rows) + 1

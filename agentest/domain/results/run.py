@@ -227,10 +227,7 @@ class CauseJoin:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """An average or a rate with its 95 % interval.
-
-    `low` and `high` are both None if the observations do not allow an interval.
-    """
+    """An average or a rate with its 95 % interval, which is None if the observations do not allow one."""
 
     value: float
     n: int
@@ -276,10 +273,7 @@ ROLES = ("user", "judge", "dedup")
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """Calls to models and the reported tokens; `retries` counts repeated requests.
-
-    `cost` is in USD; None if the price of a model is not known.
-    """
+    """Model calls, tokens, repeated requests (`retries`), and cost in USD; None if a price is not known."""
 
     calls: int = 0
     tokens: Usage = field(default_factory=Usage)
@@ -340,10 +334,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """One scenario against one agent, or a file that did not load: errored, without conversations.
-
-    `conversations` may be dropped when the scenario has finished; `totals` stay.
-    """
+    """One scenario against one agent, or a file that did not load. Its `conversations` may be dropped."""
 
     name: str
     agent: str
