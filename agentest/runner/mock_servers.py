@@ -36,7 +36,15 @@ from agentest.mock_servers.port import Addresses, Identity, with_user_variables
 from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
-from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries, unmocked_tools_setting
+from agentest.runner.plan import (
+    Plan,
+    Unit,
+    agents_under_test,
+    finalized_entries,
+    map_units,
+    units_among,
+    unmocked_tools_setting,
+)
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.errors import ConfigError
@@ -426,26 +434,22 @@ def with_real_tools(prepared: Prepared) -> Prepared:
     for name, agent in plan.agents.items():
         check_recordable(name, agent)
     options = replace(prepared.request.options, unmocked_tools="passthrough")
-    entries = tuple(_unmocked(entry) if isinstance(entry, Unit) else entry for entry in plan.entries)
-    units = tuple(entry for entry in entries if isinstance(entry, Unit))
-    notes = [*prepared.notes, *_notes(plan)]
+    entries = tuple(
+        map_units(
+            plan.entries,
+            lambda unit: replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None)),
+        )
+    )
+    notes = prepared.notes
+    if mocked := sum(bool(unit.scenario.tools) for unit in plan.units):
+        which = "the scenario are" if mocked == 1 else f"{mocked} scenarios are"
+        notes = (*notes, f"recording: the mocks of {which} left out, and the real tools run")
     return replace(
         prepared,
         request=replace(prepared.request, options=options),
-        plan=replace(plan, entries=entries, units=units, left_out=left_out),
-        notes=tuple(notes),
+        plan=replace(plan, entries=entries, units=units_among(entries), left_out=left_out),
+        notes=notes,
     )
-
-
-def _unmocked(unit: Unit) -> Unit:
-    return replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None))
-
-
-def _notes(plan: Plan) -> Iterator[str]:
-    mocked = sum(bool(unit.scenario.tools) for unit in plan.units)
-    if mocked:
-        which = "the scenario are" if mocked == 1 else f"{mocked} scenarios are"
-        yield f"recording: the mocks of {which} left out, and the real tools run"
 
 
 def check_recordable(name: str, agent: AgentConfig) -> None:
@@ -495,14 +499,9 @@ def prepare_one_conversation(
     name = under_test[0]
     # Every call to its servers belongs to the one conversation, even if the call does not identify it.
     known[name] = known[name].model_copy(update={"exclusive": True})
-    plan = _plan(_unit(name, request, turns), known, request)
+    entries = tuple(finalized_entries([_unit(name, request, turns)], known, request.root))
+    plan = Plan(entries, {name: known[name]}, False, (), units_among(entries), left_out=None)
     return with_real_tools(prepared_for(request, loaded, plan, (), environ))
-
-
-def _plan(unit: Unit, known: Mapping[str, AgentConfig], request: RunRequest) -> Plan:
-    entries = tuple(finalized_entries([unit], known, request.root))
-    units = tuple(entry for entry in entries if isinstance(entry, Unit))
-    return Plan(entries, {unit.agent: known[unit.agent]}, False, (), units, left_out=None)
 
 
 def _unit(agent: str, request: RunRequest, turns: Sequence[str]) -> Unit:

@@ -39,7 +39,7 @@ from agentest.domain.verdict import metric_verdicts
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.notes import unanswered
-from agentest.runner.plan import Plan, Unit, endpoint
+from agentest.runner.plan import Plan, Unit
 from agentest.runner.session import RunSession, Stop, UnitConnections, report_wait
 from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
 from agentest.runner.warnings import RunEvidence, amended, run_warnings
@@ -72,7 +72,7 @@ class RunResultBuilder:
         self._stop = session.stop
         self._models = session.model_names
         self._visibilities = {name: visibility_of_agent(agent) for name, agent in self._plan.agents.items()}
-        self._addresses = {name: self._redact(endpoint(agent)) for name, agent in self._plan.agents.items()}
+        self._addresses = {name: self._redact(agent.address) for name, agent in self._plan.agents.items()}
         self._start = 0.0
         self._started_at = ""
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from random import Random
 
 from agentest.config.file import LoadedConfig
-from agentest.domain.results import ScenarioResult
-from agentest.runner.plan import Options, Plan, Unit
+from agentest.runner.plan import Options, Plan, PlanEntry, Unit, map_units
 from agentest.scenarios.discovery import (
     EXACT_NAME_PREFIX,
     DiscoveredScenarios,
@@ -140,9 +139,6 @@ def _nearest(text: str, known: Iterable[str]) -> str:
     return f"; the nearest is {close!r}" if close else ""
 
 
-PlanEntry = Unit | ScenarioResult
-
-
 def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
     """Return the plan with some of its entries and the agents that they need. Ids do not change."""
     entries = tuple(filter(is_kept, plan.entries))
@@ -155,8 +151,8 @@ def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
 def with_units(plan: Plan, change: Callable[[Unit], Unit]) -> Plan:
     """Apply a function to each unit of the plan."""
     changed = {unit.scope: change(unit) for unit in plan.units}
-    entries = tuple(changed[each.scope] if isinstance(each, Unit) else each for each in plan.entries)
-    return replace(plan, entries=entries, units=tuple(changed.values()))
+    entries = map_units(plan.entries, lambda unit: changed[unit.scope])
+    return replace(plan, entries=tuple(entries), units=tuple(changed.values()))
 
 
 def shuffled(plan: Plan, seed: int) -> Plan:
@@ -174,4 +170,4 @@ def first(plan: Plan, is_first: Callable[[Unit], bool]) -> Plan:
 def in_order_of_run(plan: Plan) -> Sequence[PlanEntry]:
     """Return the entries with the units in the order in which they run."""
     units = iter(plan.units)
-    return [next(units) if isinstance(entry, Unit) else entry for entry in plan.entries]
+    return map_units(plan.entries, lambda _: next(units))

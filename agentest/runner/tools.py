@@ -412,9 +412,8 @@ def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
 
 def misspelled_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
     """Return an error if the scenario misspells one of its own or its agent's tools; None if not."""
-    tools = {*scenario.tools, *_tools_of_agent(agent)}
     for named in unknown:
-        if near := _nearest(named.name, tools):
+        if near := _nearest(named.name, {*scenario.tools, *_tools_of_agent(agent)}):
             return (
                 f"{named.key} names tool {name_text(named.name)!r}, which is not known; "
                 f"did you mean {near!r}? "

@@ -21,6 +21,7 @@ from agentest.domain.results import (
     Status,
     Verdict,
     VerdictWarning,
+    total_usage,
 )
 from agentest.domain.root_causes import find_scenario_causes
 from agentest.domain.tool_visibility import SeenBy
@@ -34,7 +35,7 @@ from agentest.domain.verdict import (
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.runner.notes import idle_user, rerun_notes, unit_notes
-from agentest.runner.plan import Unit, total_usage
+from agentest.runner.plan import Unit
 from agentest.runner.run_summary import (
     agent_without_judge,
     known_agent,
@@ -261,7 +262,7 @@ class UnitDecision:
             causes=find_scenario_causes(verdict.reasons, conversations),
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
-            usage=total_usage(unit.finished_part.usage, self._ledger.of(unit.scope)),
+            usage=total_usage([unit.finished_part.usage, self._ledger.of(unit.scope)]),
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.rerun_reason),
         )

@@ -289,6 +289,15 @@ class ModelUsage:
         )
 
 
+def total_usage(usages: Iterable[Mapping[str, ModelUsage]]) -> dict[str, ModelUsage]:
+    """Return the sum of model usages by role."""
+    total: dict[str, ModelUsage] = {}
+    for each in usages:
+        for role, used in each.items():
+            total[role] = total.get(role, ModelUsage()) + used
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class SlowTurn:
     """One of the turns with the longest response times."""
@@ -470,14 +479,11 @@ class RunResult:
 
     @property
     def usage(self) -> ModelUsage:
-        return sum((used for part in self._usages for used in part.values()), ModelUsage())
+        return sum(total_usage(self._usages).values(), ModelUsage())
 
     @property
     def usage_by_role(self) -> dict[str, ModelUsage]:
-        usage: dict[str, ModelUsage] = {}
-        for part in self._usages:
-            for role, used in part.items():
-                usage[role] = usage.get(role, ModelUsage()) + used
+        usage = total_usage(self._usages)
         return {role: usage[role] for role in ROLES if role in usage}
 
     @property
