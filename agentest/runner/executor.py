@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
@@ -24,7 +23,6 @@ from agentest.domain.events import (
     ConversationFinished,
     ConversationHeld,
     ConversationStarted,
-    ScenarioFinished,
     ScenarioStarted,
     TurnFinished,
 )
@@ -52,7 +50,13 @@ from agentest.runner.session import (
     open_recordings,
 )
 from agentest.runner.sources import Origin
-from agentest.runner.units import UnitDecision, UnitProgress, never_connected, unreached_servers
+from agentest.runner.units import (
+    UnitDecision,
+    UnitProgress,
+    never_connected,
+    report_result,
+    unreached_servers,
+)
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -112,9 +116,9 @@ def units_in_order(
     session: RunSession,
     runner: ConversationRunner,
     connections: UnitConnections,
-    origin: Origin | None = None,
+    origin: Origin,
 ) -> RunUnits:
-    """Return a function that runs the remaining units in order. `origin`: None for live conversations."""
+    """Return a function that runs the remaining units in order, in any process."""
 
     async def run() -> UnitResults:
         plan = session.prepared.plan
@@ -135,7 +139,7 @@ class _Scheduler:
         session: RunSession,
         runner: ConversationRunner,
         connections: UnitConnections,
-        origin: Origin | None,
+        origin: Origin,
     ) -> None:
         settings = session.settings
         self._settings = settings
@@ -152,12 +156,12 @@ class _Scheduler:
         """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
         self._queues: dict[str, _Queue] = {}
         """By exclusive agent that is running now: the units in its queue."""
-        self.trials = Trials(live=origin is None or origin.earlier is None)
+        self.trials = Trials(live=origin.earlier is None)
         self._trial_lock = anyio.Lock()
         """Allows one trial at a time."""
         self._units_on_trial: dict[str, deque[Unit]] = {}
         """By agent that is on trial: the units that wait for it to hand over a call."""
-        self._reached = origin.is_reached if origin else _always_reached
+        self._reached = origin.is_reached
         self._unreached: list[UnitProgress] = []
         """Finished units whose agent's mock servers no client has connected to so far."""
         self._in_progress: dict[str, UnitProgress] = {}
@@ -359,7 +363,18 @@ class _Scheduler:
         progress.results[number] = self._retained(unit, finished)
         if finished.rerun_reason:
             progress.rerun_reason[number] = finished.rerun_reason
-        self._report_finished(unit, number, finished)
+        self.report(
+            ConversationFinished(
+                name=unit.scenario.name,
+                agent=unit.agent,
+                result=finished.result if finished.json is None else finished.json,
+                number=number,
+                case=unit.scenario.case,
+                thresholds=unit.thresholds,
+                failed=conversation_failed(finished.result),
+                used=self.usage(unit),
+            )
+        )
         if self._allowance:
             self._allowance.finished(unit, number, has_failures=bool(finished.result.failures))
         if bypassed := bypass_reason(unit, finished.result):
@@ -370,25 +385,7 @@ class _Scheduler:
         if progress.is_complete():
             await self._conclude(progress)
 
-    def _report_finished(self, unit: Unit, number: int, finished: JudgedConversation) -> None:
-        self.report(
-            ConversationFinished(
-                name=unit.scenario.name,
-                agent=unit.agent,
-                result=finished.result if finished.json is None else finished.json,
-                number=number,
-                case=unit.scenario.case,
-                thresholds=unit.thresholds,
-                failed=conversation_failed(finished.result),
-                used=self._usage(unit),
-            )
-        )
-
-    def report_conversation_ended(self, unit: Unit, number: int) -> None:
-        """Report that a conversation has ended; its judges may still be running."""
-        self.report(ConversationHeld(unit.scenario.name, unit.agent, number, self._usage(unit)))
-
-    def _usage(self, unit: Unit) -> ModelUsage:
+    def usage(self, unit: Unit) -> ModelUsage:
         """Return the unit's model usage so far, over all roles."""
         return sum(self._ledger.of(unit.scope).values(), ModelUsage())
 
@@ -424,21 +421,15 @@ class _Scheduler:
         if self._allowance:
             self._allowance.decided(unit)
         self._finish(progress, result)
-        self._stop_after_failure(unit)
+        if self._settings.fail_fast and result.verdict.status is Status.FAILED:
+            self._stop("stopped by --fail-fast", Status.SKIPPED)
         return True
 
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope
         del self._in_progress[scope]
         self._runner.end(progress.unit)
-        self.report(ScenarioFinished(result))
-        keeps_conversations = self._settings.keep_conversations
-        self._results[scope] = result if keeps_conversations else replace(result, conversations=())
-
-    def _stop_after_failure(self, unit: Unit) -> None:
-        failed = self._results[unit.scope].verdict.status is Status.FAILED
-        if self._settings.fail_fast and failed:
-            self._stop("stopped by --fail-fast", Status.SKIPPED)
+        self._results[scope] = report_result(result, self.report, self._settings)
 
 
 class _RunningConversation:
@@ -467,7 +458,8 @@ class _RunningConversation:
         self.leave()
         if not self._has_reported_end:  # a lost conversation is run twice but counts once
             self._has_reported_end = True
-            self._scheduler.report_conversation_ended(self._unit, self._number)
+            unit, used = self._unit, self._scheduler.usage(self._unit)
+            self._scheduler.report(ConversationHeld(unit.scenario.name, unit.agent, self._number, used))
 
     def leave(self) -> None:
         """Release the slot for others, unless that has happened already."""
@@ -503,11 +495,6 @@ class _Queue:
 
     waiting: deque[Unit]
     free: anyio.Semaphore
-
-
-def _always_reached(agent: str, key: str) -> bool:
-    del agent, key
-    return True
 
 
 def _single_slot() -> anyio.Semaphore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from agentest.domain.confidence import totals_of, with_figures
-from agentest.domain.events import ScenarioFinished
+from agentest.domain.events import Emit, ScenarioFinished
 from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
 from agentest.domain.results import (
     ConversationResult,
@@ -20,7 +20,6 @@ from agentest.domain.results import (
     ScenarioResult,
     Status,
     Verdict,
-    VerdictWarning,
     total_usage,
 )
 from agentest.domain.root_causes import find_scenario_causes
@@ -50,7 +49,6 @@ from agentest.support.lazy_dataclasses import dataclass
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric
     from agentest.judging.judge import Judge
-    from agentest.models.port import Model
     from agentest.runner.schedule import Schedule
 
 
@@ -130,8 +128,11 @@ class UnitEvaluation:
         self._custom = custom
         self._skip_decided = settings.skip_decided
         self._redact = connections.redact
-        model = connections.models.judge
-        self._judge = _judge_with(model, settings) if model else None
+        self._judge: Judge | None = None
+        if model := connections.models.judge:
+            from agentest.judging.judge import Judge
+
+            self._judge = Judge(model, settings.samples, settings.batch)
         self._confirm = connections.models.confirm
         self._fail_on = settings.fail_on
         self._named = connections.models.named
@@ -188,12 +189,6 @@ class UnitEvaluation:
         )
 
 
-def _judge_with(model: Model, settings: Settings) -> Judge:
-    from agentest.judging.judge import Judge
-
-    return Judge(model, settings.samples, settings.batch)
-
-
 class UnitDecision:
     """Decides whether units pass."""
 
@@ -243,7 +238,9 @@ class UnitDecision:
         self, progress: UnitProgress, deduplication: Deduplication, stopped: Reason | None
     ) -> ScenarioResult:
         unit, conversations = progress.unit, _graded(progress.ordered, deduplication)
-        thresholds = _thresholds_if_incomplete(unit.thresholds) if stopped else unit.thresholds
+        thresholds = unit.thresholds
+        if stopped:  # the missing conversations might have met them, and one failed one need not decide
+            thresholds = {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
         exact = unit.scenario.case is not None
         if deduplication.groups:
             from agentest.judging.error_grouping import add_examples
@@ -268,11 +265,11 @@ class UnitDecision:
         )
         result = with_figures(with_goal_and_profile(result, unit, self._redact), conversations)
         evidence = UnitEvidence(unit=unit, conversations=conversations, verdict=result.verdict)
-        questions = unit_warnings(evidence, complete=stopped is None)
-        return questioned(result, self._without_secrets(questions), strict=self._strict)
-
-    def _without_secrets(self, warnings: Iterable[VerdictWarning]) -> tuple[VerdictWarning, ...]:
-        return tuple(replace(each, message=self._redact.error(each.message)) for each in warnings)
+        warnings = [
+            replace(each, message=self._redact.error(each.message))
+            for each in unit_warnings(evidence, complete=stopped is None)
+        ]
+        return questioned(result, warnings, strict=self._strict)
 
 
 def _graded(
@@ -302,11 +299,6 @@ def _incomplete_reason(unit: Unit) -> Reason | None:
         return None
     message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
     return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
-
-
-def _thresholds_if_incomplete(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Drop thresholds of an incomplete scenario, whose missing conversations might have met them."""
-    return {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
 
 
 def _incomplete_verdict(verdict: Verdict, stopped: Reason) -> Verdict:
@@ -349,25 +341,23 @@ def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
 def report_finished(session: RunSession) -> dict[str, ScenarioResult]:
     """Report units that an earlier run finished. Returns their results by scope."""
     finished = ((unit.scope, unit.finished_part.result) for unit in session.prepared.plan.units)
-    return {scope: _report(session, result) for scope, result in finished if result}
+    settings, emit = session.settings, session.emit
+    return {scope: report_result(result, emit, settings) for scope, result in finished if result}
 
 
 def report_never_begun(session: RunSession, begun: Collection[str]) -> dict[str, ScenarioResult]:
     """Report the finished part of units that a stop kept from `begun`. Returns results by scope."""
-    left = [unit for unit in session.prepared.plan.units if unit.scope not in begun]
-    return {
-        unit.scope: _report(session, _partial_result(session, unit))
-        for unit in left
-        if unit.finished_part.conversations
-    }
+    results: dict[str, ScenarioResult] = {}
+    decision = UnitDecision(session.settings, UnitConnections(redact=session.prepared.loaded.redact))
+    for unit in session.prepared.plan.units:
+        if unit.finished_part.conversations and unit.scope not in begun:
+            progress = UnitProgress(unit, perf_counter(), results=dict(unit.finished_part.conversations))
+            result = decision.decide_early(progress, session.stop)
+            results[unit.scope] = report_result(result, session.emit, session.settings)
+    return results
 
 
-def _partial_result(session: RunSession, unit: Unit) -> ScenarioResult:
-    connections = UnitConnections(redact=session.prepared.loaded.redact)
-    progress = UnitProgress(unit, perf_counter(), results=dict(unit.finished_part.conversations))
-    return UnitDecision(session.settings, connections).decide_early(progress, session.stop)
-
-
-def _report(session: RunSession, result: ScenarioResult) -> ScenarioResult:
-    session.emit(ScenarioFinished(result))
-    return result if session.settings.keep_conversations else replace(result, conversations=())
+def report_result(result: ScenarioResult, emit: Emit, settings: Settings) -> ScenarioResult:
+    """Report the result of a unit, and return the part that the run retains."""
+    emit(ScenarioFinished(result))
+    return result if settings.keep_conversations else replace(result, conversations=())
