@@ -8,8 +8,8 @@ from dataclasses import replace
 from heapq import nlargest
 from statistics import mean
 
-from agentest.domain.goal_outcome import criteria_totals
 from agentest.domain.metrics import Range, scale_of
+from agentest.domain.reasons import criteria_totals
 from agentest.domain.results import (
     ConversationResult,
     Evidence,

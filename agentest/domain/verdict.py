@@ -13,9 +13,8 @@ from functools import reduce
 from operator import add
 from statistics import mean
 
-from agentest.domain.goal_outcome import missed_goals
 from agentest.domain.metrics import GOAL, METRICS, PASS_RATE
-from agentest.domain.reasons import any_failed, conversation_reasons
+from agentest.domain.reasons import any_failed, conversation_reasons, missed_goals
 from agentest.domain.results import (
     DECIDED,
     ConversationResult,

@@ -304,7 +304,7 @@ class LiveConversations:
         if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
             return None
         if plan:
-            from agentest.conversation.plan_user import plan_user_prompt
+            from agentest.conversation.simulated_user import plan_user_prompt
 
             return plan_user_prompt(plan, unit.scenario.date)
         from agentest.conversation.user_prompts import user_prompt
@@ -320,7 +320,7 @@ class LiveConversations:
             return OfflineUser(unit.scenario)
         user: User
         if plan:
-            from agentest.conversation.plan_user import PlanUser
+            from agentest.conversation.simulated_user import PlanUser
 
             user = PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
         else:

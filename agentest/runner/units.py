@@ -33,13 +33,15 @@ from agentest.domain.verdict import (
 )
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.runner.notes import idle_user, rerun_notes, unit_notes
 from agentest.runner.plan import Unit
 from agentest.runner.run_summary import (
     agent_without_judge,
+    idle_user,
     known_agent,
+    rerun_notes,
     scenario_result,
     stop_reason,
+    unit_notes,
     with_goal_and_profile,
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections

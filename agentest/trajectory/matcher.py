@@ -21,23 +21,28 @@ from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.trajectory.alignment import align_calls
-from agentest.trajectory.assignment import (
+from agentest.trajectory.call_facts import (
+    ROUNDS_NOT_REPORTED,
+    CallFacts,
+    CallView,
+    expected_text,
+    listed,
+    slot_text,
+    step_text,
+)
+from agentest.trajectory.differences import (
     NO_DIFFERENCES,
+    Assessment,
     Assignment,
     CallDifferences,
-    compare_calls,
-    failed_options,
-    may_hold,
-    min_differences,
-)
-from agentest.trajectory.call_facts import ROUNDS_NOT_REPORTED, CallFacts, CallView
-from agentest.trajectory.expected_text import expected_text, listed, slot_text, step_text
-from agentest.trajectory.limits import (
-    Assessment,
     breakable_by_hidden_calls,
     broken_order,
     check_limits,
+    compare_calls,
+    failed_options,
+    may_hold,
     meetable_by_hidden_calls,
+    min_differences,
 )
 from agentest.trajectory.matching import best_in_order, bits
 
@@ -188,7 +193,12 @@ class _Decision:
         if worst.holds:
             return self._certain_result(worst)
         decided = self._assess_all_cases()
-        return self._certain_result(self._with_reasons(decided)) if decided else self._unknown_result()
+        if not decided:
+            return self._unknown_result()
+        if not decided.holds and decided.assignment:  # show the reasons for unknowns
+            reasons = Assignment.of(decided.assignment.slots, self.facts, best=True).reasons
+            decided = replace(decided, assignment=replace(decided.assignment, reasons=reasons))
+        return self._certain_result(decided)
 
     def _assess(self, *, best: bool, groups: tuple[int, ...] = ()) -> Assessment:
         """Assess each requirement separately.
@@ -240,26 +250,26 @@ class _Decision:
     def _combinations(self) -> Iterator[_Decision]:
         """Yield all combinations of answers to the unknowns, if there are few."""
         facts = self.facts
-        unknown = [*facts.open_cells, *bits(facts.free.known.maybe | facts.free.failed.maybe)]
+        unknown = [*facts.open_cells, *bits(facts.free.maybe | facts.failures.maybe)]
         count = 1 << min(len(unknown), 30)
         cells = count * sum(map(len, self.paths or ())) * len(facts.calls)
         # Calls that are counted by tool need a tool.
-        named = not any(known.maybe for known in facts.candidates.named.values())
+        named = not any(known.maybe for known in facts.named.values())
         if count <= _MOST_COMBINATIONS and cells <= _MOST_CELLS and named:
             for answers in product((True, False), repeat=len(unknown)):
                 yield replace(self, facts=facts.decided(dict(zip(unknown, answers, strict=True))))
 
-    def _with_reasons(self, assessment: Assessment) -> Assessment:
-        """Add the reasons for unknowns to the rows of a failed trajectory."""
-        if assessment.holds or not assessment.assignment:
-            return assessment
-        reasons = Assignment.of(assessment.assignment.slots, self.facts, best=True).reasons
-        return replace(assessment, assignment=replace(assessment.assignment, reasons=reasons))
-
     def _certain_result(self, assessment: Assessment) -> TrajectoryResult:
+        summary = _passed_summary(self.spec, len(self.facts.calls), self.turns)
+        if not assessment.holds:
+            problems = list(assessment.problems)
+            if len(self.paths or ()) > 1 and assessment.calls.problems and assessment.assignment:
+                path = listed(map(slot_text, assessment.assignment.slots))
+                problems.append(f"the nearest of {len(self.paths or ())} ways: {path}")
+            summary = "; ".join(problems)
         return TrajectoryResult(
             matched=assessment.holds,
-            summary=self._summary(assessment),
+            summary=summary,
             **self._comparison_fields(assessment),
             missing_calls=assessment.calls.missing,
             extra_calls=assessment.calls.extra,
@@ -269,15 +279,6 @@ class _Decision:
             without_calls=assessment.holds and not self.facts.calls and self.spec.about_calls,
             score=self._score(assessment),
         )
-
-    def _summary(self, assessment: Assessment) -> str:
-        if assessment.holds:
-            return _passed_summary(self.spec, len(self.facts.calls), self.turns)
-        nearest = []
-        if len(self.paths or ()) > 1 and assessment.calls.problems and assessment.assignment:
-            path = listed(map(slot_text, assessment.assignment.slots))
-            nearest = [f"the nearest of {len(self.paths or ())} ways: {path}"]
-        return "; ".join((*assessment.problems, *nearest))
 
     def _score(self, assessment: Assessment) -> TrajectoryScore | None:
         """Return the score, unless it depends on unknowns."""
