@@ -66,14 +66,15 @@ class SimulatedUser:
         if out_of_patience(self._patience, turns):
             return Ending.GAVE_UP
         key = replace(self._key, turn=len(turns))
-        answer = await (
-            self._answer_after_tools(turns, key, self._tools) if self._tools else self._answer(turns, key)
-        )
-        return (answer.ending or NextMessage(answer.message)) if turns else _opening(answer)
-
-    async def _answer(self, turns: Sequence[Turn], key: CallKey) -> UserMessage:
-        shape = UserMessage if turns else OpeningMessage
-        return await self._model.ask(self._messages(turns), shape, key)
+        answer: UserMessage
+        if self._tools:
+            answer = await self._answer_after_tools(turns, key, self._tools)
+        else:
+            shape = UserMessage if turns else OpeningMessage
+            answer = await self._model.ask(self._messages(turns), shape, key)
+        if turns:
+            return answer.ending or NextMessage(answer.message)
+        return NextMessage(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
 
     async def _answer_after_tools(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
         """Return the user's message after it has used its tools. Raises ModelError if it never writes one."""
@@ -104,10 +105,6 @@ class SimulatedUser:
 
     def _tool_messages(self, turn_index: int) -> list[Message]:
         return self._tools.messages(turn_index) if self._tools else []
-
-
-def _opening(answer: UserMessage) -> NextMessage:
-    return NextMessage(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
 
 
 _RESULT_CHARS = 20_000
@@ -280,7 +277,8 @@ class PlanUser:
             return _sent_message(self._plan.starting_prompt)
         key = replace(self._key, turn=len(turns))
         answer = await self._model.ask(plan_messages(self._plan, turns, self._date), PlanMessage, key)
-        if _ends(self._plan.stop_signal, answer.message):
+        signal = self._plan.stop_signal.lower()
+        if signal and signal in answer.message.lower():
             return ending_of(answer.ended_by)
         return _sent_message(answer.message)
 
@@ -289,10 +287,6 @@ def _sent_message(message: str) -> NextMessage:
     if not message.strip():
         raise ModelError("the simulated user's message is empty (inference failure)")
     return NextMessage(message)
-
-
-def _ends(stop_signal: str, message: str) -> bool:
-    return bool(stop_signal) and stop_signal.lower() in message.lower()
 
 
 def plan_user_prompt(plan: ConversationPlan, date: str | None = None) -> str:
@@ -344,13 +338,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _prompt(plan: ConversationPlan) -> str:
-    habits = fill(AS_PERSONA, {PERSONA: plan.persona}) if plan.persona else _default_habits(plan)
+    habits = fill(HABITS, {"stop_signal": plan.stop_signal, "ends": plan_ends("you")})
+    if plan.persona:
+        habits = fill(AS_PERSONA, {PERSONA: plan.persona})
     values = {"conversation_plan": plan.plan, "habits": habits, "stop_signal": plan.stop_signal}
     return fill(PROMPT, values)
-
-
-def _default_habits(plan: ConversationPlan) -> str:
-    return fill(HABITS, {"stop_signal": plan.stop_signal, "ends": plan_ends("you")})
 
 
 def plan_ends(user: str) -> str:
@@ -359,14 +351,9 @@ def plan_ends(user: str) -> str:
 
 
 def _history(turns: Sequence[Turn]) -> str:
-    lines = [
-        f"{who}: {_indented(text)}"
+    # All lines but the first are indented, so that none can pass for a message of the other side.
+    return "\n\n".join(
+        _LINE_END.sub(r"\g<0>  ", f"{who}: {text}")
         for turn in turns
         for who, text in (("user", turn.user_message), ("agent", shortened_reply(turn)))
-    ]
-    return "\n\n".join(lines)
-
-
-def _indented(text: str) -> str:
-    """Indent all lines but the first, so that none can pass for a message of the other side."""
-    return _LINE_END.sub(r"\g<0>  ", text)
+    )

@@ -8,14 +8,14 @@ Notes about a unit or the run inform, and question no verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
 import anyio
 
-from agentest.config.agent_types import AgentConfig, visibility_of_agent
+from agentest.config.agent_types import visibility_of_agent
 from agentest.domain.events import (
     Noted,
     RunFinished,
@@ -100,9 +100,11 @@ class RunResultBuilder:
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
-                fingerprints={_scenario_and_agent(unit): unit.fingerprint for unit in self._plan.units},
+                fingerprints={
+                    (each.scenario.name, each.agent): each.fingerprint for each in self._plan.units
+                },
                 used={
-                    _scenario_and_agent(unit): unit.finished_part.usage
+                    (unit.scenario.name, unit.agent): unit.finished_part.usage
                     for unit in self._plan.units
                     if unit.finished_part.usage
                 },
@@ -177,8 +179,7 @@ class RunResultBuilder:
 
     def _unstarted_result(self, unit: Unit) -> ScenarioResult:
         reason = stop_reason(self._stop, 0, unit)
-        result = scenario_result(unit, Verdict(self._stop.status, (reason,)))
-        result = with_goal_and_profile(result, unit, self._redact)
+        result = scenario_result(unit, Verdict(self._stop.status, (reason,)), self._redact)
         self._emit(ScenarioFinished(result))
         return result
 
@@ -234,11 +235,16 @@ async def joined_causes(
         session.on_note(
             f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
         )
+
+    async def cancel_when_stopped(scope: anyio.CancelScope) -> None:
+        await stop.called.wait()
+        scope.cancel()
+
     joining = CauseJoiner(causes, model, JOINING_SCOPE)
     stop.over = True  # an exhausted budget or a missing recording stops nothing here
     try:
         async with anyio.create_task_group() as tasks, report_wait("for the root causes", session.say):
-            tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
+            tasks.start_soon(cancel_when_stopped, tasks.cancel_scope)
             try:
                 await joining.run()
             except Exception as error:  # noqa: BLE001 - any error only leaves groups separate
@@ -251,16 +257,9 @@ async def joined_causes(
     return JoinedCauses(joins=joining.joins, used=connections.ledger.of(JOINING_SCOPE))
 
 
-async def _cancel_when_stopped(session: RunSession, scope: anyio.CancelScope) -> None:
-    await session.stop.called.wait()
-    scope.cancel()
-
-
-def _scenario_and_agent(unit: Unit) -> tuple[str, str]:
-    return unit.scenario.name, unit.agent
-
-
-def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResult:
+def scenario_result(
+    unit: Unit, verdict: Verdict, redact: Callable[[str], str], **values: Any
+) -> ScenarioResult:
     """Return a unit's result: the plan, its verdict, and further fields of the result."""
     scenario = unit.scenario
     return ScenarioResult(
@@ -276,13 +275,10 @@ def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResu
         information=unit.information,
         tags=scenario.tags,
         case=scenario.case,
+        goal=redact(scenario.goal),
+        profile=redact(scenario.profile),
         **{"planned": unit.planned, "repeat": unit.repeat, **values},
     )
-
-
-def with_goal_and_profile(result: ScenarioResult, unit: Unit, redact: Callable[[str], str]) -> ScenarioResult:
-    """Add the user's goal and profile to the result."""
-    return replace(result, goal=redact(unit.scenario.goal), profile=redact(unit.scenario.profile))
 
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
@@ -294,14 +290,12 @@ def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
 
 def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -> dict[str, tuple[str, ...]]:
     """Return the servers that see an agent's calls if it does not hand them over."""
-    by_servers = (ToolVisibility.REPORTED, ToolVisibility.PARTIAL)
-    observed = {name: agent for name, agent in plan.agents.items() if visibilities[name] in by_servers}
-    return {name: _observing_keys(name, agent) for name, agent in observed.items() if agent.beside}
-
-
-def _observing_keys(name: str, agent: AgentConfig) -> tuple[str, ...]:
-    by_traces = agent_traits(name, agent).visible_by_spans_only
-    return tuple(key for key in agent.beside if key != "traces" or by_traces)
+    observed: dict[str, tuple[str, ...]] = {}
+    for name, agent in plan.agents.items():
+        if agent.beside and visibilities[name] in (ToolVisibility.REPORTED, ToolVisibility.PARTIAL):
+            by_traces = agent_traits(name, agent).visible_by_spans_only
+            observed[name] = tuple(key for key in agent.beside if key != "traces" or by_traces)
+    return observed
 
 
 _FINAL_STATES = ("final_session_state", "final_state")
@@ -340,11 +334,9 @@ def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult
         return ()
     outcomes = [(each, _reached(each), goal_outcome(each)) for each in conversations]
     missed = [
-        each for each, reached, outcome in outcomes if reached is True and outcome is GoalOutcome.NOT_REACHED
+        each for each, is_met, judged in outcomes if is_met is True and judged is GoalOutcome.NOT_REACHED
     ]
-    reached = [
-        each for each, reached, outcome in outcomes if reached is False and outcome is GoalOutcome.REACHED
-    ]
+    reached = [each for each, is_met, judged in outcomes if is_met is False and judged is GoalOutcome.REACHED]
     return (*_goals_warning(missed, _GOAL_MISSED), *_goals_warning(reached, _GOAL_REACHED))
 
 

@@ -26,7 +26,7 @@ from agentest.runner.agents import (
     OnOutput,
     check_mocks,
     connected_agents,
-    shared_part,
+    part_of,
     start_servers,
     with_ports,
 )
@@ -156,7 +156,7 @@ class LiveAgents:
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
-        local_part = shared_part(session.prepared) if session.has_workers else session.prepared
+        local_part = part_of(session.prepared, per_worker=False) if session.has_workers else session.prepared
         prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         started = await start_servers(
             prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
@@ -192,14 +192,14 @@ class EarlierRun:
         if session.model_names.get("judge"):
             for note in _read_mock_server_tools(session.prepared):
                 session.on_note(note)
-        return Origin(self._make, unclaimed=self.unclaimed, earlier=self._conversation)
 
-    async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
-        del models, stack
-        return FinishedConversations(self._conversation)
+        def earlier(unit: Unit, number: int) -> Conversation:
+            return self.conversations[unit.scope][number - 1]
 
-    def _conversation(self, unit: Unit, number: int) -> Conversation:
-        return self.conversations[unit.scope][number - 1]
+        async def make(*_: object) -> ConversationSource:
+            return FinishedConversations(earlier)
+
+        return Origin(make, unclaimed=self.unclaimed, earlier=earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +268,12 @@ class LiveConversations:
                 traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
             conversation = await run(served, *traced, *in_process)
             period.failed = conversation.failure is not None
-            if period.failed and _unanswered_wait_s(conversation) >= self._timeout_s:
-                period.at_work_s = self._timeout_s
+            # The agent was waited for in the turn that never closed.
+            unanswered_ms = conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)
+            timeout_ms = self.prepared.loaded.config.request_timeout_ms
+            if period.failed and unanswered_ms >= timeout_ms:
+                period.at_work_s = timeout_ms / 1000
             return conversation
-
-    @property
-    def _timeout_s(self) -> float:
-        return self.prepared.loaded.config.request_timeout_ms / 1000
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
         prepared = self.prepared
@@ -285,7 +284,7 @@ class LiveConversations:
             conversation_id=conversation_id,
             unmocked_tools=unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
             recorded=unit.scenario.recorded,
-            timeout_s=max(_MIN_MOCK_TIMEOUT_S, self._timeout_s),
+            timeout_s=max(_MIN_MOCK_TIMEOUT_S, prepared.loaded.config.request_timeout_ms / 1000),
             redact=prepared.loaded.redact,
             state=unit.scenario.state,
         )
@@ -354,11 +353,6 @@ def _identity(unit: Unit, spec: ConversationSpec) -> Identity:
         scenario=spec.scenario,
         agent=unit.agent,
     )
-
-
-def _unanswered_wait_s(conversation: Conversation) -> float:
-    """Return how long the agent was waited for in the turn that never closed."""
-    return (conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)) / 1000
 
 
 @dataclass(frozen=True, slots=True)

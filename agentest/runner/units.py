@@ -42,7 +42,6 @@ from agentest.runner.run_summary import (
     scenario_result,
     stop_reason,
     unit_notes,
-    with_goal_and_profile,
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.warnings import UnitEvidence, questioned, unit_warnings
@@ -253,6 +252,7 @@ class UnitDecision:
         result = scenario_result(
             unit,
             _incomplete_verdict(verdict, stopped) if stopped else verdict,
+            self._redact,
             **({} if stopped else _repeat_fields(unit, conversations, verdict)),
             conversations=conversations,
             averages=averages(conversations, exact=exact),
@@ -265,7 +265,7 @@ class UnitDecision:
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.rerun_reason),
         )
-        result = with_figures(with_goal_and_profile(result, unit, self._redact), conversations)
+        result = with_figures(result, conversations)
         evidence = UnitEvidence(unit=unit, conversations=conversations, verdict=result.verdict)
         warnings = [
             replace(each, message=self._redact.error(each.message))
