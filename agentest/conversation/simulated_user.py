@@ -117,8 +117,6 @@ _UNSENT_TEXT_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """One answer of the model with tool calls, and their results."""
-
     uses: Sequence[ToolUse]
     results: Sequence[str]
     has_extra_text: bool

@@ -250,7 +250,6 @@ class TurnLoop:
             self._check_bypass(turn.turn_index)
 
     async def _complete_late(self) -> None:
-        """Wait for missing calls of the closed turns. Raises MockBypassed."""
         if self._sources:
             with self._agent_wait:
                 for source in self._sources:
@@ -265,7 +264,6 @@ class TurnLoop:
         return WaitingTimes(self._agent_wait.seconds, self._user_wait.seconds, self._tool_wait.seconds)
 
     async def _failed(self, failure: Failure) -> Conversation:
-        """Return the transcript of a conversation that an error ended."""
         turn = self._current
         try:
             await (self._complete(turn) if turn else self._complete_late())
@@ -328,8 +326,6 @@ class TurnLoop:
 
 
 class _Stopwatch:
-    """Measures the time in `with` blocks, one after another."""
-
     def __init__(self) -> None:
         self.seconds = 0.0
 
@@ -360,7 +356,6 @@ def _with_bypass(failure: Failure, bypass: Failure) -> Failure:
 
 
 def _with_dead_servers(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
-    """Return the failure of a turn, naming servers that had ended by then."""
     ended = [
         f"server {each.server!r} had exited with status {each.exit_status}"
         for each in printed

@@ -115,7 +115,6 @@ class TurnProgress:
     calls_hidden: str | None = None
     began_ns: int = field(default_factory=time_ns)
     reply_count: int = 0
-    """Number of replies by the agent."""
     named: int = 0
     """Number of answered requests that carried the turn's trace context."""
     printed: Positions = field(default_factory=dict)

@@ -36,7 +36,6 @@ class ShardedRun:
     scenarios: Mapping[str, int]
     """The scenarios of this shard → their positions among those of the whole run, from 0."""
     whole: int
-    """The number of scenarios in the whole run."""
     filtered: bool = False
     """True if filters selected the scenarios of the whole run."""
 

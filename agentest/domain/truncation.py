@@ -135,8 +135,6 @@ def _is_small(value: Any) -> bool:
 
 
 class _Cut:
-    """Cuts one value and counts the omitted items."""
-
     def __init__(self) -> None:
         self._left = MAX_CHARS
 

@@ -76,22 +76,29 @@ def decide(
     rate = thresholds.get(PASS_RATE)
     reasons = [
         *(reason for each in conversations for reason in _decisive(conversation_reasons(each), thresholds)),
-        *_error_reasons(deduplication),
+        *(
+            Reason(Status.FAILED, ReasonKind.ERROR, _group_message(group), group=group)
+            for group in deduplication.groups
+            if group.fails
+        ),
     ]
     if rate is not None:
         missed = _missed_rate(informative, rate)
         # With a rate, single conversations may fail; their reasons count only if too many do.
-        reasons = [*missed, *reasons] if missed else _unknown_for_rate(conversations)
+        unknown = (conversation_reasons(each) for each in conversations if not conversation_failed(each))
+        reasons = [*missed, *reasons] if missed else [reason for each in unknown for reason in each]
     if deduplication.error:
-        reasons.append(_ungrouped_reason(deduplication.error))
+        message = "errors could not be grouped, so a worse severity cannot be ruled out: "
+        message += deduplication.error
+        reasons.append(Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message))
     # If every conversation is invalid, a missing score is not a reason of its own.
     applicable = thresholds if informative or not conversations else {}
     by_threshold = list(_threshold_reasons(conversations, applicable, exact))
     reported = {reason.metric for reason in by_threshold if reason.actual is None}
-    reasons += [
-        *by_threshold,
-        *(r for r in _unscored_reasons(conversations, thresholds) if r.metric not in reported),
-    ]
+    reasons += by_threshold
+    for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
+        if name not in reported:
+            reasons.append(Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name))
     if not conversations:
         reasons.append(Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "no conversation was finished"))
     failed = [r for r in reasons if r.status is Status.FAILED]
@@ -216,16 +223,6 @@ def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Ite
     return (reason for reason in reasons if reason.kind is not ReasonKind.GOAL or GOAL not in thresholds)
 
 
-def _unknown_for_rate(conversations: Iterable[ConversationResult]) -> list[Reason]:
-    """Return the reasons of conversations that have not failed but whose status is unknown."""
-    return [
-        reason
-        for each in conversations
-        if not conversation_failed(each)
-        for reason in conversation_reasons(each)
-    ]
-
-
 def _missed_rate(conversations: Sequence[ConversationResult], rate: float) -> list[Reason]:
     """Return a reason if too few conversations passed; errored conversations do not count as failed."""
     statuses = Counter(map(conversation_status, conversations))
@@ -247,17 +244,6 @@ def _missed_rate(conversations: Sequence[ConversationResult], rate: float) -> li
             actual=passed / known,
         )
     ]
-
-
-def _error_reasons(deduplication: Deduplication) -> Iterator[Reason]:
-    for group in deduplication.groups:
-        if group.fails:
-            yield Reason(Status.FAILED, ReasonKind.ERROR, _group_message(group), group=group)
-
-
-def _ungrouped_reason(error: str) -> Reason:
-    message = f"errors could not be grouped, so a worse severity cannot be ruled out: {error}"
-    return Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message)
 
 
 def _group_message(group: UniqueError) -> str:
@@ -302,14 +288,6 @@ def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Re
         expected=metric.threshold,
         actual=metric.score,
     )
-
-
-def _unscored_reasons(
-    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
-) -> Iterator[Reason]:
-    """Yield one reason for each metric that could not be scored everywhere."""
-    for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
-        yield Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name)
 
 
 def undecisive_problems(

@@ -277,7 +277,6 @@ def _schema(model: type[BaseModel], parameters: Mapping[str, inspect.Parameter])
 
 
 def _with_default(schema: Mapping[str, Any], parameter: inspect.Parameter) -> dict[str, Any]:
-    """Add the parameter's default to its schema if JSON can represent it."""
     settings = {key: value for key, value in schema.items() if key not in ("title", "default")}
     if parameter.default is inspect.Parameter.empty:
         return settings

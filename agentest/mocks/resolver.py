@@ -287,7 +287,6 @@ class MockResolver:
         return call
 
     def _unmocked(self, name: str, turn_index: int) -> str:
-        """Describe the tool, where it was called, and how to mock it."""
         where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, turn {turn_index}"
         if self._of_a_case:
             known = any(answer.name == name for answer in self._recorded)

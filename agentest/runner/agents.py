@@ -222,7 +222,6 @@ def part_of(prepared: Prepared, *, per_worker: bool) -> Prepared:
 
 
 def _without_port(prepared: Prepared) -> list[ManagedServer]:
-    """Return the servers of the plan's agents that need a port and have none."""
     servers = prepared.managed_servers.of_any(prepared.plan.agents)
     return [managed for managed in servers if managed.server.awaits_port and managed.port is None]
 

@@ -151,7 +151,6 @@ class LocalConversationRunner:
     async def _run_and_judge(
         self, request: _ConversationRequest, evaluation: ConversationEvaluation
     ) -> _TimedConversation:
-        """Run a conversation, and evaluate each turn as soon as it closes."""
         async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
@@ -243,8 +242,6 @@ class LocalConversationRunner:
 
 
 class _ConversationRequest(NamedTuple):
-    """Identifies the conversation to run."""
-
     unit: Unit
     number: int
     ongoing: RunningConversation
@@ -258,7 +255,6 @@ def lost_conversation_result(unit: Unit, number: int, problem: str) -> Conversat
 
 
 def _invalidated(timed: _TimedConversation, finding: Finding | None) -> _TimedConversation:
-    """Mark the conversation as invalid if its user broke its role."""
     if finding is None:
         return timed
     return timed._replace(conversation=replace(timed.conversation, invalid=finding.text))

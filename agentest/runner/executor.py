@@ -290,7 +290,12 @@ class _Scheduler:
                 tasks.start_soon(self._conclude_or_go_on, progress, tasks)
             return
         if not progress.unit.is_parallel(self._settings.parallel):
-            tasks.start_soon(self._run_one_by_one_in_slot, progress, tasks)
+
+            async def run_in_slot() -> None:
+                await self._run_one_by_one(progress, _single_slot(), tasks)
+                self._slots.release()
+
+            tasks.start_soon(run_in_slot)
             await self._slots.acquire()
             return
         first = progress.wanted + 1
@@ -314,10 +319,6 @@ class _Scheduler:
             await self._wait_for_budget(progress.unit, number, self._slots)
             tasks.start_soon(self._run_conversation, progress, number, self._slots)
             number += 1
-
-    async def _run_one_by_one_in_slot(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        await self._run_one_by_one(progress, _single_slot(), tasks)
-        self._slots.release()
 
     async def _run_one_by_one(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
         """Start each conversation of a unit when the previous one has ended; return when all have ended."""
@@ -491,8 +492,6 @@ class _RunningConversation:
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """Units of an exclusive agent, which run one conversation at a time in one slot."""
-
     waiting: deque[Unit]
     free: anyio.Semaphore
 

@@ -47,7 +47,6 @@ class ConfiguredModels:
     user: ModelSpec | None
     judge: ModelSpec | None
     override: str | None = None
-    """The model from `--model` or `AGENTEST_MODEL`."""
     recorded: Collection[str] = ()
     """The named models with recorded responses, if recordings are in use."""
     replay: bool = False
@@ -148,7 +147,6 @@ def _offline_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
 
 
 def _request_places(requests: Sequence[RequestedModel]) -> str:
-    """Return which files and keys name this model, and in what role."""
     by_file: dict[str, list[str]] = {}
     for requested in requests[:_SHOWN]:
         by_file.setdefault(requested.file, []).append(requested.key)

@@ -211,7 +211,6 @@ def _check_own_servers(plan: Plan, registry: Registry) -> None:
 
 
 def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
-    """Raise ConfigError if different servers have the same port."""
     owners: dict[int, str] = {}
     for group in groups:
         for key, server in plan.agents[group.agents[0]].beside.items():

@@ -137,7 +137,6 @@ class Unit:
     metrics: tuple[str, ...]
     thresholds: Mapping[str, float]
     graders: tuple[Grader, ...] = ()
-    """Graders for a case of an evaluation set."""
     of: int | None = None
     """The originally planned number of conversations, if an earlier run is judged again."""
 
@@ -155,7 +154,6 @@ class Unit:
     information: tuple[str, ...] = ()
     """Metrics whose scores are shown but decide nothing."""
     finished_part: FinishedUnitPart = FinishedUnitPart()
-    """The part that an earlier run completed."""
     fingerprint: str = ""
     """Equal in two runs only if nothing relevant has changed (`fingerprints`)."""
     metrics_named: bool = True

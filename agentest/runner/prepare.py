@@ -185,7 +185,6 @@ class Prepared:
     confirm: ModelSpec | None = None
     """The model that confirms a judge's answer before it fails a scenario."""
     notes: tuple[str, ...] = ()
-    """Notes for the user before the run."""
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → accuracy of the judge, measured with its current settings."""
     files: frozenset[Path] = frozenset()
@@ -193,11 +192,9 @@ class Prepared:
     narrowed: bool = False
     """True if scenarios are left out because of their earlier results."""
     managed_servers: ManagedServers = ManagedServers()
-    """The servers that the run starts."""
     resumed_run: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
     part: ShardedRun | None = None
-    """The shard that this run executes."""
 
     @property
     def is_partial(self) -> bool:
@@ -432,7 +429,6 @@ def _uncalled_specs(config: Config, override: str | None, recorded_names: Mappin
 def _confirm_spec(
     loaded: LoadedConfig, options: Options, override: str | None, environ: Mapping[str, str]
 ) -> ModelSpec | None:
-    """Return the model of `judge.confirm`. Raises ConfigError."""
     config = loaded.config
     if config.judge.confirm is None:
         return None

@@ -77,8 +77,6 @@ class Need:
 
 
 class _StartedUnit:
-    """A unit with at least one started conversation."""
-
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         planned = unit.repeat.min if unit.repeat else unit.conversations
@@ -202,7 +200,6 @@ class Allowance:
             changed.set()
 
     def _already_paid(self, unit: Unit, number: int) -> ModelUsage:
-        """Return the usage of the conversation that an earlier run already paid for."""
         if self._answers is None:
             return ModelUsage()
         page = self._answers.page(unit.scope, number)
@@ -268,13 +265,11 @@ class Allowance:
         return Need(calls, self._priced(calls) if took.cost is None else took.cost / took.conversations)
 
     def _max_need(self, unit: Unit) -> Need:
-        """Return the maximum number of calls of a conversation, at the price so far."""
         most = self._most[unit.scope]
         calls = ceil((most.user + most.judge) / max(1, unit.conversations))
         return Need(calls, self._priced(calls))
 
     def _priced(self, calls: int) -> float:
-        """Return the estimated cost of this many calls."""
         return calls * self._per_call() * _GROWTH if calls else 0.0
 
     def _per_call(self) -> float:

@@ -394,7 +394,6 @@ def _goals_warning(conversations: Sequence[ConversationResult], text: str) -> It
 
 
 def _misfit_notes(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """Return one text for each tool that was called with arguments its mock does not accept."""
     misfits: dict[str, list[ToolCall]] = {}
     for result in conversations:
         for call in result.conversation.tool_calls:
@@ -415,7 +414,6 @@ def _misfit_note(name: str, calls: Sequence[ToolCall]) -> str:
 
 
 def _tools_without_model(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
-    """Warn if the user has tools but no model that decides when to use them."""
     idle = idle_user(scenario)
     if idle is None or any(each.conversation.user_calls for each in conversations):
         return ()

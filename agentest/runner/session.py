@@ -37,7 +37,6 @@ class Settings:
     """The settings of a run."""
 
     concurrency: int = 20
-    """Maximum number of conversations at once."""
     parallel: bool = True
     """True if conversations of one scenario may run at once; a scenario can override it."""
     debounce_s: float = 0.0
@@ -129,7 +128,6 @@ class RunSession:
     emit: Emit
     """Receives every event, in order."""
     stop: Stop
-    """Stops the run early."""
     on_note: Callable[[str], None]
     """Receives notes that the user reads at the end."""
     opened_models: tuple[Models, Ledger] | None = None
@@ -163,7 +161,6 @@ class RunOutcome:
     incomplete: bool = False
     """True if something failed after the result was made, such as writing the recording."""
     notes: list[str] = field(default_factory=list)
-    """Notes for the user in addition to the result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,7 +290,6 @@ class LiveConversations:
         )
 
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
-        """Return the user's own tools if a model plays the user; other users call none."""
         tools = unit.scenario.user_tools
         if not tools or self.pick_user:
             return None

@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentest.config.agent_types import (
     TELLING,
@@ -51,7 +51,6 @@ class MockServerTools:
     mocked: frozenset[str] = frozenset()
     """Tools that any scenario with this agent mocks. Operations are known by the names that mocks use."""
     in_trajectories: frozenset[str] = frozenset()
-    """Tools that trajectories name."""
 
     def tools(self) -> tuple[KnownTool, ...]:
         """Return the tools that they serve. Raises ConfigError for a file that cannot be read."""
@@ -189,7 +188,6 @@ class KnownTools:
     text: str = ""
     """One line per tool; "": none is known."""
     some: bool = False
-    """True if any tool is known."""
 
 
 NOTHING_KNOWN = KnownTools()
@@ -248,17 +246,13 @@ def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...
     """Merge the tools of all sources by name; earlier sources take precedence."""
     tools: dict[str, KnownTool] = {}
     for tool in (tool for source in sources for tool in source):
-        known = tools.get(tool.name)
-        tools[tool.name] = _filled(known, tool) if known else tool
+        known = tools.setdefault(tool.name, tool)
+        tools[tool.name] = replace(
+            known,
+            description=known.description or tool.description,
+            parameters=known.parameters or tool.parameters,
+        )
     return tuple(tools.values())
-
-
-def _filled(known: KnownTool, other: KnownTool) -> KnownTool:
-    return replace(
-        known,
-        description=known.description or other.description,
-        parameters=known.parameters or other.parameters,
-    )
 
 
 def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[str]:
@@ -330,7 +324,8 @@ def _type(schema: Mapping[str, Any]) -> str:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         more = [] if len(values) <= _MOST_VALUES else ["…"]
-        return " | ".join([*(_value(each) for each in values[:_MOST_VALUES]), *more])
+        texts = (json.dumps(each, ensure_ascii=False, default=repr) for each in values[:_MOST_VALUES])
+        return " | ".join([*(shortened(_one_line(text), _BRIEF_CHARS) for text in texts), *more])
     alternatives = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(alternatives, list):
         kinds = (_type(each) for each in alternatives if isinstance(each, Mapping))
@@ -342,16 +337,11 @@ def _type(schema: Mapping[str, Any]) -> str:
     return " | ".join(_one_line(str(each)) for each in types if each)
 
 
-def _value(value: Any) -> str:
-    return shortened(_one_line(json.dumps(value, ensure_ascii=False, default=repr)), _BRIEF_CHARS)
-
-
 _NEAR = 2
 """Maximum edit distance of a misspelling."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedTool:
+class NamedTool(NamedTuple):
     """A tool that a scenario names, and the key that names it."""
 
     key: str
@@ -456,7 +446,6 @@ class AgentTraits:
     """The facts about an agent that evaluation and executor need."""
 
     visibility: ToolVisibility = ToolVisibility.RETURNED
-    """How its tool calls become visible."""
     blind: str | None = None
     """Why some of its calls are invisible, with a remedy; None: all are visible."""
     unreported: str | None = None
@@ -469,7 +458,6 @@ class AgentTraits:
     queue: str | None = None
     """The queue of its conversations, if only one may run at a time; None: no limit."""
     mock_servers: tuple[str, ...] = ()
-    """The keys of its mock servers."""
     mocks_inside: bool = False
     """True if it is declared to run in this process with tools that mocks answer."""
     tools_on_either_side: bool = False
@@ -481,7 +469,6 @@ class AgentTraits:
     instructions: str = ""
     """Its instructions, for judges; "": unknown."""
     tools: ToolsOfAgent = ToolsOfAgent()
-    """Its tools, for judges."""
     tool_names: frozenset[str] = frozenset()
     """The names of the tools in the configuration."""
     unstreamed: str = ""
@@ -490,11 +477,22 @@ class AgentTraits:
 
 def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | None = None) -> AgentTraits:
     """Collect the facts about an agent's calls and tools from its settings and its mock servers."""
-    visibility = visibility_of_agent(agent)
+    visibility, blind = visibility_of_agent(agent), None
+    if visibility is ToolVisibility.UNSEEN:
+        blind = advice_for_unseen_calls(name, agent)
+    elif visibility is ToolVisibility.PARTIAL:
+        blind = partial_visibility_advice(name, agent)
+    may_withhold = (
+        bool(agent.mock_servers)
+        and agent.tool_visibility is None
+        and visibility is not ToolVisibility.UNSEEN
+        # Calls of an agent object come to Agentest, but those of its clients do not.
+        and not (agent.type == "custom" and agent.reports_own_calls)
+    )
     return AgentTraits(
         visibility=visibility,
-        blind=_why_hidden(name, agent),
-        unreported=_why_unreported(name, agent),
+        blind=blind,
+        unreported=unreported_calls_advice(name, agent) if may_withhold else None,
         replies_show_calls=agent.tool_visibility is None,
         queue=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
@@ -507,27 +505,6 @@ def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | Non
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
-
-
-def _why_hidden(name: str, agent: AnyAgent) -> str | None:
-    match visibility_of_agent(agent):
-        case ToolVisibility.UNSEEN:
-            return advice_for_unseen_calls(name, agent)
-        case ToolVisibility.PARTIAL:
-            return partial_visibility_advice(name, agent)
-    return None
-
-
-def _why_unreported(name: str, agent: AnyAgent) -> str | None:
-    if (
-        not agent.mock_servers
-        or agent.tool_visibility is not None
-        or visibility_of_agent(agent) is ToolVisibility.UNSEEN
-    ):
-        return None
-    if agent.type == "custom" and agent.reports_own_calls:
-        return None  # calls of an agent object come to Agentest, but those of its clients do not
-    return unreported_calls_advice(name, agent)
 
 
 def instructions_of(agent: AnyAgent) -> str:

@@ -283,7 +283,6 @@ def _graded(
 def _repeat_fields(
     unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
 ) -> dict[str, int | None]:
-    """Return the result fields that only a unit with `repeat` has."""
     if unit.repeat is None:
         return {}
     from agentest.runner.schedule import Schedule

@@ -15,7 +15,6 @@ from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
-    CriterionResult,
     GoalOutcome,
     MetricResult,
     Reason,
@@ -184,7 +183,6 @@ def _only_replies(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _declares_check(unit: Unit) -> bool:
-    """Return True if the scenario has checks other than judges' scores."""
     scenario = unit.scenario
     states = (scenario.final_state, scenario.final_session_state, scenario.check)
     return (
@@ -198,14 +196,14 @@ def _declares_check(unit: Unit) -> bool:
 
 def _has_deciding_score(result: ConversationResult) -> bool:
     """Return True if a metric was judged that can fail a scenario without a threshold."""
-    return any(_decides(name, score) for name, score in result.metric_results)
-
-
-def _decides(metric: str, result: MetricResult) -> bool:
-    if metric in BUILTIN:
-        return not isinstance(result, Skipped) and (metric == GOAL or METRICS[metric].kind is Kind.LABEL)
-    # Custom metrics that return labels.
-    return isinstance(result, Score) and isinstance(result.value, str)
+    for name, score in result.metric_results:
+        if name not in BUILTIN:  # custom metrics decide if they return labels
+            decides = isinstance(score, Score) and isinstance(score.value, str)
+        else:
+            decides = not isinstance(score, Skipped) and (name == GOAL or METRICS[name].kind is Kind.LABEL)
+        if decides:
+            return True
+    return False
 
 
 def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
@@ -228,13 +226,11 @@ def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _is_judged(result: ConversationResult) -> bool:
-    """Return True if a judge has read the replies for a deciding metric."""
     judged = any(criterion.required and not criterion.not_asked for criterion in result.criteria)
     return judged or _has_deciding_score(result)
 
 
 def _is_checked(scenario: Scenario, turn: Turn) -> bool:
-    """Return True if the script has checks for the reply of a turn."""
     expect = scenario.turns[turn.turn_index].expect if turn.turn_index < len(scenario.turns) else None
     if expect is None:
         return False
@@ -261,15 +257,12 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
 
 def _may_be_idle(scenario: Scenario, tool: str) -> bool:
     """Return True if the scenario itself says that the tool may, or must, stay unused."""
-    return any(_forbids(each, tool) for each in scenario.trajectories) or any(
-        _is_optional(each, tool) for each in scenario.trajectory
-    )
-
-
-def _forbids(trajectory: Trajectory, tool: str) -> bool:
-    bans = [each.name for each in trajectory.forbidden]
-    bans += [name for o in trajectory.orders if o.kind == "never_after" for name in names_in(o.first)]
-    return trajectory.limit_of(tool) == 0 or trajectory.max_calls == 0 or _any_matches(bans, tool)
+    for each in scenario.trajectories:
+        bans = [banned.name for banned in each.forbidden]
+        bans += [name for o in each.orders if o.kind == "never_after" for name in names_in(o.first)]
+        if each.limit_of(tool) == 0 or each.max_calls == 0 or _any_matches(bans, tool):
+            return True
+    return any(_is_optional(each, tool) for each in scenario.trajectory)
 
 
 def _is_optional(trajectory: Trajectory, tool: str) -> bool:
@@ -332,7 +325,7 @@ def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
             yield from _unknown_arguments(key, banned, scenario.tools)
     for at, turn in enumerate(scenario.turns):
         for pattern in turn.expect.regex if turn.expect else ():
-            if _matches_everything(pattern):
+            if _matches_any_text(pattern) and pattern.search("") is not None:
                 yield f"turns[{at}].expect.regex: {pattern.pattern!r} matches every reply"
     if scenario.final_state is not None and not _is_state_written(scenario):
         yield (
@@ -386,10 +379,6 @@ def _matches_any_text(pattern: re.Pattern[str]) -> bool:
     """Return True if a pattern matches every text that is not empty. Skips patterns that forbid text."""
     looks_for_absence = "(?!" in pattern.pattern or "(?<!" in pattern.pattern
     return not looks_for_absence and all(map(pattern.search, _PROBES))
-
-
-def _matches_everything(pattern: re.Pattern[str]) -> bool:
-    return _matches_any_text(pattern) and pattern.search("") is not None
 
 
 def _is_state_written(scenario: Scenario) -> bool:
@@ -483,7 +472,10 @@ def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
         turns=tuple(map(_slim_evaluation, result.turns)),
         metrics=_slim_metrics(result.metrics),
         trajectory=_slim_trajectory(result.trajectory),
-        criteria=tuple(map(_slim_criterion, result.criteria)),
+        criteria=tuple(
+            replace(each, reason="") if each.result is CriterionOutcome.MET else each
+            for each in result.criteria
+        ),
     )
 
 
@@ -519,19 +511,13 @@ def _slim_trajectory(trajectory: TrajectoryResult | None) -> TrajectoryResult | 
 
 
 def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:
+    # The verdict shows why a goal was not reached or wrongly reached.
     return {
-        name: _slim_score(result) if isinstance(result, Score) else result for name, result in metrics.items()
+        name: replace(result, reason="")
+        if isinstance(result, Score) and result.outcome in (None, GoalOutcome.REACHED)
+        else result
+        for name, result in metrics.items()
     }
-
-
-def _slim_score(score: Score) -> Score:
-    """Retain the reason if a goal was not reached or wrongly reached, which the verdict shows."""
-    missed = score.outcome is not None and score.outcome is not GoalOutcome.REACHED
-    return score if missed else replace(score, reason="")
-
-
-def _slim_criterion(criterion: CriterionResult) -> CriterionResult:
-    return replace(criterion, reason="") if criterion.result is CriterionOutcome.MET else criterion
 
 
 def _reads_like_error(text: str) -> bool:

@@ -115,7 +115,6 @@ def _pairs(spec: Trajectory, assessment: Assessment, view: CallView, undecided: 
 
 
 def _marked(row: AlignedRow, status: RowStatus, problem: str) -> AlignedRow:
-    """Add a problem to a row."""
     if not problem:
         return row
     text = "; ".join(filter(None, (row.difference, problem)))
@@ -196,7 +195,6 @@ class _Rows:
         return frozenset(key for key, calls in self.facts.misplaced.items() if calls >> call & 1)
 
     def _unpaired_row(self, call: int) -> AlignedRow:
-        """Return the row of a call without an expected call."""
         row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
         assignment = self.assessment.assignment
         if assignment is None or not assignment.counting >> call & 1:

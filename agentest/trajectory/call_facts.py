@@ -98,7 +98,6 @@ _NONE = KnownCalls()
 
 
 def _collected(answers: Iterable[tuple[int, bool | None]]) -> KnownCalls:
-    """Collect the answers for calls; None: unknown."""
     yes = maybe = 0
     for call, answer in answers:
         if answer:
@@ -354,7 +353,6 @@ class CallFacts:
 
 
 def _calls_of_tool(expected: ExpectedCall, by_tool: Mapping[str, Sequence[int]]) -> KnownCalls:
-    """Return the calls of the tools that an expected call names."""
 
     def answer(name: str) -> bool | None:
         try:

@@ -276,7 +276,6 @@ class LimitDifferences:
     """Violations of these requirements."""
 
     forbidden: tuple[str, ...] = ()
-    """The names of forbidden calls that were made."""
     broken: tuple[str, ...] = ()
     """Descriptions of broken limits and orders."""
     requirements: int = 0

@@ -121,7 +121,6 @@ class TrajectoryMatcher:
         return result
 
     def _is_plain(self) -> bool:
-        """Return True if no part of the trajectory can take long."""
         spec = self.trajectory
         expected = chain(calls_in(spec.expected or ()), spec.forbidden, _calls_in_orders(spec))
         return all(isinstance(name, str) for name in spec.reads) and all(
@@ -214,7 +213,6 @@ class _Decision:
     def _nearest_path(
         self, *, best: bool, groups: tuple[int, ...]
     ) -> tuple[Assignment | None, CallDifferences]:
-        """Return the first path that holds, else the one with the fewest differences."""
         if self.paths is None:
             return None, NO_DIFFERENCES
         spec, blind = self.spec, self.view.blind
@@ -248,7 +246,6 @@ class _Decision:
         return nearest
 
     def _combinations(self) -> Iterator[_Decision]:
-        """Yield all combinations of answers to the unknowns, if there are few."""
         facts = self.facts
         unknown = [*facts.open_cells, *bits(facts.free.maybe | facts.failures.maybe)]
         count = 1 << min(len(unknown), 30)
@@ -310,7 +307,6 @@ class _Decision:
         return TrajectoryResult(matched=False, summary=why, error=why, **self._comparison_fields(best))
 
     def _unknown_result(self) -> TrajectoryResult:
-        """Return an undecided result that depends on unknowns."""
         facts = self.facts
         fine = self._assess(best=True, groups=facts.fine)
         reasons = list(dict.fromkeys(why for _, why in facts.doubts()))

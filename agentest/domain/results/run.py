@@ -119,13 +119,11 @@ class VerdictWarning:
 
     code: WarningCode
     scenario: str
-    """The scenario's name."""
     message: str
     agent: str = ""
     file: str = ""
     line: int = 0
     tools: tuple[str, ...] = ()
-    """The tools that the warning is about."""
 
     @property
     def text(self) -> str:
@@ -173,7 +171,6 @@ class ScenarioCause:
     """The first conversation; None if the cause is not about a single one."""
     turn_index: int | None = None
     text: str = ""
-    """The finding in the first conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +303,6 @@ class SlowTurn:
     conversation_id: str
     turn_index: int
     first_token_ms: float | None = None
-    """None if the reply was not streamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +319,6 @@ class Totals:
     agent_retries: int = 0
     agent_tokens: Usage = field(default_factory=Usage)
     slowest: tuple[SlowTurn, ...] = ()
-    """The slowest turns; the slowest comes first."""
     time: TimeSpent = field(default_factory=TimeSpent)
     unanswered: Mapping[str, int] = field(default_factory=dict)
     """Tool → number of calls that were answered with null because no source had an answer."""
@@ -338,7 +333,6 @@ class Totals:
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
     called: frozenset[str] = frozenset()
-    """The tools that were called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +372,6 @@ class ScenarioResult:
     warnings: tuple[str, ...] = ()
     """Problems to look at even if the scenario passed, such as mocks that do not accept the agent's calls."""
     verdict_warnings: tuple[VerdictWarning, ...] = ()
-    """Warnings that question the verdict."""
     intervals: Mapping[str, Figure] = field(default_factory=dict)
     """Metric → its average with n and interval, for the metrics of `averages`."""
     pass_rate: Figure | None = None
@@ -386,7 +379,6 @@ class ScenarioResult:
     pass_hat_k: Mapping[int, float] = field(default_factory=dict)
     """k → the probability that k conversations all pass (pass^k), for k up to the `n` of `pass_rate`."""
     flaky: bool = False
-    """True if some conversations passed and some failed."""
     goal: str = ""
     """The simulated user's goal, without secrets; "" if the scenario has none."""
     profile: str = ""
