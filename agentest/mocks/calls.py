@@ -154,11 +154,12 @@ class CallRecord:
         with self._lock:
             return self._insert(call, None)
 
-    def finish(self, recorded: RecordedCall, **answer: Any) -> None:
-        """Set the answer to the call: fields of ToolCall."""
+    def finish(self, recorded: RecordedCall, result: Any, *, error: str | None = None, **answer: Any) -> Any:
+        """Set the answer to the call, with further fields of ToolCall. Returns the result."""
         with self._lock:
-            recorded.answered(**answer)
+            recorded.answered(result=result, error=error, **answer)
         self.on_change(recorded)
+        return result
 
     def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
         """Record calls that one or more sources report, in order.
@@ -419,12 +420,12 @@ class PendingRealCall:
 
     def answered(self, result: Any) -> None:
         """Record the tool's return value. A value that is not JSON is stored as its repr."""
-        self._record.finish(self._call, result=recordable(result), error=None)
+        self._record.finish(self._call, recordable(result))
 
     def failed(self, error: BaseException) -> None:
         """Record the exception that the tool raised."""
         message = self._redact(message_of_error(error) or type(error).__name__)
-        self._record.finish(self._call, result={"error": message}, error=message)
+        self._record.finish(self._call, {"error": message}, error=message)
 
 
 _SHOWN_CHARS = 80

@@ -173,7 +173,7 @@ class MockResolver:
     def refuse(self, name: str, args: Any, turn_index: int, problem: str) -> str:
         """Record an impossible call and answer it with an error. Returns the text of the tool message."""
         call = self._begin(name, well_formed_value(args), turn_index, None, misfit=True)
-        return json_text(self._finish(call, {"error": problem}, error=problem))
+        return json_text(self._record.finish(call, {"error": problem}, error=problem))
 
     async def serve(
         self, name: str, args: Any, turn_index: int, call_id: str | None = None, problem: str | None = None
@@ -203,7 +203,7 @@ class MockResolver:
         known = recordable(result)
         call.status = status
         error = self._redact(shortened(json_text(known))) if failed else None
-        self._record.finish(call, result=known, error=error, invalid_arguments=None, by_real_tool=ran)
+        self._record.finish(call, known, error=error, invalid_arguments=None, by_real_tool=ran)
 
     async def _resolved(
         self,
@@ -228,10 +228,10 @@ class MockResolver:
             by_hand = await self._attendant.answer(call, proposed) if self._attendant else None
             outcome = by_hand.outcome if by_hand else proposed or MockOutcome()
         except AgentestError as error:
-            self._finish(call, None, error=self._redact(str(error)))
+            self._record.finish(call, None, error=self._redact(str(error)))
             raise
         call.http = outcome.http
-        self._finish(
+        self._record.finish(
             call,
             outcome.result,
             error=outcome.error,
@@ -282,7 +282,7 @@ class MockResolver:
             )
         )
         if not mocked and not self._passthrough and not misfit:
-            self._finish(call, None, error=NO_MOCK)
+            self._record.finish(call, None, error=NO_MOCK)
             raise UnmockedToolError(self._unmocked(name, turn_index))
         return call
 
@@ -300,22 +300,8 @@ class MockResolver:
             f'Either add a mock to the scenario: tools={{"{name}": …}}'
         )
 
-    def _finish(
-        self,
-        call: RecordedCall,
-        result: Any,
-        *,
-        error: str | None = None,
-        invalid_arguments: str | None = None,
-        raised: str | None = None,
-    ) -> Any:
-        self._record.finish(
-            call, result=result, error=error, invalid_arguments=invalid_arguments, raised=raised
-        )
-        return result
-
     def _refuse(self, call: RecordedCall, problem: str) -> Any:
-        return self._finish(call, {"error": problem}, invalid_arguments=problem)
+        return self._record.finish(call, {"error": problem}, invalid_arguments=problem)
 
     def _recorded_for(self, name: str, args: Any) -> list[Any]:
         return [answer.result for answer in self._recorded if answer.name == name and answer.args == args]

@@ -46,7 +46,7 @@ from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
 from agentest.runner.plan import Plan, Unit
 from agentest.runner.session import RunSession, Stop, UnitConnections, report_wait
-from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
+from agentest.runner.tools import NOTHING_KNOWN, agent_traits, known_tools
 from agentest.runner.warnings import RunEvidence, amended, run_warnings
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
@@ -184,33 +184,25 @@ class RunResultBuilder:
         return result
 
 
-def known_agent(unit: Unit, redact: Callable[[str], str]) -> AgentBackground:
-    """Return what judges may know of the unit's agent and its tools, without secrets."""
+def known_agent(unit: Unit, redact: Callable[[str], str], *, is_judged: bool = True) -> AgentBackground:
+    """Return what judges may know of the unit's agent, without secrets. Reads tools only if `is_judged`."""
     scenario, traits = unit.scenario, unit.traits
-    tools = known_tools(traits.tools, scenario.tools, scenario.named_tools)
+    named = scenario.named_tools
+    tools = known_tools(traits.tools, scenario.tools, named) if is_judged else NOTHING_KNOWN
     return AgentBackground(
-        instructions=redact(traits.instructions),
+        instructions=redact(traits.instructions) if is_judged else "",
         tools=redact(tools.text),
-        visibility=_visibility(unit, tools),
-    )
-
-
-def agent_without_judge(unit: Unit) -> AgentBackground:
-    """Return the known facts about the unit's agent if no model judges, without reading its tools."""
-    return AgentBackground(visibility=_visibility(unit, NOTHING_KNOWN))
-
-
-def _visibility(unit: Unit, tools: KnownTools) -> CallVisibility:
-    return CallVisibility(
-        agent=unit.agent,
-        blind=unit.traits.blind,
-        replies_show_calls=unit.traits.replies_show_calls,
-        has_tools=tools.some or unit.scenario.speaks_of_calls,
-        has_none=bool(tools.text) and not tools.some,
-        reports_calls=unit.traits.visibility is ToolVisibility.REPORTED,
-        partial=unit.traits.visibility is ToolVisibility.PARTIAL,
-        unreported=unit.traits.unreported,
-        listed=unit.traits.tools.listed if unit.traits.mock_servers else frozenset(),
+        visibility=CallVisibility(
+            agent=unit.agent,
+            blind=traits.blind,
+            replies_show_calls=traits.replies_show_calls,
+            has_tools=tools.some or scenario.speaks_of_calls,
+            has_none=bool(tools.text) and not tools.some,
+            reports_calls=traits.visibility is ToolVisibility.REPORTED,
+            partial=traits.visibility is ToolVisibility.PARTIAL,
+            unreported=traits.unreported,
+            listed=traits.tools.mock_servers.listed() if traits.mock_servers else frozenset(),
+        ),
     )
 
 
@@ -460,10 +452,20 @@ def _unanswered_warning(tool: str, finished: Sequence[Held]) -> RunWarning:
     units = [unit for unit, _ in finished]
     calls = sum(result.totals.unanswered[tool] for _, result in finished)
     of_cases = units[0].scenario.case is not None
+    recorded = any(answer.name == tool for unit in units for answer in unit.scenario.recorded or ())
+    recorded_hint = ": what the set recorded answers calls with other arguments"
+    remedy = (
+        f'To answer them: tools={{"{tool}": …}} in the scenario; to have them fail it: --unmocked-tools error'
+    )
+    if of_cases:
+        remedy = (
+            f'To answer them: --mocks FILE with tools = {{"{tool}": …}}, or `tool_responses` in the set; to '
+            "have them fail their cases: --unmocked-tools error"
+        )
     message = (
         f"{calls} call{'s' * (calls != 1)} of tool {tool!r} {'was' if calls == 1 else 'were'} answered with "
         f"null, as nothing here answers {'it' if calls == 1 else 'them'} ({_scenario_list(units, of_cases)})"
-        f"{_other_arguments(tool, units)}. {_remedy(tool, of_cases)}"
+        f"{recorded_hint if recorded else ''}. {remedy}"
     )
     first = units[0]
     return RunWarning(message, first.agent, first.file, first.scenario.line)
@@ -474,22 +476,3 @@ def _scenario_list(units: Iterable[Unit], of_cases: bool) -> str:
     what = ("case" if of_cases else "scenario") + "s" * (len(names) != 1)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{what} {', '.join(map(repr, names[:_SHOWN]))}{more}"
-
-
-def _other_arguments(tool: str, units: Iterable[Unit]) -> str:
-    """Note that a recorded answer may be wrong for other arguments."""
-    recorded = any(answer.name == tool for unit in units for answer in unit.scenario.recorded or ())
-    return ": what the set recorded answers calls with other arguments" if recorded else ""
-
-
-def _remedy(tool: str, of_cases: bool) -> str:
-    mocks = f'tools = {{"{tool}": …}}'
-    if of_cases:
-        return (
-            f"To answer them: --mocks FILE with {mocks}, or `tool_responses` in the set; to have them fail "
-            "their cases: --unmocked-tools error"
-        )
-    return (
-        f"To answer them: {mocks.replace(' = ', '=')} in the scenario; to have them fail it: "
-        "--unmocked-tools error"
-    )

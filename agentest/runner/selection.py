@@ -25,6 +25,7 @@ from agentest.support.files import contains_any, path_from, readable, shown_path
 from agentest.support.text import nearest_part
 
 _SHOW_ALL = "agentest run --list shows all"
+_SHOWN = 5
 
 
 def empty_selection_reason(
@@ -92,15 +93,13 @@ def _missed(discovered: DiscoveredScenarios, choice: PathChoice) -> str:
     if choice.name is not None:
         names = [scenario.name for scenario in in_place]
         what = f"no scenario in {file} is named {readable(choice.name)!r}"
-        return what + (_nearest(choice.name, names) or f"; it has {_listed(names)}")
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return what + (
+            _nearest(choice.name, names) or f"; it has {', '.join(map(repr, names[:_SHOWN]))}{more}"
+        )
     near = nearest_to_line(in_place, choice.line or 0)
     hint = f"; the nearest is {near.name!r} at line {near.line}" if near else ""
     return f"line {choice.line} of {file} is in no scenario{hint}"
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
 
 
 def _unmatched(
@@ -115,18 +114,14 @@ def _unmatched(
             return
     names = [scenario.name for scenario in discovered.scenarios]
     if not names and discovered.empty and options.paths:
-        yield _empty(discovered.empty)
+        verb = "defines" if len(discovered.empty) == 1 else "define"
+        yield f"{', '.join(discovered.empty)} {verb} no scenario: scenario(…) is never called there"
         return
     if options.scenarios and not any(matches_name(name, options.scenarios) for name in names):
         yield _no_match("no scenario", "--scenario", options.scenarios, names)
     tags = sorted({tag for scenario in discovered.scenarios for tag in scenario.tags})
     if options.tags and not set(options.tags) & set(tags):
         yield _no_match("no scenario", "--tag", options.tags, tags)
-
-
-def _empty(files: Sequence[str]) -> str:
-    verb = "defines" if len(files) == 1 else "define"
-    return f"{', '.join(files)} {verb} no scenario: scenario(…) is never called there"
 
 
 def _no_match(what: str, option: str, values: Sequence[str], known: Iterable[str]) -> str:

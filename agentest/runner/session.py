@@ -196,7 +196,15 @@ async def open_models(
         gates=gates or local_gates(session),
         hide=prepared.loaded.redact.transcript,
     )
-    stack.callback(_close_tape, tape, session.stop)
+
+    def close_tape() -> None:
+        if tape:
+            from agentest.models.tape import CassetteError
+
+            with suppress(CassetteError):  # `on_failure` has already reported it
+                tape.close(finished=session.stop.reason is None)
+
+    stack.callback(close_tape)
     models = await stack.enter_async_context(
         open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
     )
@@ -281,13 +289,18 @@ def open_recordings(session: RunSession) -> Cassettes | None:
     from agentest.models.tape import CassetteMode
 
     models = {"user": prepared.user, "judge": prepared.judge}
+    named: dict[str, set[str]] = {role: set() for role in models}
+    for requested, spec in prepared.named.items():
+        named[requested.role].add(spec.name)
+    if prepared.confirm:
+        named["judge"].add(prepared.confirm.name)
     return Cassettes(
         folder,
         CassetteMode(prepared.tape_mode),
         prepared.loaded.redact,
         names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},
-        named={role: _named_model_names(prepared, role) for role in models},
+        named=named,
         on_failure=stopping(session),
     )
 
@@ -310,11 +323,6 @@ def scenario_names(prepared: Prepared) -> dict[str, str]:
     return {unit.scope: unit.scenario.name for unit in prepared.plan.units}
 
 
-def _named_model_names(prepared: Prepared, role: str) -> set[str]:
-    names = {spec.name for requested, spec in prepared.named.items() if requested.role == role}
-    return names | ({prepared.confirm.name} if prepared.confirm and role == "judge" else set())
-
-
 def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
     """Raise ConfigError for a damaged recording."""
     if recordings is None:
@@ -327,14 +335,6 @@ def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
         recordings.check(unit.scope for unit in plan.units)
     except CassetteError as error:
         raise ConfigError(str(error)) from None
-
-
-def _close_tape(tape: Tape | None, stop: Stop) -> None:
-    if tape:
-        from agentest.models.tape import CassetteError
-
-        with suppress(CassetteError):  # `on_failure` has already reported it
-            tape.close(finished=stop.reason is None)
 
 
 @asynccontextmanager

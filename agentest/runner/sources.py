@@ -337,7 +337,7 @@ def _needs_spans(unit: Unit) -> bool:
     """
     banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
     kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
-    beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.listed))
+    beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.mock_servers.listed()))
     return unit.traits.visible_by_spans_only or beside
 
 

@@ -64,7 +64,10 @@ class MockServerTools:
             return ()
 
     def listed(self) -> frozenset[str]:
-        """The names in the servers' own lists. A mock alone does not prove that a server has the tool."""
+        """The names in the servers' own lists, whose every call is visible.
+
+        A mock does not prove that a server has the tool, and the agent may run tools of its requests itself.
+        """
         names = {tool.name for tool in self.known()}
         if any(isinstance(server, RestMock) for server in self.servers):
             names |= {name for name in self.mocked | self.in_trajectories if _is_request(name)}
@@ -162,11 +165,6 @@ class ToolsOfAgent:
     sent: tuple[AgentTool, ...] = ()
     """The tools that its requests declare."""
     mock_servers: MockServerTools = MockServerTools()
-
-    @property
-    def listed(self) -> frozenset[str]:
-        """Tools from a mock server's own list, all visible. Those in requests may also run elsewhere."""
-        return self.mock_servers.listed()
 
 
 def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:

@@ -35,7 +35,6 @@ from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
 from agentest.runner.plan import Unit
 from agentest.runner.run_summary import (
-    agent_without_judge,
     idle_user,
     known_agent,
     rerun_notes,
@@ -179,7 +178,7 @@ class UnitEvaluation:
             judge=self._judge_of(unit),
             named=self._named,
             redact=self._redact.error,
-            agent=known_agent(unit, self._redact) if self._judge else agent_without_judge(unit),
+            agent=known_agent(unit, self._redact, is_judged=self._judge is not None),
             unstreamed=unit.traits.unstreamed,
             metrics_named=unit.metrics_named,
             credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
@@ -206,7 +205,11 @@ class UnitDecision:
         deduplication = with_failing_groups(await self._deduplicate(progress), self._fail_on)
         if not progress.close(_graded(progress.ordered, deduplication)):
             return None
-        return self._result(progress, deduplication, problem or _incomplete_reason(progress.unit))
+        unit = progress.unit
+        if problem is None and unit.conversations < unit.planned:
+            message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
+            problem = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
+        return self._result(progress, deduplication, problem)
 
     def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
         """Return the result of an interrupted unit from the conversations that finished."""
@@ -249,11 +252,22 @@ class UnitDecision:
             deduplication = add_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
         notes = unit_notes(unit, conversations, thresholds, has_user_model=self._user is not None)
+        final, of_repeat = verdict, dict[str, int | None]()
+        if stopped:  # it may have failed already, but it cannot pass
+            status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
+            others = (reason for reason in verdict.reasons if reason.kind is not ReasonKind.INTERRUPTED)
+            final = Verdict(status, (*others, stopped))
+        elif unit.repeat:
+            from agentest.runner.schedule import Schedule
+
+            schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
+            decided_after = schedule.decided_after(conversations, verdict)
+            of_repeat = {"planned": len(conversations), "decided_after": decided_after}
         result = scenario_result(
             unit,
-            _incomplete_verdict(verdict, stopped) if stopped else verdict,
+            final,
             self._redact,
-            **({} if stopped else _repeat_fields(unit, conversations, verdict)),
+            **of_repeat,
             conversations=conversations,
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
@@ -280,52 +294,20 @@ def _graded(
     return with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
 
 
-def _repeat_fields(
-    unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
-) -> dict[str, int | None]:
-    if unit.repeat is None:
-        return {}
-    from agentest.runner.schedule import Schedule
-
-    schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
-    return {
-        "planned": len(conversations),
-        "decided_after": schedule.decided_after(conversations, verdict),
-    }
-
-
-def _incomplete_reason(unit: Unit) -> Reason | None:
-    """Return why the unit cannot pass if an earlier run ended before all of its conversations."""
-    if unit.conversations >= unit.planned:
-        return None
-    message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
-    return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
-
-
-def _incomplete_verdict(verdict: Verdict, stopped: Reason) -> Verdict:
-    """Return the verdict on an incomplete scenario: it may have failed already, but it cannot pass."""
-    status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
-    reasons = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
-    return Verdict(status, (*reasons, stopped))
-
-
 def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
     """Return the keys of the mock servers that the unit needs and that no client of its agent reached."""
     traits, scenario = unit.traits, unit.scenario
     if not traits.mock_servers or not scenario.speaks_of_calls:
         return ()
     missing = tuple(key for key in traits.mock_servers if not reached(unit.agent, key))
-    if any(map(_was_served, unit.finished_part.conversations.values())):  # in the resumed run
-        return ()
+    for result in unit.finished_part.conversations.values():  # of the resumed run
+        calls = result.conversation.tool_calls
+        if any(SeenBy.MOCK_SERVER in (call.seen_by, *call.also_seen_by) for call in calls):
+            return ()
     needed = traits.tools.mock_servers.keys_of({*scenario.tools, *scenario.named_tools})
     if needed:
         return tuple(key for key in missing if key in needed)
     return missing if len(missing) == len(traits.mock_servers) else ()
-
-
-def _was_served(result: ConversationResult) -> bool:
-    calls = result.conversation.tool_calls
-    return any(SeenBy.MOCK_SERVER in (call.seen_by, *call.also_seen_by) for call in calls)
 
 
 def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:

@@ -394,7 +394,8 @@ def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
         return
     if traits.replies_show_calls and conversations and all(c.conversation.tells_calls for c in conversations):
         return
-    unseen_tools = [name for name in unit.scenario.tools if name not in evidence.called | traits.tools.listed]
+    listed = traits.tools.mock_servers.listed()
+    unseen_tools = [name for name in unit.scenario.tools if name not in evidence.called | listed]
     judged = dict.fromkeys(
         name
         for each in conversations
