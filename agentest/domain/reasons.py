@@ -24,7 +24,7 @@ from agentest.domain.results import (
     Status,
     TrajectoryResult,
 )
-from agentest.domain.transcript import Blame, Conversation, Failure
+from agentest.domain.transcript import Blame
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import shortened
 
@@ -48,7 +48,18 @@ def _certain_reasons(result: ConversationResult) -> list[Reason]:
     """Return the reasons in the order of the conversation. Most have none, and this runs several times."""
     id = result.conversation.conversation_id
     failure = result.conversation.failure
-    reasons = [_failure_reason(result.conversation, failure)] if failure else []
+    reasons = []
+    if failure:
+        unfinished = result.conversation.unfinished
+        reasons.append(
+            Reason(
+                Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
+                ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
+                failure.message,
+                conversation_id=id,
+                turn_index=unfinished.turn_index if unfinished else None,
+            )
+        )
     by_calls = list(_trajectory_reasons(result))
     if by_calls:
         reasons += [reason for reason in by_calls if reason.turn_index is None]
@@ -97,17 +108,6 @@ def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[
         yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
 
 
-def _failure_reason(conversation: Conversation, failure: Failure) -> Reason:
-    unfinished = conversation.unfinished
-    return Reason(
-        Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
-        ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
-        failure.message,
-        conversation_id=conversation.conversation_id,
-        turn_index=unfinished.turn_index if unfinished else None,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedTrajectory:
     """The result of one trajectory and the turn that it covers."""
@@ -143,12 +143,9 @@ def threshold_counted_trajectories(result: ConversationResult) -> tuple[LocatedT
 
 
 def _is_counted(result: ConversationResult, trajectory: TrajectoryResult) -> bool:
-    measured = not TRAJECTORY_METRICS.keys().isdisjoint(result.metrics)
-    return measured and _lacks_only_calls(trajectory)
-
-
-def _lacks_only_calls(trajectory: TrajectoryResult) -> bool:
-    """True if only missing, extra or misplaced calls keep the trajectory from matching."""
+    """True if a threshold counts the calls, and nothing else keeps the trajectory from matching."""
+    if TRAJECTORY_METRICS.keys().isdisjoint(result.metrics):
+        return False
     calls = trajectory.missing_calls or trajectory.extra_calls or trajectory.ordering_issues
     other = trajectory.matched or trajectory.error or trajectory.forbidden_calls or trajectory.broken
     return bool(calls) and not other

@@ -348,25 +348,25 @@ class NamedTool(NamedTuple):
 
 def named_tools(scenario: Scenario) -> Iterator[NamedTool]:
     """Yield the tools that a scenario's trajectories forbid, limit, order, expect or declare as reads."""
-    for trajectory in scenario.trajectory:
-        yield from _named(trajectory, "trajectory")
-    for at, turn in enumerate(scenario.turns):
-        for trajectory in turn.trajectory:
-            yield from _named(trajectory, f"turns[{at}].trajectory")
-
-
-def _named(trajectory: Trajectory, key: str) -> Iterator[NamedTool]:
-    for step in trajectory.expected or ():
+    for key, trajectory in keyed_trajectories(scenario):
         calls = "expected_writes" if trajectory.writes else "expected"
-        yield from (NamedTool(key=f"{key}.{calls}", name=name) for name in names_in(step))
-    for call in trajectory.forbidden:
-        yield NamedTool(key=f"{key}.forbidden", name=call.name)
-    if isinstance(trajectory.max_calls_per_tool, Mapping):
-        yield from (NamedTool(key=f"{key}.max_calls_per_tool", name=n) for n in trajectory.max_calls_per_tool)
-    yield from (NamedTool(key=f"{key}.reads", name=name) for name in trajectory.reads)
-    for order in trajectory.orders:
-        names = (*names_in(order.first), *names_in(order.then))
-        yield from (NamedTool(key=f"{key}.{order.kind}", name=name) for name in names)
+        limits = trajectory.max_calls_per_tool
+        names: list[tuple[str, Iterable[ToolName]]] = [
+            *((calls, names_in(step)) for step in trajectory.expected or ()),
+            ("forbidden", [call.name for call in trajectory.forbidden]),
+            ("max_calls_per_tool", limits if isinstance(limits, Mapping) else ()),
+            ("reads", trajectory.reads),
+            *((each.kind, (*names_in(each.first), *names_in(each.then))) for each in trajectory.orders),
+        ]
+        for kind, of_kind in names:
+            yield from (NamedTool(f"{key}.{kind}", name) for name in of_kind)
+
+
+def keyed_trajectories(scenario: Scenario) -> Iterator[tuple[str, Trajectory]]:
+    """Yield the trajectories of the scenario and of its turns, each with its key."""
+    yield from (("trajectory", each) for each in scenario.trajectory)
+    for at, turn in enumerate(scenario.turns):
+        yield from ((f"turns[{at}].trajectory", each) for each in turn.trajectory)
 
 
 def is_known(name: ToolName, known: Collection[str]) -> bool:

@@ -35,7 +35,7 @@ from agentest.domain.transcript import ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, tool_specs
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.tools import is_known
+from agentest.runner.tools import is_known, keyed_trajectories
 from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
@@ -318,7 +318,7 @@ def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
     scenario = unit.scenario
     yield from _thresholds_without_effect(unit.thresholds)
     turns = len(scenario.turns) if scenario.scripted else unit.max_turns
-    for key, trajectory in _trajectories(scenario):
+    for key, trajectory in keyed_trajectories(scenario):
         if not _demands_anything(trajectory, turns):
             yield f"{key} demands nothing that a conversation could miss"
         for banned in trajectory.forbidden:
@@ -340,12 +340,6 @@ def _thresholds_without_effect(thresholds: Mapping[str, float]) -> Iterator[str]
             yield f"thresholds.{name}: {least:g} is met even if every conversation fails"
         elif name in METRICS and least <= (1 if METRICS[name].kind is Kind.SCALE else 0):
             yield f"thresholds.{name}: no average is below {least:g}"
-
-
-def _trajectories(scenario: Scenario) -> Iterator[tuple[str, Trajectory]]:
-    yield from (("trajectory", each) for each in scenario.trajectory)
-    for at, turn in enumerate(scenario.turns):
-        yield from ((f"turns[{at}].trajectory", each) for each in turn.trajectory)
 
 
 def _demands_anything(trajectory: Trajectory, turns: int) -> bool:

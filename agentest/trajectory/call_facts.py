@@ -110,7 +110,13 @@ def _collected(answers: Iterable[tuple[int, bool | None]]) -> KnownCalls:
 def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
     """Return True if a call matches at any place; an unmet condition decides. Raises PredicateFailed."""
     doubts: list[PredicateFailed] = []
-    for holds in _conditions(expected, made):
+    conditions = [functools.partial(is_named, expected, made.name)]  # those without users' code come first
+    if expected.result is not ANYTHING:
+        conditions.append(functools.partial(result_holds, expected, made))
+    conditions.append(functools.partial(_arguments_hold, expected, made))
+    if expected.where is not None:
+        conditions.append(functools.partial(where_holds, expected.where, made))
+    for holds in conditions:
         try:
             if not holds():
                 return False
@@ -119,16 +125,6 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
     if doubts:
         raise doubts[0]
     return True
-
-
-def _conditions(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[], bool]]:
-    """Yield the conditions for a call; those without users' code come first."""
-    yield functools.partial(is_named, expected, made.name)
-    if expected.result is not ANYTHING:
-        yield functools.partial(result_holds, expected, made)
-    yield functools.partial(_arguments_hold, expected, made)
-    if expected.where is not None:
-        yield functools.partial(where_holds, expected.where, made)
 
 
 def is_named(expected: ExpectedCall, name: str) -> bool:
@@ -271,13 +267,12 @@ class CallFacts:
 
     def _at_its_place(self, key: int, expected: ExpectedCall, known: KnownCalls) -> KnownCalls:
         """Return those of the given calls that have the expected place among the calls of their tool."""
-        return known if expected.nth is None else known.both(self._place(expected.nth, key, expected))
-
-    def _place(self, nth: int, key: int, expected: ExpectedCall) -> KnownCalls:
-        """Return the n-th of the calls of a tool that count, from the end if negative."""
+        nth = expected.nth
+        if nth is None:
+            return known
         of_tool = self.named[key].without(self.free)
         if self.view.may_hide([expected.name]) or (nth < 0 and not self.view.complete):
-            return KnownCalls(0, of_tool.at_most)
+            return known.both(KnownCalls(0, of_tool.at_most))
         order = list(bits(of_tool.at_most))
         yes = maybe = least = most = 0
         for call in order if nth > 0 else reversed(order):
@@ -289,7 +284,7 @@ class CallFacts:
                 else:
                     maybe |= bit
             least, most = least + sure, most + 1
-        return KnownCalls(yes, maybe)
+        return known.both(KnownCalls(yes, maybe))
 
     @property
     def certain(self) -> bool:
