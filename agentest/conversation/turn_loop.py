@@ -26,10 +26,8 @@ from agentest.conversation.user import NextMessage, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (
     AgentMessage,
-    Attachment,
     Message,
     Session,
-    ToolRequest,
     ToolResult,
     UserText,
 )
@@ -137,7 +135,11 @@ class TurnLoop:
         return Ending.MAX_TURNS
 
     async def _take_turn(self, message: NextMessage, waited: WaitingTimes) -> None:
-        text, attached = well_formed(message.text), tuple(map(_attached, message.attachments))
+        text = well_formed(message.text)
+        attached = tuple(
+            AttachedFile(file.mime_type, file.name, file.size, shortened(file.uri))
+            for file in message.attachments
+        )
         turn = self._current = TurnProgress(
             len(self._turns),
             with_mentions(text, attached) if attached else text,
@@ -162,7 +164,15 @@ class TurnLoop:
 
     async def _text_reply(self, turn: TurnProgress) -> str:
         """Send requests and answer tool calls until there are no more. Text may lack only after a call."""
-        context = self._context(turn.turn_index)
+        context = TurnContext(
+            self._spec.conversation_id,
+            self._spec.scenario,
+            turn.turn_index,
+            session=self._session,
+            session_id=self._session_id,
+            date=self._date,
+            tools=self._tools,
+        )
         for answered in range(MAX_TOOL_ROUNDS + 1):
             reply = await self._request_reply(turn, context)
             if not reply.tool_requests:
@@ -210,7 +220,11 @@ class TurnLoop:
         return reply
 
     async def _answer_tools(self, reply: AgentReply, turn: TurnProgress) -> None:
-        requests = _with_ids(reply.tool_requests, turn)
+        # Every request needs an id, by which its result is assigned.
+        requests = tuple(
+            request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")
+            for i, request in enumerate(reply.tool_requests)
+        )
         results: list[ToolResult] = []
         round, turn.messages = turn.messages, turn.messages + 1
         for request in requests:
@@ -221,17 +235,6 @@ class TurnLoop:
             results.append(ToolResult(request.id, request.name, well_formed(text)))
         self._messages.append(AgentMessage(reply.text, requests))
         self._messages.extend(results)
-
-    def _context(self, turn_index: int) -> TurnContext:
-        return TurnContext(
-            self._spec.conversation_id,
-            self._spec.scenario,
-            turn_index,
-            session=self._session,
-            session_id=self._session_id,
-            date=self._date,
-            tools=self._tools,
-        )
 
     def _check_sources(self, cause_of: AgentError | None = None) -> None:
         for source in self._sources:
@@ -362,18 +365,6 @@ def _with_dead_servers(failure: Failure, printed: Sequence[ServerOutput]) -> Fai
         if each.exit_status is not None
     ]
     return replace(failure, message=f"{failure.message} ({'; '.join(ended)})") if ended else failure
-
-
-def _attached(file: Attachment) -> AttachedFile:
-    return AttachedFile(file.mime_type, file.name, file.size, shortened(file.uri))
-
-
-def _with_ids(requests: Sequence[ToolRequest], turn: TurnProgress) -> tuple[ToolRequest, ...]:
-    """Give every request an id, which is needed to assign its result."""
-    return tuple(
-        request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")
-        for i, request in enumerate(requests)
-    )
 
 
 _WORDS_CHARS = 24

@@ -57,12 +57,22 @@ def intervals(
     conversations: Sequence[ConversationResult], averages: Mapping[str, float]
 ) -> dict[str, Figure]:
     """Return metric → its average, n (turns, or conversations), and an interval clustered by conversation."""
-    clusters = _scores_by_conversation(conversations)
-    return {
-        name: _average_figure(name, value, clusters[name])
-        for name, value in averages.items()
-        if name in clusters
-    }
+    clusters: dict[str, list[list[float]]] = {}
+    for result in conversations:
+        own_scores: dict[str, list[float]] = {}
+        for name, score in result.metric_results:
+            if isinstance(score, Score) and score.number is not None:
+                own_scores.setdefault(name, []).append(score.number)
+        for name, values in own_scores.items():
+            clusters.setdefault(name, []).append(values)
+    figures: dict[str, Figure] = {}
+    for name, of_metric in clusters.items():
+        if name in averages:
+            is_yes_or_no = all(value in _YES_OR_NO for values in of_metric for value in values)
+            scale = scale_of(name) or (_YES_OR_NO if is_yes_or_no else None)
+            n = sum(map(len, of_metric))
+            figures[name] = _figure(averages[name], n, clustered_mean(of_metric, scale))
+    return {name: figures[name] for name in averages if name in figures}
 
 
 def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
@@ -88,27 +98,6 @@ def _passed(rate: Figure) -> int:
     return round(rate.value * rate.n)
 
 
-def _scores_by_conversation(conversations: Sequence[ConversationResult]) -> dict[str, list[list[float]]]:
-    scores: dict[str, list[list[float]]] = {}
-    for result in conversations:
-        own_scores: dict[str, list[float]] = {}
-        for name, score in result.metric_results:
-            if isinstance(score, Score) and score.number is not None:
-                own_scores.setdefault(name, []).append(score.number)
-        for name, values in own_scores.items():
-            scores.setdefault(name, []).append(values)
-    return scores
-
-
-def _average_figure(name: str, value: float, clusters: Sequence[Sequence[float]]) -> Figure:
-    scale = scale_of(name) or (_YES_OR_NO if _is_yes_or_no(clusters) else None)
-    return _figure(value, sum(map(len, clusters)), clustered_mean(clusters, scale))
-
-
-def _is_yes_or_no(clusters: Sequence[Sequence[float]]) -> bool:
-    return all(value in _YES_OR_NO for values in clusters for value in values)
-
-
 def _figure(value: float, n: int, interval: ConfidenceInterval | None) -> Figure:
     return Figure(value, n, interval.low, interval.high) if interval else Figure(value, n)
 
@@ -121,6 +110,12 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
     talks = [result.conversation for result in conversations]
     turns = [turn for conversation in talks for turn in conversation.turns]
     started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in talks if c.unfinished)]
+    trajectories = (each for r in conversations for each in (r.trajectory, *(t.trajectory for t in r.turns)))
+    slowest = (
+        SlowTurn(turn.latency_ms, talk.conversation_id, turn.turn_index, turn.first_token_ms)
+        for talk in talks
+        for turn in talk.turns
+    )
     return Totals(
         conversations=len(talks),
         passed=sum(map(conversation_passed, conversations)),
@@ -129,12 +124,12 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         agent_calls=sum(turn.requests for turn in started),
         agent_retries=sum(turn.retries for turn in started),
         agent_tokens=sum((turn.usage for turn in turns), Usage()),
-        slowest=_slowest(conversations),
+        slowest=tuple(nlargest(MAX_SLOWEST_TURNS, slowest, key=lambda turn: turn.latency_ms)),
         time=sum((result.time for result in conversations), TimeSpent()),
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
         reporting_turns=sum(turn.tells_calls for turn in turns),
         withholds_calls=any(c.withholds_calls for c in talks),
-        passed_without_calls=any(map(_matched_without_calls, conversations)),
+        passed_without_calls=any(each.without_calls for each in trajectories if each),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),
@@ -151,17 +146,3 @@ def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evi
     return {
         name: {each: counts[each] for each in Evidence if counts[each]} for name, counts in by_metric.items()
     }
-
-
-def _matched_without_calls(result: ConversationResult) -> bool:
-    trajectories = (result.trajectory, *(turn.trajectory for turn in result.turns))
-    return any(trajectory is not None and trajectory.without_calls for trajectory in trajectories)
-
-
-def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...]:
-    turns = (
-        SlowTurn(turn.latency_ms, result.conversation.conversation_id, turn.turn_index, turn.first_token_ms)
-        for result in conversations
-        for turn in result.conversation.turns
-    )
-    return tuple(nlargest(MAX_SLOWEST_TURNS, turns, key=lambda turn: turn.latency_ms))

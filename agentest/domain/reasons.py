@@ -227,17 +227,15 @@ def missed_goal_message(result: ConversationResult) -> str:
 def missed_goals(conversations: Iterable[ConversationResult]) -> str:
     """List the first conversations that missed their goal, with end and reason, each after a line break."""
     missed = [each for each in conversations if missed_goal(each)]
-    rows = [_missed_goal(each) for each in missed[:_SHOWN_MISSES]]
+    rows: list[str] = []
+    for each in missed[:_SHOWN_MISSES]:
+        conversation = each.conversation
+        why = shortened(goal_reason(each), _REASON_CHARS)  # one row: a line break would begin another
+        ended = f"goal {goal_outcome(each)}; {IN_WORDS[conversation.ending]}"
+        rows.append(f"{conversation.conversation_id}: {ended}: {why}")
     if missed[_SHOWN_MISSES:]:
         rows.append(f"and {len(missed) - _SHOWN_MISSES} more that did not reach it")
     return "".join(f"\n{row}" for row in rows)
-
-
-def _missed_goal(result: ConversationResult) -> str:
-    conversation = result.conversation
-    ended = IN_WORDS[conversation.ending]
-    why = shortened(goal_reason(result), _REASON_CHARS)  # one row: a line break would begin another
-    return f"{conversation.conversation_id}: goal {goal_outcome(result)}; {ended}: {why}"
 
 
 def criterion_message(criterion: CriterionResult) -> str:

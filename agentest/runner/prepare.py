@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
@@ -230,18 +230,14 @@ class Prepared:
         specs = {"user": self.user, "judge": self.judge}
         roles = {role: spec.name if spec else None for role, spec in specs.items()}
         confirm = {CONFIRM: self.confirm.name} if self.confirm else {}
-        return {**roles, **confirm, **self._named_roles(roles)}
-
-    def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the models that replace the configured one, by role with metric or file."""
-        models: dict[str, str] = {}
+        models: dict[str, str] = {}  # those that replace the configured one, by role with metric or file
         for requested in requested_models(self.plan.units) if self.named else ():
             spec = self.named.get(requested)
             if spec and spec.name != roles[requested.role]:
                 role = f"{requested.role} of {requested.metric or requested.file}"
                 is_ambiguous = models.get(role, spec.name) != spec.name
                 models[f"{role} in {requested.file}" if is_ambiguous else role] = spec.name
-        return models
+        return {**roles, **confirm, **models}
 
 
 def prepare(
@@ -334,6 +330,12 @@ def prepared_for(
         configured = ConfiguredModels(config, environ, user, judge, override, recorded, is_replay)
         named, named_notes = named_models(requested, configured)
     confirm = _confirm_spec(loaded, options, override, environ) if judge else None
+    confirm_notes: list[str] = []
+    if judge is None and config.judge.confirm is not None and not options.offline:
+        confirm_notes.append(f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`")
+    elif judge and confirm and confirm.name == judge.name:
+        other = "a second opinion needs another model"
+        confirm_notes.append(f"`{CONFIRM}` is {judge.name}, the judge's own model: {other}")
     _check_cost([user, judge, confirm, *named.values()], options)
     if user and not judge and config.user.check:
         raise ConfigError(
@@ -351,7 +353,7 @@ def prepared_for(
         judge=judge,
         named=named,
         confirm=confirm,
-        notes=(*notes, *named_notes, *_confirm_notes(loaded, judge, confirm, options), *calibration_notes),
+        notes=(*notes, *named_notes, *confirm_notes, *calibration_notes),
         calibrations=calibrations,
         files=files,
         managed_servers=managed_servers_of(config, plan.agents, loaded.redact),
@@ -441,18 +443,6 @@ def _confirm_spec(
         return resolve_confirming(config, environ, override)
     except ConfigError as error:
         raise ConfigError(f"{loaded.path}: {CONFIRM}: {error}") from None
-
-
-def _confirm_notes(
-    loaded: LoadedConfig, judge: ModelSpec | None, confirm: ModelSpec | None, options: Options
-) -> Iterator[str]:
-    """Note that a confirming model has no effect."""
-    if loaded.config.judge.confirm is None or options.offline:
-        return
-    if judge is None:
-        yield f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`"
-    elif confirm and confirm.name == judge.name:
-        yield f"`{CONFIRM}` is {judge.name}, the judge's own model: a second opinion needs another model"
 
 
 def _recorded_names(options: Options, folder: Path, scopes: Sequence[str]) -> frozenset[str]:

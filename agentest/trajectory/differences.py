@@ -187,9 +187,8 @@ def _differences_of_visible_calls(
     call = first_out_of_place(assignment.rows, assignment.groups, assignment.counting)
     if call is None:
         return NO_DIFFERENCES
-    name = assignment.calls[call].name
-    issue = f"{name} (call {call + 1}) is not expected after the calls before it"
-    return _disordered([issue])
+    name = f"{assignment.calls[call].name} (call {call + 1})"
+    return _disordered([f"{name} is not expected after the calls before it"])
 
 
 def _differences_of_listed_calls(spec: Trajectory, assignment: Assignment, view: CallView) -> CallDifferences:
@@ -388,43 +387,28 @@ def broken_order(
     order: CallOrder, facts: CallFacts, *, best: bool, blind: bool = False, groups: Sequence[int] = ()
 ) -> tuple[int, str] | None:
     """Return the first call that breaks an order, with a description; None if none does."""
-    first, then = (facts.cell(tuple(calls_in((step,)))) for step in (order.first, order.then))
+
+    def text(call: int) -> str:
+        return f"{facts.calls[call].name} (call {call + 1})"
+
+    known_first, known_then = (facts.cell(tuple(calls_in((step,)))) for step in (order.first, order.then))
+    then = known_then.surely(best)
     if order.kind == "before":
         if blind:  # the first call may have been hidden
             return None
-        groups = groups or (facts.fine if best else facts.coarse)
-        call = _first_without_before(groups, first.surely(not best), then.surely(best))
-        if call is None:
-            return None
-        return call, f"before: {_call_text(facts, call)} without {step_text(order.first)} before it"
-    groups = groups or (facts.coarse if best else facts.fine)
-    late = _first_after(groups, first.surely(best), then.surely(best))
-    if late is None:
+        first = known_first.surely(not best)
+        for group in groups or (facts.fine if best else facts.coarse):
+            if group & then:
+                call = next(bits(group & then))
+                return call, f"before: {text(call)} without {step_text(order.first)} before it"
+            if group & first:
+                return None
         return None
-    call, since = late
-    return call, f"never_after: {_call_text(facts, call)} came after {_call_text(facts, since)}"
-
-
-def _call_text(facts: CallFacts, call: int) -> str:
-    return f"{facts.calls[call].name} (call {call + 1})"
-
-
-def _first_without_before(groups: Sequence[int], first: int, then: int) -> int | None:
-    """Return the first call of `then` without a call of `first` in an earlier group."""
-    for group in groups:
-        if group & then:
-            return next(bits(group & then))
-        if group & first:
-            return None
-    return None
-
-
-def _first_after(groups: Sequence[int], first: int, then: int) -> tuple[int, int] | None:
-    """Return the first call of `first` in a group after a call of `then`, and the latter."""
-    since: int | None = None
-    for group in groups:
+    first, since = known_first.surely(best), None
+    for group in groups or (facts.coarse if best else facts.fine):
         if since is not None and group & first:
-            return next(bits(group & first)), since
+            call = next(bits(group & first))
+            return call, f"never_after: {text(call)} came after {text(since)}"
         if since is None and group & then:
             since = next(bits(group & then))
     return None
