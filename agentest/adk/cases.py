@@ -29,7 +29,7 @@ from agentest.adk.metrics.custom_metrics import CustomMetricCode
 from agentest.adk.metrics.deterministic import expects_responses, expects_state
 from agentest.adk.metrics.grader import NOTHING_KNOWN, AgentFacts, facts_of, uses_judge
 from agentest.adk.metrics.grader_factory import make_grader
-from agentest.conversation.plan_user import check_instructions
+from agentest.conversation.simulated_user import check_instructions
 from agentest.domain.messages import Session
 from agentest.domain.results import (
     CaseId,

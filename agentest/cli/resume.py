@@ -18,9 +18,16 @@ from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ConversationResult, ScenarioResult, Status
 from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
-from agentest.runner.plan import FinishedUnitPart, Plan, ResumedRun, Unit, unmocked_tools_setting
+from agentest.runner.plan import (
+    FinishedUnitPart,
+    Plan,
+    PlanEntry,
+    ResumedRun,
+    Unit,
+    unmocked_tools_setting,
+)
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import PlanEntry, narrow_plan, with_units
+from agentest.runner.selection import narrow_plan, with_units
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.store.runs import folder as finding
 from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file

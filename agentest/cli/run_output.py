@@ -18,7 +18,6 @@ from agentest.domain.results import RunResult, RunWarning
 from agentest.domain.transcript import Conversation
 from agentest.report.registry import ReporterContext, make_reporters
 from agentest.runner.environment import output_dir
-from agentest.runner.plan import endpoint
 from agentest.runner.prepare import Prepared, cassette_folder
 from agentest.store.journal import BoundedLog, Journal, RawFile, RetryingLineFile, open_new
 from agentest.store.runs.folder import (
@@ -251,7 +250,7 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mappi
         started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         version=__version__,
         models=prepared.model_names,
-        agents={name: prepared.loaded.redact(endpoint(agent)) for name, agent in plan.agents.items()},
+        agents={name: prepared.loaded.redact(agent.address) for name, agent in plan.agents.items()},
         scenarios=len(plan.entries),
         conversations=sum(unit.conversations for unit in plan.units),
         commit=commit_of(prepared.request.root, environ),

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from agentest.domain.results import ScenarioResult, Status
 from agentest.domain.shards import Shard
 from agentest.runner.environment import output_dir
-from agentest.runner.plan import Unit
+from agentest.runner.plan import PlanEntry, Unit
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import PlanEntry, first, narrow_plan, shuffled
+from agentest.runner.selection import first, narrow_plan, shuffled
 from agentest.store.runs.folder import RunKind
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass

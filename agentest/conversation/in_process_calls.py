@@ -22,11 +22,7 @@ from agentest.support.lazy_dataclasses import replace
 
 
 class InProcessCalls(CallSource):
-    """Answers and records calls of an agent's code in this process.
-
-    Args:
-        mocks_inside: True if mocks answer calls within the agent, which may report them as well.
-    """
+    """Answers and records calls of an agent's code in this process; with `mocks_inside` all by mocks."""
 
     def __init__(self, mocks: MockResolver, *, mocks_inside: bool = False) -> None:
         self._mocks = mocks
@@ -70,10 +66,7 @@ class InProcessCalls(CallSource):
 
 
 class RequestCalls:
-    """The calls and usage that an agent hands over during one request, and the errors that it may swallow.
-
-    Invalid values are agent errors.
-    """
+    """What an agent hands over during one request (invalid: its error), and the errors it may swallow."""
 
     def __init__(self, turn_index: int, mocks: MockResolver) -> None:
         self.usage = Usage()
@@ -139,12 +132,7 @@ class RequestCalls:
         self._closed = True
 
     def record_tool(self, name: str, args: Mapping[str, Any] | None = None, result: Any = None) -> None:
-        """Record a call that the agent made and answered itself. Raises AgentError.
-
-        Args:
-            args: the argument object; None: no arguments.
-            result: a value that JSON or pydantic can serialize.
-        """
+        """Record a call that the agent made and answered itself, as JSON values. Raises AgentError."""
         if not isinstance(name, str) or not name:
             raise AgentError(f"record_tool: `name` must be the tool's name, found {safe_repr(name)}")
         self._check_open(f"record_tool({name!r})")
@@ -163,10 +151,7 @@ class RequestCalls:
         self._mocks.observe((call,))
 
     def real_call(self, name: str, args: Any) -> PendingRealCall | None:
-        """Begin a call that the agent's own tool may answer. Returns None if mocks must. Raises AgentError.
-
-        Background work may make the call after the reply; it still belongs to this turn.
-        """
+        """Begin a call, perhaps after the reply, for the agent's own tool; None: mocks. Raises AgentError."""
         return self._mocks.real_call(name, args, self._turn_index)
 
     def record_usage(self, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:

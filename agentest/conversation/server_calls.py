@@ -25,11 +25,7 @@ from agentest.support.trace_context import TraceContext, in_turn
 
 
 class MockServerCalls(CallSource):
-    """Answers one conversation's calls at mock servers, and assigns them to the current turn.
-
-    Args:
-        who: identifies the conversation.
-    """
+    """Answers the calls of the conversation `who` at mock servers, and assigns them to the current turn."""
 
     remedy = (
         "give all tools of the agent the address of the mock server ({{mcp_url}}, {{rest_url}}; for "
@@ -73,8 +69,10 @@ class MockServerCalls(CallSource):
                 call.tool, call.arguments, self.turn_index, call.call_id, call.problem
             )
         except AgentestError as error:
-            self._ended.append(_ending_error(error, call))
-            return ServedAnswer(how=CallOutcome.UNMOCKED, message=str(self._ended[-1]))
+            # The error that ends the conversation names the consequence for the real tool.
+            if isinstance(error, UnmockedToolError) and (call.would_run or call.caller_runs):
+                error = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+            return self._end(error)
         known = recorded.call
         if known.invalid_arguments:
             return ServedAnswer(how=CallOutcome.INVALID, message=known.invalid_arguments)
@@ -90,16 +88,17 @@ class MockServerCalls(CallSource):
         if known.error is not None:
             return ServedAnswer(how=CallOutcome.FAILED, message=result["error"])
         if call.check and (problem := call.check(result)):
-            return self._wrongly_mocked(call, problem)
+            # The agent's reaction to an impossible answer is not evidence.
+            return self._end(
+                MockError(
+                    f"the mock of tool {call.tool!r} answered what the real tool cannot answer: {problem}. "
+                    "Correct the mock (a tool that fails is a mock that raises); or, where the tool has "
+                    "changed, what was recorded of it"
+                )
+            )
         return ServedAnswer(how=CallOutcome.ANSWERED, result=result)
 
-    def _wrongly_mocked(self, call: ServedCall, problem: str) -> ServedAnswer:
-        """End the conversation, because the agent's reaction to an impossible answer is not evidence."""
-        error = MockError(
-            f"the mock of tool {call.tool!r} answered what the real tool cannot answer: {problem}. Correct "
-            "the mock (a tool that fails is a mock that raises); or, where the tool has changed, what was "
-            "recorded of it"
-        )
+    def _end(self, error: AgentestError) -> ServedAnswer:
         self._ended.append(error)
         return ServedAnswer(how=CallOutcome.UNMOCKED, message=str(error))
 
@@ -170,10 +169,3 @@ class TracedCalls(CallSource):
         new = [each for each in traces.calls if not each.spans & self._recorded_spans]
         self._mocks.observe([each.call for each in new])
         self._recorded_spans.update(*(each.spans for each in traces.calls))
-
-
-def _ending_error(error: AgentestError, call: ServedCall) -> AgentestError:
-    """Return the error that ends the conversation, with the consequence for the real tool."""
-    if isinstance(error, UnmockedToolError) and (call.would_run or call.caller_runs):
-        return UnmockedToolError(error.problem, REAL_TOOLS_RUN)
-    return error

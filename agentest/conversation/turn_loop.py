@@ -26,10 +26,8 @@ from agentest.conversation.user import NextMessage, User
 from agentest.domain.end_reason import Ending
 from agentest.domain.messages import (
     AgentMessage,
-    Attachment,
     Message,
     Session,
-    ToolRequest,
     ToolResult,
     UserText,
 )
@@ -74,12 +72,7 @@ class ConversationSpec:
 
 
 class TurnLoop:
-    """Runs one conversation. An error that ends it early becomes part of the transcript.
-
-    Args:
-        sources: where calls of the agent arrive outside its protocol.
-        servers: the servers that were started for the agent.
-    """
+    """Runs one conversation, with calls of `sources` too. An error becomes part of the transcript."""
 
     def __init__(
         self,
@@ -142,7 +135,11 @@ class TurnLoop:
         return Ending.MAX_TURNS
 
     async def _take_turn(self, message: NextMessage, waited: WaitingTimes) -> None:
-        text, attached = well_formed(message.text), tuple(map(_attached, message.attachments))
+        text = well_formed(message.text)
+        attached = tuple(
+            AttachedFile(file.mime_type, file.name, file.size, shortened(file.uri))
+            for file in message.attachments
+        )
         turn = self._current = TurnProgress(
             len(self._turns),
             with_mentions(text, attached) if attached else text,
@@ -166,11 +163,16 @@ class TurnLoop:
         self._on_turn(self._turns)
 
     async def _text_reply(self, turn: TurnProgress) -> str:
-        """Send requests to the agent and answer its tool calls until it makes no more calls.
-
-        A reply without text is accepted as empty if the agent called a tool in this turn.
-        """
-        context = self._context(turn.turn_index)
+        """Send requests and answer tool calls until there are no more. Text may lack only after a call."""
+        context = TurnContext(
+            self._spec.conversation_id,
+            self._spec.scenario,
+            turn.turn_index,
+            session=self._session,
+            session_id=self._session_id,
+            date=self._date,
+            tools=self._tools,
+        )
         for answered in range(MAX_TOOL_ROUNDS + 1):
             reply = await self._request_reply(turn, context)
             if not reply.tool_requests:
@@ -218,7 +220,11 @@ class TurnLoop:
         return reply
 
     async def _answer_tools(self, reply: AgentReply, turn: TurnProgress) -> None:
-        requests = _with_ids(reply.tool_requests, turn)
+        # Every request needs an id, by which its result is assigned.
+        requests = tuple(
+            request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")
+            for i, request in enumerate(reply.tool_requests)
+        )
         results: list[ToolResult] = []
         round, turn.messages = turn.messages, turn.messages + 1
         for request in requests:
@@ -229,17 +235,6 @@ class TurnLoop:
             results.append(ToolResult(request.id, request.name, well_formed(text)))
         self._messages.append(AgentMessage(reply.text, requests))
         self._messages.extend(results)
-
-    def _context(self, turn_index: int) -> TurnContext:
-        return TurnContext(
-            self._spec.conversation_id,
-            self._spec.scenario,
-            turn_index,
-            session=self._session,
-            session_id=self._session_id,
-            date=self._date,
-            tools=self._tools,
-        )
 
     def _check_sources(self, cause_of: AgentError | None = None) -> None:
         for source in self._sources:
@@ -258,7 +253,6 @@ class TurnLoop:
             self._check_bypass(turn.turn_index)
 
     async def _complete_late(self) -> None:
-        """Wait for missing calls of the closed turns. Raises MockBypassed."""
         if self._sources:
             with self._agent_wait:
                 for source in self._sources:
@@ -273,7 +267,6 @@ class TurnLoop:
         return WaitingTimes(self._agent_wait.seconds, self._user_wait.seconds, self._tool_wait.seconds)
 
     async def _failed(self, failure: Failure) -> Conversation:
-        """Return the transcript of a conversation that an error ended."""
         turn = self._current
         try:
             await (self._complete(turn) if turn else self._complete_late())
@@ -286,9 +279,13 @@ class TurnLoop:
         if turn is None:
             return self._finished(Ending.ERROR, self._without_doubtful_blame(failure))
         calls = self._mocks.calls_of(turn.turn_index)
-        printed = await self._servers.since(turn.printed) if failure.blame is Blame.AGENT else ()
+        waited = self._waited()
+        printed: tuple[ServerOutput, ...] = ()
+        if failure.blame is Blame.AGENT:
+            with self._agent_wait:
+                printed = await self._servers.since(turn.printed)
         failure = self._without_doubtful_blame(_with_dead_servers(failure, printed))
-        return self._finished(Ending.ERROR, failure, turn.unfinished(calls, printed, self._waited()))
+        return self._finished(Ending.ERROR, failure, turn.unfinished(calls, printed, waited))
 
     def _without_doubtful_blame(self, failure: Failure) -> Failure:
         """Do not blame the agent if a refused call may have caused the failure."""
@@ -332,8 +329,6 @@ class TurnLoop:
 
 
 class _Stopwatch:
-    """Measures the time in `with` blocks, one after another."""
-
     def __init__(self) -> None:
         self.seconds = 0.0
 
@@ -364,25 +359,12 @@ def _with_bypass(failure: Failure, bypass: Failure) -> Failure:
 
 
 def _with_dead_servers(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
-    """Return the failure of a turn, naming servers that had ended by then."""
     ended = [
         f"server {each.server!r} had exited with status {each.exit_status}"
         for each in printed
         if each.exit_status is not None
     ]
     return replace(failure, message=f"{failure.message} ({'; '.join(ended)})") if ended else failure
-
-
-def _attached(file: Attachment) -> AttachedFile:
-    return AttachedFile(file.mime_type, file.name, file.size, shortened(file.uri))
-
-
-def _with_ids(requests: Sequence[ToolRequest], turn: TurnProgress) -> tuple[ToolRequest, ...]:
-    """Give every request an id, which is needed to assign its result."""
-    return tuple(
-        request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")
-        for i, request in enumerate(requests)
-    )
 
 
 _WORDS_CHARS = 24
@@ -394,9 +376,6 @@ def session_id_of(session: Session | None, conversation_id: str) -> str:
 
 
 def new_session_id(conversation_id: str) -> str:
-    """Return a globally unique id that shows its conversation.
-
-    At most 63 lower-case letters, digits and hyphens, which URLs and ADK session services accept.
-    """
+    """Return a unique id of at most 63 lower-case letters, digits and hyphens, which URLs and ADK accept."""
     words = re.sub(r"[^a-z0-9]+", "-", conversation_id.lower())[:_WORDS_CHARS].strip("-")
     return "-".join(part for part in ("agentest", words, token_hex(8)) if part)

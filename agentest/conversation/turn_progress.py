@@ -115,7 +115,6 @@ class TurnProgress:
     calls_hidden: str | None = None
     began_ns: int = field(default_factory=time_ns)
     reply_count: int = 0
-    """Number of replies by the agent."""
     named: int = 0
     """Number of answered requests that carried the turn's trace context."""
     printed: Positions = field(default_factory=dict)
@@ -140,11 +139,7 @@ class TurnProgress:
         return [call if call.round is None else replace(call, round=begin + call.round) for call in calls]
 
     def note(self, reply: AgentReply, agent: str, redact: Callable[[str], str]) -> None:
-        """Store everything of a reply except its text and its calls.
-
-        Args:
-            agent: the agent's name, the author of text that precedes tool calls and is not yet a reply.
-        """
+        """Store a reply except its text and calls. `agent`: the author of text before tool calls."""
         self.remarks += reply.remarks
         if reply.tool_requests and reply.text and reply.text.strip():
             self.remarks.append(Remark(agent, reply.text))
@@ -229,22 +224,15 @@ class TurnProgress:
 
 def failure_of(error: Exception, redact: Callable[[str], str]) -> Failure:
     """Return the blame and the redacted message of an error that ended a conversation."""
-    bypassed = error.tools if isinstance(error, MockBypassed) else ()
-    return Failure(_blame(error), redact(_message(error)), bypassed)
-
-
-def _blame(error: Exception) -> Blame:
     if isinstance(error, ModelError):
-        return Blame.MODEL
-    if isinstance(error, MockError):
-        return Blame.MOCK
-    if isinstance(error, CannotSend | ProgramDelayed | SessionMismatch | ProcessExitError):
-        return Blame.INTERNAL
-    # AgentError, or an AgentestError by which a mock reports a violation of the agent.
-    return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL
-
-
-def _message(error: Exception) -> str:
+        blame = Blame.MODEL
+    elif isinstance(error, MockError):
+        blame = Blame.MOCK
+    elif isinstance(error, CannotSend | ProgramDelayed | SessionMismatch | ProcessExitError):
+        blame = Blame.INTERNAL
+    else:  # an AgentError, or an AgentestError by which a mock reports a violation of the agent
+        blame = Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL
+    message = f"internal error: {type(error).__name__}: {error}"
     if isinstance(error, AgentestError):
-        return str(error) or type(error).__name__
-    return f"internal error: {type(error).__name__}: {error}"
+        message = str(error) or type(error).__name__
+    return Failure(blame, redact(message), error.tools if isinstance(error, MockBypassed) else ())

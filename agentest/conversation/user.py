@@ -24,7 +24,6 @@ class NextMessage:
     text: str
     ends: Ending | None = None
     attachments: tuple[Attachment, ...] = ()
-    """Files attached to the message."""
 
 
 class User(Protocol):

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from agentest.domain.end_reason import PATIENCE, REASONS_TO_STOP, Ending
-from agentest.domain.messages import ToolSpec
 from agentest.domain.transcript import Turn
 from agentest.domain.truncation import shortened
 from agentest.mocks.binding import Mock, tool_specs
@@ -136,19 +135,15 @@ def date_line(date: str) -> str:
 
 def tools_listed(tools: Mapping[str, Mock]) -> str:
     """Describe the user's own tools: name, purpose, and arguments as JSON Schema."""
-    return "\n".join(map(_tool_lines, tool_specs(tools)))
-
-
-def _tool_lines(spec: ToolSpec) -> str:
-    does = f": {spec.description}" if spec.description else ""
-    lines = [*f"- {spec.name}{does}".splitlines(), _arguments(spec.parameters)]
-    return "\n  ".join(line.strip() for line in lines if line.strip())
-
-
-def _arguments(parameters: Mapping[str, Any]) -> str:
-    if not parameters.get("properties"):  # the mock accepts any arguments
-        return "arguments: a JSON object of what it needs, {} where that is nothing"
-    return f"arguments: {json_text(parameters)}"
+    descriptions = []
+    for spec in tool_specs(tools):
+        does = f": {spec.description}" if spec.description else ""
+        arguments = "a JSON object of what it needs, {} where that is nothing"
+        if spec.parameters.get("properties"):  # otherwise the mock accepts any arguments
+            arguments = json_text(spec.parameters)
+        lines = [*f"- {spec.name}{does}".splitlines(), f"arguments: {arguments}"]
+        descriptions.append("\n  ".join(line.strip() for line in lines if line.strip()))
+    return "\n".join(descriptions)
 
 
 def reasons_listed(patience: int) -> str:
@@ -205,7 +200,8 @@ class UserMessage(UserAnswer):
     @classmethod
     def _reason_only_with_stop(cls, data: Any) -> Any:
         """Drop a reason that was given without stopping."""
-        if isinstance(data, dict) and data.get("should_stop") is False and not _has_stop_mark(data):
+        marked = isinstance(data, dict) and STOP_MARK in str(data.get("message"))
+        if isinstance(data, dict) and data.get("should_stop") is False and not marked:
             return {key: value for key, value in data.items() if key != "ended_by"}
         return data
 
@@ -304,7 +300,3 @@ class ActingOpening(ActingMessage):
         if not self.tool_calls and not self.message.replace(STOP_MARK, "").strip():
             raise ValueError("`message` is empty; a conversation begins with something said")
         return self
-
-
-def _has_stop_mark(data: dict[str, Any]) -> bool:
-    return STOP_MARK in str(data.get("message"))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from heapq import nlargest
 from statistics import mean
 
-from agentest.domain.goal_outcome import criteria_totals
 from agentest.domain.metrics import Range, scale_of
+from agentest.domain.reasons import criteria_totals
 from agentest.domain.results import (
     ConversationResult,
     Evidence,
@@ -34,10 +34,7 @@ _YES_OR_NO: Range = (0.0, 1.0)
 
 
 def with_figures(result: ScenarioResult, conversations: Sequence[ConversationResult]) -> ScenarioResult:
-    """Return the result with its intervals, pass rate, pass^k and flakiness.
-
-    A case of an evaluation set has no pass rate, because its single conversations neither pass nor fail.
-    """
+    """Return the result with its intervals, pass^k, flakiness and, unless it is a case, its pass rate."""
     rate = None if result.case else pass_rate(conversations)
     return replace(
         result,
@@ -49,10 +46,7 @@ def with_figures(result: ScenarioResult, conversations: Sequence[ConversationRes
 
 
 def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
-    """Return the share of conversations that passed; None if none passed or failed.
-
-    Errored and invalid conversations do not count toward `n`.
-    """
+    """Return the share of conversations that passed, among those that passed or failed; None without any."""
     counts = Counter(map(conversation_status, conversations))
     passed = counts[Status.PASSED]
     n = passed + counts[Status.FAILED]
@@ -62,23 +56,27 @@ def pass_rate(conversations: Sequence[ConversationResult]) -> Figure | None:
 def intervals(
     conversations: Sequence[ConversationResult], averages: Mapping[str, float]
 ) -> dict[str, Figure]:
-    """Return the average of each metric with its interval and n (turns, or conversations).
-
-    The intervals are clustered by conversation, because the turns of one conversation are not independent.
-    """
-    clusters = _scores_by_conversation(conversations)
-    return {
-        name: _average_figure(name, value, clusters[name])
-        for name, value in averages.items()
-        if name in clusters
-    }
+    """Return metric → its average, n (turns, or conversations), and an interval clustered by conversation."""
+    clusters: dict[str, list[list[float]]] = {}
+    for result in conversations:
+        own_scores: dict[str, list[float]] = {}
+        for name, score in result.metric_results:
+            if isinstance(score, Score) and score.number is not None:
+                own_scores.setdefault(name, []).append(score.number)
+        for name, values in own_scores.items():
+            clusters.setdefault(name, []).append(values)
+    figures: dict[str, Figure] = {}
+    for name, of_metric in clusters.items():
+        if name in averages:
+            is_yes_or_no = all(value in _YES_OR_NO for values in of_metric for value in values)
+            scale = scale_of(name) or (_YES_OR_NO if is_yes_or_no else None)
+            n = sum(map(len, of_metric))
+            figures[name] = _figure(averages[name], n, clustered_mean(of_metric, scale))
+    return {name: figures[name] for name in averages if name in figures}
 
 
 def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
-    """Return the share of all conversations that passed; None if none passed or failed.
-
-    The conversations of a scenario form one cluster, across all of its agents.
-    """
+    """Return the share of all conversations that passed, clustered by scenario; None without any."""
     clusters: dict[tuple[str, str], tuple[int, int]] = {}
     for scenario in scenarios:
         if rate := scenario.pass_rate:
@@ -90,10 +88,7 @@ def run_pass_rate(scenarios: Iterable[ScenarioResult]) -> Figure | None:
 
 
 def run_pass_hat_k(scenarios: Iterable[ScenarioResult]) -> dict[int, float]:
-    """Return the mean of pass^k over all scenarios with more than one conversation, by k.
-
-    The largest k is one that every such scenario has.
-    """
+    """Return the mean of pass^k over scenarios with several conversations, for each k that all have."""
     several = [s.pass_hat_k for s in scenarios if s.pass_rate and s.pass_rate.n > 1]
     most = min(map(len, several), default=0)
     return {k: mean(each[k] for each in several) for k in range(1, most + 1)}
@@ -101,27 +96,6 @@ def run_pass_hat_k(scenarios: Iterable[ScenarioResult]) -> dict[int, float]:
 
 def _passed(rate: Figure) -> int:
     return round(rate.value * rate.n)
-
-
-def _scores_by_conversation(conversations: Sequence[ConversationResult]) -> dict[str, list[list[float]]]:
-    scores: dict[str, list[list[float]]] = {}
-    for result in conversations:
-        own_scores: dict[str, list[float]] = {}
-        for name, score in result.metric_results:
-            if isinstance(score, Score) and score.number is not None:
-                own_scores.setdefault(name, []).append(score.number)
-        for name, values in own_scores.items():
-            scores.setdefault(name, []).append(values)
-    return scores
-
-
-def _average_figure(name: str, value: float, clusters: Sequence[Sequence[float]]) -> Figure:
-    scale = scale_of(name) or (_YES_OR_NO if _is_yes_or_no(clusters) else None)
-    return _figure(value, sum(map(len, clusters)), clustered_mean(clusters, scale))
-
-
-def _is_yes_or_no(clusters: Sequence[Sequence[float]]) -> bool:
-    return all(value in _YES_OR_NO for values in clusters for value in values)
 
 
 def _figure(value: float, n: int, interval: ConfidenceInterval | None) -> Figure:
@@ -136,6 +110,12 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
     talks = [result.conversation for result in conversations]
     turns = [turn for conversation in talks for turn in conversation.turns]
     started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in talks if c.unfinished)]
+    trajectories = (each for r in conversations for each in (r.trajectory, *(t.trajectory for t in r.turns)))
+    slowest = (
+        SlowTurn(turn.latency_ms, talk.conversation_id, turn.turn_index, turn.first_token_ms)
+        for talk in talks
+        for turn in talk.turns
+    )
     return Totals(
         conversations=len(talks),
         passed=sum(map(conversation_passed, conversations)),
@@ -144,12 +124,12 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         agent_calls=sum(turn.requests for turn in started),
         agent_retries=sum(turn.retries for turn in started),
         agent_tokens=sum((turn.usage for turn in turns), Usage()),
-        slowest=_slowest(conversations),
+        slowest=tuple(nlargest(MAX_SLOWEST_TURNS, slowest, key=lambda turn: turn.latency_ms)),
         time=sum((result.time for result in conversations), TimeSpent()),
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
         reporting_turns=sum(turn.tells_calls for turn in turns),
         withholds_calls=any(c.withholds_calls for c in talks),
-        passed_without_calls=any(map(_matched_without_calls, conversations)),
+        passed_without_calls=any(each.without_calls for each in trajectories if each),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
         called=frozenset(call.name for turn in started for call in turn.tool_calls),
@@ -166,17 +146,3 @@ def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evi
     return {
         name: {each: counts[each] for each in Evidence if counts[each]} for name, counts in by_metric.items()
     }
-
-
-def _matched_without_calls(result: ConversationResult) -> bool:
-    trajectories = (result.trajectory, *(turn.trajectory for turn in result.turns))
-    return any(trajectory is not None and trajectory.without_calls for trajectory in trajectories)
-
-
-def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...]:
-    turns = (
-        SlowTurn(turn.latency_ms, result.conversation.conversation_id, turn.turn_index, turn.first_token_ms)
-        for result in conversations
-        for turn in result.conversation.turns
-    )
-    return tuple(nlargest(MAX_SLOWEST_TURNS, turns, key=lambda turn: turn.latency_ms))

@@ -115,10 +115,7 @@ class ScenarioFinished:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioAmended:
-    """Emitted when the whole run changes the result of a finished scenario.
-
-    This result replaces the old one.
-    """
+    """Emitted when the whole run changes the result of a finished scenario, which this one replaces."""
 
     result: ScenarioResult
     """Has no conversations if the run does not retain them."""

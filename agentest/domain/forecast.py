@@ -95,31 +95,20 @@ def forecast(
         earlier.took.values(), ScenarioResources(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
     )
     took = [earlier.took.get((each.name, each.agent), total) for each in planned]
+    pairs = list(zip(planned, took, strict=True))
     other_models = dict(models) != dict(earlier.models)
+    is_priced = not other_models and all(each.cost is not None for each in took)
+    costs = ((each.cost or 0.0) / each.conversations * unit.conversations for unit, each in pairs)
     return Forecast(
         seconds=_seconds(planned, took, concurrency),
-        cost=None if other_models else _cost(planned, took),
+        cost=sum(costs) if is_priced else None,
         started_at=earlier.started_at,
         scenarios=len(planned),
         new=sum((each.name, each.agent) not in earlier.took for each in planned),
         other_models=other_models,
-        calls=_calls(planned, took),
+        calls=round(sum(each.calls / each.conversations * unit.conversations for unit, each in pairs)),
         conversations=sum(each.conversations for each in planned),
     )
-
-
-def _calls(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources]) -> int:
-    known = zip(planned, took, strict=True)
-    return round(sum(each.calls / each.conversations * unit.conversations for unit, each in known))
-
-
-def _cost(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources]) -> float | None:
-    total = 0.0
-    for each, known in zip(planned, took, strict=True):
-        if known.cost is None:
-            return None
-        total += known.cost / known.conversations * each.conversations
-    return total
 
 
 def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], concurrency: int) -> float:
@@ -134,30 +123,21 @@ def _seconds(planned: Sequence[PlannedUnit], took: Iterable[ScenarioResources], 
             begins = queues.get(each.queue, 0.0)
             ends = queues[each.queue] = begins + talk * each.conversations
         else:
-            ends = _schedule(places, talk, each)
+            lengths = [talk * each.conversations] if each.in_turn else [talk] * each.conversations
+            ends = 0.0
+            for length in lengths:  # each takes the slot that is free first
+                begins = places[0]
+                heapreplace(places, begins + length)
+                ends = max(ends, begins + length)
         last_judged = max(last_judged, ends + judged)
     return last_judged
 
 
-def _schedule(places: list[float], talk_s: float, each: PlannedUnit) -> float:
-    """Assign the conversations of a unit to the earliest free slots and return when the last one ends."""
-    lengths = [talk_s * each.conversations] if each.in_turn else [talk_s] * each.conversations
-    ends = 0.0
-    for length in lengths:
-        begins = places[0]
-        heapreplace(places, begins + length)
-        ends = max(ends, begins + length)
-    return ends
-
-
 def format_forecast(prediction: Forecast, now: datetime) -> str:
-    """Format a forecast as one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03".
-
-    Args:
-        now: the current time with the time zone to show.
-    """
-    then = format_relative_moment(prediction.started_at, now)
-    words = [f"about {about(prediction.seconds)}{_money(prediction.cost)}, by the run of {then}"]
+    """Format a forecast as one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03"."""
+    then, cost = format_relative_moment(prediction.started_at, now), prediction.cost
+    money = (f" and {cost:.2f} USD" if cost >= 1 else f" and {cost:.2g} USD") if cost else ""
+    words = [f"about {about(prediction.seconds)}{money}, by the run of {then}"]
     if prediction.other_models:
         words.append("its models were others, so the cost is not known")
     elif prediction.cost is None:
@@ -173,11 +153,7 @@ def format_forecast(prediction: Forecast, now: datetime) -> str:
 def budget_warning(
     prediction: Forecast, max_calls: int | None, max_cost: float | None, resumed_by: str
 ) -> str | None:
-    """Return a warning if the forecast exceeds a budget; None if it does not.
-
-    Args:
-        resumed_by: the command that continues the run; "" if there is none.
-    """
+    """Return a warning if the forecast exceeds a budget, with the command that resumes the run, if any."""
     expected, limits, shares = [], [], []
     if max_calls is not None and prediction.calls > max_calls:
         expected.append(f"{prediction.calls:,} model calls")
@@ -193,12 +169,6 @@ def budget_warning(
     progress = f"about {finished:,} of {count(prediction.conversations, 'conversation')} will finish"
     rest = f"; {resumed_by} runs the rest" if resumed_by else ""
     return f"about {' and '.join(expected)} are expected, and {' and '.join(limits)}: {progress}{rest}"
-
-
-def _money(cost: float | None) -> str:
-    if not cost:
-        return ""
-    return f" and {cost:.2f} USD" if cost >= 1 else f" and {cost:.2g} USD"
 
 
 def format_relative_moment(moment: str, now: datetime) -> str:

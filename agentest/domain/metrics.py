@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -107,163 +108,99 @@ class MetricDefinition:
             raise LookupError(f"the definition of the metric {self.name} has the wrong {name}")
 
 
-def _scale_metric(
-    name: str,
-    question: str,
-    anchors: Anchors,
-    terms: tuple[str, ...] = (),
-) -> MetricDefinition:
-    return MetricDefinition(
-        name=name,
-        kind=Kind.SCALE,
-        thresholds=(0.0, 5.0),
-        question=question,
-        terms=terms,
-        anchors=anchors,
-    )
+_ONE: Range = (0.0, 1.0)
+_scale = partial(MetricDefinition, kind=Kind.SCALE, thresholds=(0.0, 5.0))
+_label = partial(MetricDefinition, kind=Kind.LABEL, thresholds=None)
+_trajectory = partial(
+    MetricDefinition,
+    kind=Kind.SHARE,
+    level=MetricLevel.CONVERSATION,
+    thresholds=_ONE,
+    judged=False,
+    judges_tool_calls=True,
+)
+_adk = partial(MetricDefinition, adk=True, thresholds=_ONE)
+_amount = partial(MetricDefinition, kind=Kind.AMOUNT, thresholds=None, adk=True, judged=False)
 
 
-def _label_metric(
-    name: str,
-    question: str,
-    labels: Mapping[str, str],
-    terms: tuple[str, ...],
-    judges_tool_calls: bool = False,
-) -> MetricDefinition:
-    return MetricDefinition(
-        name=name,
-        kind=Kind.LABEL,
-        thresholds=None,
-        judges_tool_calls=judges_tool_calls,
-        question=question,
-        terms=terms,
-        labels=MappingProxyType({NO_FAILURE: "none of these", **labels}),
-    )
-
-
-def _adk_metric(
-    name: str,
-    kind: Kind = Kind.SHARE,
-    *,
-    level: MetricLevel = MetricLevel.TURN,
-    thresholds: Range = (0.0, 1.0),
-    judged: bool = True,
-    judges_tool_calls: bool = False,
-    rubric_type: str | None = None,
-    samples: int = 5,
-    default_threshold: float | None = None,
-) -> MetricDefinition:
-    return MetricDefinition(
-        name=name,
-        kind=kind,
-        level=level,
-        thresholds=thresholds,
-        adk=True,
-        judged=judged,
-        judges_tool_calls=judges_tool_calls,
-        rubric_type=rubric_type,
-        samples=samples,
-        default_threshold=default_threshold,
-    )
-
-
-def _amount_metric(name: str, *, judges_tool_calls: bool = False) -> MetricDefinition:
-    return MetricDefinition(
-        name=name,
-        kind=Kind.AMOUNT,
-        thresholds=None,
-        adk=True,
-        judged=False,
-        judges_tool_calls=judges_tool_calls,
-    )
+def _labels(meanings: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType({NO_FAILURE: "none of these", **meanings})
 
 
 _BUILTIN = (
-    _scale_metric("helpfulness", judge_questions.HELPFULNESS, judge_questions.HELPFULNESS_POINTS),
-    _scale_metric("coherence", judge_questions.COHERENCE, judge_questions.COHERENCE_POINTS),
-    _scale_metric("relevance", judge_questions.RELEVANCE, judge_questions.RELEVANCE_POINTS),
-    _scale_metric(
-        "faithfulness",
-        judge_questions.FAITHFULNESS,
-        judge_questions.FAITHFULNESS_POINTS,
+    _scale(
+        name="helpfulness", question=judge_questions.HELPFULNESS, anchors=judge_questions.HELPFULNESS_POINTS
+    ),
+    _scale(name="coherence", question=judge_questions.COHERENCE, anchors=judge_questions.COHERENCE_POINTS),
+    _scale(name="relevance", question=judge_questions.RELEVANCE, anchors=judge_questions.RELEVANCE_POINTS),
+    _scale(
+        name="faithfulness",
+        question=judge_questions.FAITHFULNESS,
+        anchors=judge_questions.FAITHFULNESS_POINTS,
         terms=(judge_questions.EVIDENCE,),
     ),
-    _scale_metric("verbosity", judge_questions.VERBOSITY, judge_questions.VERBOSITY_POINTS),
+    _scale(name="verbosity", question=judge_questions.VERBOSITY, anchors=judge_questions.VERBOSITY_POINTS),
     MetricDefinition(
         name=GOAL,
         kind=Kind.BINARY,
         level=MetricLevel.CONVERSATION,
-        thresholds=(0.0, 1.0),
+        thresholds=_ONE,
         question=judge_questions.GOAL_COMPLETION,
     ),
-    _label_metric(
-        "agent_behavior_failure",
-        judge_questions.BEHAVIOR,
-        judge_questions.BEHAVIOR_LABELS,
-        (judge_questions.EVIDENCE, judge_questions.FAILURE),
+    _label(
+        name="agent_behavior_failure",
+        question=judge_questions.BEHAVIOR,
+        labels=_labels(judge_questions.BEHAVIOR_LABELS),
+        terms=(judge_questions.EVIDENCE, judge_questions.FAILURE),
     ),
-    _label_metric(
-        "tool_call_behavior_failure",
-        judge_questions.TOOL_USE,
-        judge_questions.TOOL_USE_LABELS,
-        (judge_questions.FAILURE,),
+    _label(
+        name="tool_call_behavior_failure",
+        question=judge_questions.TOOL_USE,
+        labels=_labels(judge_questions.TOOL_USE_LABELS),
+        terms=(judge_questions.FAILURE,),
         judges_tool_calls=True,
     ),
 )
-
+_whole_adk = partial(_adk, kind=Kind.SHARE, level=MetricLevel.CONVERSATION)
 _ADK = (
-    _adk_metric("tool_trajectory_avg_score", Kind.BINARY, judged=False, judges_tool_calls=True),
-    _adk_metric("tool_trajectory_f1", judged=False, judges_tool_calls=True),
-    _adk_metric("response_match_score", judged=False),
-    _adk_metric("reference_answer_match", Kind.BINARY),
-    _adk_metric("response_evaluation_score", Kind.SCALE, thresholds=(1.0, 5.0), samples=1),
-    _adk_metric("final_response_match_v2", Kind.BINARY),
-    _adk_metric("rubric_based_final_response_quality_v1", rubric_type="FINAL_RESPONSE_QUALITY"),
-    _adk_metric("rubric_based_tool_use_quality_v1", rubric_type="TOOL_USE_QUALITY", judges_tool_calls=True),
-    _adk_metric("hallucinations_v1", samples=1),
-    _adk_metric("safety_v1", Kind.BINARY, samples=1),
-    _adk_metric("per_turn_user_simulator_quality_v1", Kind.BINARY),
-    _adk_metric("final_session_state_match", Kind.BINARY, judged=False, default_threshold=1.0),
-    _adk_metric("intermediate_responses_match", Kind.BINARY, judged=False, default_threshold=1.0),
-    _adk_metric("multi_turn_task_success_v1", level=MetricLevel.CONVERSATION, samples=1),
-    _adk_metric(
-        "multi_turn_trajectory_quality_v1",
-        level=MetricLevel.CONVERSATION,
+    _adk(name="tool_trajectory_avg_score", kind=Kind.BINARY, judged=False, judges_tool_calls=True),
+    _adk(name="tool_trajectory_f1", kind=Kind.SHARE, judged=False, judges_tool_calls=True),
+    _adk(name="response_match_score", kind=Kind.SHARE, judged=False),
+    _adk(name="reference_answer_match", kind=Kind.BINARY),
+    _adk(name="response_evaluation_score", kind=Kind.SCALE, thresholds=(1.0, 5.0), samples=1),
+    _adk(name="final_response_match_v2", kind=Kind.BINARY),
+    _adk(
+        name="rubric_based_final_response_quality_v1", kind=Kind.SHARE, rubric_type="FINAL_RESPONSE_QUALITY"
+    ),
+    _adk(
+        name="rubric_based_tool_use_quality_v1",
+        kind=Kind.SHARE,
+        rubric_type="TOOL_USE_QUALITY",
         judges_tool_calls=True,
-        samples=1,
     ),
-    _adk_metric(
-        "multi_turn_tool_use_quality_v1", level=MetricLevel.CONVERSATION, judges_tool_calls=True, samples=1
-    ),
-    _adk_metric(
-        "rubric_based_multi_turn_trajectory_quality_v1",
-        level=MetricLevel.CONVERSATION,
+    _adk(name="hallucinations_v1", kind=Kind.SHARE, samples=1),
+    _adk(name="safety_v1", kind=Kind.BINARY, samples=1),
+    _adk(name="per_turn_user_simulator_quality_v1", kind=Kind.BINARY),
+    _adk(name="final_session_state_match", kind=Kind.BINARY, judged=False, default_threshold=1.0),
+    _adk(name="intermediate_responses_match", kind=Kind.BINARY, judged=False, default_threshold=1.0),
+    _whole_adk(name="multi_turn_task_success_v1", samples=1),
+    _whole_adk(name="multi_turn_trajectory_quality_v1", judges_tool_calls=True, samples=1),
+    _whole_adk(name="multi_turn_tool_use_quality_v1", judges_tool_calls=True, samples=1),
+    _whole_adk(
+        name="rubric_based_multi_turn_trajectory_quality_v1",
         rubric_type="TRAJECTORY_QUALITY",
         judges_tool_calls=True,
     ),
-    _amount_metric("tool_call_count_v1", judges_tool_calls=True),
-    _amount_metric("inference_call_count_v1"),
-    _amount_metric("token_usage_v1"),
-    _amount_metric("invocation_duration_v1"),
+    _amount(name="tool_call_count_v1", judges_tool_calls=True),
+    _amount(name="inference_call_count_v1"),
+    _amount(name="token_usage_v1"),
+    _amount(name="invocation_duration_v1"),
 )
-
-
-def _trajectory_metric(name: str) -> MetricDefinition:
-    return MetricDefinition(
-        name=name,
-        kind=Kind.SHARE,
-        level=MetricLevel.CONVERSATION,
-        thresholds=(0.0, 1.0),
-        judged=False,
-        judges_tool_calls=True,
-    )
-
-
 _TRAJECTORY = (
-    _trajectory_metric(TRAJECTORY_SCORE),
-    _trajectory_metric("trajectory_precision"),
-    _trajectory_metric("trajectory_recall"),
-    _trajectory_metric("trajectory_f1"),
+    _trajectory(name=TRAJECTORY_SCORE),
+    _trajectory(name="trajectory_precision"),
+    _trajectory(name="trajectory_recall"),
+    _trajectory(name="trajectory_f1"),
 )
 
 
@@ -296,7 +233,7 @@ ABOUT_CALLS = frozenset(metric.name for metric in METRICS.values() if metric.jud
 
 THRESHOLD_RANGE: Mapping[str, Range] = {
     **{m.name: m.thresholds for m in (*_BUILTIN, *_TRAJECTORY) if m.thresholds},
-    PASS_RATE: (0.0, 1.0),
+    PASS_RATE: _ONE,
 }
 """The metrics that a scenario's thresholds can name, with the range of valid thresholds."""
 
@@ -309,7 +246,7 @@ def require_entry_for_each(metrics: Iterable[MetricDefinition], table: Mapping[s
     return table
 
 
-_SCALES: Mapping[Kind, Range] = {Kind.SCALE: (1.0, 5.0), Kind.BINARY: (0.0, 1.0), Kind.SHARE: (0.0, 1.0)}
+_SCALES: Mapping[Kind, Range] = {Kind.SCALE: (1.0, 5.0), Kind.BINARY: _ONE, Kind.SHARE: _ONE}
 
 
 def scale_of(name: str) -> Range | None:
@@ -332,10 +269,7 @@ def _short_repr(value: object) -> str:
 
 
 def normalize_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Return thresholds under canonical metric names.
-
-    Raises ValueError for a value that is not a finite number.
-    """
+    """Return thresholds under canonical names. Raises ValueError for a value that is not a finite number."""
     normal: dict[str, float] = {}
     for name, value in thresholds.items():
         if not isinstance(name, str):

@@ -1,33 +1,36 @@
 """Find the reasons why one conversation did not pass: failed trajectories, checks, criteria and goals.
 
-Together with `verdict`, this is the only module that decides what passes.
+Together with `verdict`, this is the only module that decides what passes. It also has the outcomes of goals
+and criteria as values, sentences and totals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from agentest.domain.goal_outcome import criterion_message, missed_goal, missed_goal_message, unasked_message
+from agentest.domain.end_reason import IN_WORDS
 from agentest.domain.metrics import GOAL, TRAJECTORY_METRICS
 from agentest.domain.results import (
+    NO_MODEL,
     CheckResult,
     ConversationResult,
     CriterionOutcome,
     CriterionResult,
+    CriterionTotals,
+    GoalOutcome,
     Reason,
     ReasonKind,
+    Score,
     Status,
     TrajectoryResult,
 )
-from agentest.domain.transcript import Blame, Conversation, Failure
+from agentest.domain.transcript import Blame
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.text import shortened
 
 
 def conversation_reasons(result: ConversationResult) -> list[Reason]:
-    """Return the reasons why a conversation did not pass: agent errors, checks, criteria and the goal.
-
-    `verdict.conversation_status` adds grouped failures and metrics without a score.
-    """
+    """Return why a conversation did not pass, apart from grouped failures and metrics without a score."""
     id = result.conversation.conversation_id
     if result.invalid is not None:
         message = f"the conversation says nothing of the agent: {result.invalid}"
@@ -42,13 +45,21 @@ def conversation_reasons(result: ConversationResult) -> list[Reason]:
 
 
 def _certain_reasons(result: ConversationResult) -> list[Reason]:
-    """Return the reasons in the order of the conversation: its failure, trajectories and checks.
-
-    Most conversations have none of them, and this runs several times for each.
-    """
+    """Return the reasons in the order of the conversation. Most have none, and this runs several times."""
     id = result.conversation.conversation_id
     failure = result.conversation.failure
-    reasons = [_failure_reason(result.conversation, failure)] if failure else []
+    reasons = []
+    if failure:
+        unfinished = result.conversation.unfinished
+        reasons.append(
+            Reason(
+                Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
+                ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
+                failure.message,
+                conversation_id=id,
+                turn_index=unfinished.turn_index if unfinished else None,
+            )
+        )
     by_calls = list(_trajectory_reasons(result))
     if by_calls:
         reasons += [reason for reason in by_calls if reason.turn_index is None]
@@ -78,12 +89,7 @@ def _check_reasons(
 
 
 def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[Reason]:
-    """Yield one reason for each required criterion that is not met; criteria that no model judged share one.
-
-    Args:
-        failed: True if the conversation has failed for other reasons. Otherwise a skipped criterion is
-            unknown.
-    """
+    """Yield a reason for each required criterion not met; skipped ones matter unless it `failed` anyway."""
     id = result.conversation.conversation_id
     missed = [c for c in result.criteria if c.required and c.result is not CriterionOutcome.MET]
     undecided = [c for c in missed if not (failed and c.not_asked)]
@@ -100,17 +106,6 @@ def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[
             )
     if unasked := [c for c in undecided if c.without_model]:
         yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
-
-
-def _failure_reason(conversation: Conversation, failure: Failure) -> Reason:
-    unfinished = conversation.unfinished
-    return Reason(
-        Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
-        ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
-        failure.message,
-        conversation_id=conversation.conversation_id,
-        turn_index=unfinished.turn_index if unfinished else None,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +143,9 @@ def threshold_counted_trajectories(result: ConversationResult) -> tuple[LocatedT
 
 
 def _is_counted(result: ConversationResult, trajectory: TrajectoryResult) -> bool:
-    measured = not TRAJECTORY_METRICS.keys().isdisjoint(result.metrics)
-    return measured and _lacks_only_calls(trajectory)
-
-
-def _lacks_only_calls(trajectory: TrajectoryResult) -> bool:
-    """True if only missing, extra or misplaced calls keep the trajectory from matching."""
+    """True if a threshold counts the calls, and nothing else keeps the trajectory from matching."""
+    if TRAJECTORY_METRICS.keys().isdisjoint(result.metrics):
+        return False
     calls = trajectory.missing_calls or trajectory.extra_calls or trajectory.ordering_issues
     other = trajectory.matched or trajectory.error or trajectory.forbidden_calls or trajectory.broken
     return bool(calls) and not other
@@ -183,10 +175,7 @@ def check_status(check: CheckResult) -> Status:
 
 
 def criterion_status(criterion: CriterionResult) -> Status:
-    """Return the status of a conversation that has only this criterion; an optional criterion always passes.
-
-    A criterion that was skipped because the conversation had already failed changes nothing.
-    """
+    """Return the status of a conversation with only this criterion; optional or skipped ones pass."""
     if not criterion.required or criterion.result is CriterionOutcome.MET or criterion.not_asked:
         return Status.PASSED
     if criterion.result is CriterionOutcome.VIOLATED:
@@ -201,3 +190,88 @@ def any_failed(reasons: Iterable[Reason]) -> bool:
 
 def _status(passed: bool, error: str | None) -> Status:
     return Status.PASSED if passed else Status.ERRORED if error else Status.FAILED
+
+
+_SHOWN_MISSES = 3
+_REASON_CHARS = 500
+"""The maximum length of a judge's reason in a message; the full reason is in the result."""
+_WORST_FIRST = tuple(CriterionOutcome)
+
+
+def goal_outcome(result: ConversationResult) -> GoalOutcome | None:
+    """Return the outcome of the conversation's goal, in older results by its score; None if it is unknown."""
+    score = result.metrics.get(GOAL)
+    if not isinstance(score, Score) or score.number is None:
+        return None
+    return score.outcome or (GoalOutcome.REACHED if score.number else GoalOutcome.NOT_REACHED)
+
+
+def missed_goal(result: ConversationResult) -> bool:
+    """True if the judge found that the goal was not reached, or was reached wrongly."""
+    outcome = goal_outcome(result)
+    return outcome is not None and not outcome.value_of_goal
+
+
+def goal_reason(result: ConversationResult) -> str:
+    """Return the reason for the outcome of the conversation's goal."""
+    score = result.metrics.get(GOAL)
+    return score.reason if isinstance(score, Score) else ""
+
+
+def missed_goal_message(result: ConversationResult) -> str:
+    """Explain why the goal counts as missed, with the outcome and the judge's reason."""
+    why = shortened(goal_reason(result), _REASON_CHARS)
+    return f"goal {goal_outcome(result)}" + (f": {why}" if why else "")
+
+
+def missed_goals(conversations: Iterable[ConversationResult]) -> str:
+    """List the first conversations that missed their goal, with end and reason, each after a line break."""
+    missed = [each for each in conversations if missed_goal(each)]
+    rows: list[str] = []
+    for each in missed[:_SHOWN_MISSES]:
+        conversation = each.conversation
+        why = shortened(goal_reason(each), _REASON_CHARS)  # one row: a line break would begin another
+        ended = f"goal {goal_outcome(each)}; {IN_WORDS[conversation.ending]}"
+        rows.append(f"{conversation.conversation_id}: {ended}: {why}")
+    if missed[_SHOWN_MISSES:]:
+        rows.append(f"and {len(missed) - _SHOWN_MISSES} more that did not reach it")
+    return "".join(f"\n{row}" for row in rows)
+
+
+def criterion_message(criterion: CriterionResult) -> str:
+    """Describe a criterion that is violated or unknown, with its text and the reason."""
+    what = "violated" if criterion.result is CriterionOutcome.VIOLATED else "could not be judged"
+    return f"criterion {criterion.text!r} {what}: {shortened(criterion.reason, _REASON_CHARS)}"
+
+
+def unasked_message(criteria: Sequence[CriterionResult]) -> str:
+    """Name, in one sentence, the criteria that no model judged."""
+    more = f" and {len(criteria) - 1} more" if criteria[1:] else ""
+    return (
+        f"criterion {criteria[0].text!r}{more} could not be judged: {NO_MODEL}; name one (`model`, --model), "
+        "or let the criterion decide nothing: Criterion(…, required=False)"
+    )
+
+
+def criteria_totals(conversations: Iterable[ConversationResult]) -> tuple[CriterionTotals, ...]:
+    """Count the outcomes of each criterion over all conversations in which it was judged."""
+    by_text: dict[str, list[tuple[str, CriterionResult]]] = {}
+    for conversation in conversations:
+        for criterion in conversation.criteria:
+            if not criterion.not_asked:
+                at = conversation.conversation.conversation_id, criterion
+                by_text.setdefault(criterion.text, []).append(at)
+    return tuple(map(_totals, by_text.values()))
+
+
+def _totals(criteria: Sequence[tuple[str, CriterionResult]]) -> CriterionTotals:
+    results = [criterion.result for _, criterion in criteria]
+    first = min(criteria, key=lambda each: _WORST_FIRST.index(each[1].result))
+    return CriterionTotals(
+        text=first[1].text,
+        required=first[1].required,
+        met=results.count(CriterionOutcome.MET),
+        violated=results.count(CriterionOutcome.VIOLATED),
+        undecided=results.count(CriterionOutcome.CANNOT_TELL),
+        example=None if first[1].result is CriterionOutcome.MET else first,
+    )

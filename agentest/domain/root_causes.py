@@ -80,8 +80,6 @@ class _Finding:
 
 @dataclass(slots=True)
 class _FindingGroup:
-    """The first conversation with a cause, and all conversations that have it."""
-
     first: _Finding
     reason: Reason
     agree: bool = True
@@ -97,7 +95,7 @@ class _FindingGroup:
             conversations=len(self.conversations),
             conversation_id=reason.conversation_id,
             turn_index=reason.turn_index if finding.turn_index is None else finding.turn_index,
-            text=_text(finding.text),
+            text=_title(finding.text, _TEXT_CHARS),
         )
 
 
@@ -109,11 +107,7 @@ def scenario_causes(scenario: ScenarioResult) -> tuple[ScenarioCause, ...]:
 def find_scenario_causes(
     reasons: Iterable[Reason], conversations: Sequence[ConversationResult] = ()
 ) -> tuple[ScenarioCause, ...]:
-    """Return the causes among the reasons of one verdict that need no judge.
-
-    Args:
-        conversations: those of the scenario, as the source of tools and turns that the reasons do not name.
-    """
+    """Return a verdict's causes that need no judge; tools and turns come from `conversations`."""
     reasons = tuple(reasons)
     relevant = [reason for reason in reasons if reason.kind not in _NON_CAUSES]
     if not relevant:
@@ -136,12 +130,10 @@ def find_scenario_causes(
             cause.agree = cause.agree and cause.first.title == finding.title
             if id is not None:
                 cause.conversations.add(id)
-    return _without_summaries(tuple(cause.cause() for cause in causes.values()))
-
-
-def _without_summaries(causes: tuple[ScenarioCause, ...]) -> tuple[ScenarioCause, ...]:
-    explaining = any(cause.kind not in (*_SUMMARIES, CauseKind.ERRORED) for cause in causes)
-    return tuple(cause for cause in causes if not (explaining and cause.kind in _SUMMARIES))
+    explaining = any(kind not in (*_SUMMARIES, CauseKind.ERRORED) for kind, _ in causes)
+    return tuple(
+        group.cause() for group in causes.values() if not (explaining and group.first.kind in _SUMMARIES)
+    )
 
 
 def _conversation_of(failure_id: str) -> str:
@@ -149,7 +141,6 @@ def _conversation_of(failure_id: str) -> str:
 
 
 def _is_goal(reason: Reason) -> bool:
-    """True if a judge found that one conversation missed its goal."""
     return reason.status is Status.FAILED and reason.metric == GOAL and reason.conversation_id is not None
 
 
@@ -165,11 +156,11 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
         yield _Finding(CauseKind.GOAL, "goal not reached", "goal not reached", reason.message)
     elif reason.trajectory is not None:
         findings = list(_call_findings(reason.trajectory, conversation))
-        findings += () if ended else _missing_call_findings(reason.trajectory)
-        # A trajectory may have requirements that are not about calls.
-        yield from findings or (
-            () if ended else (_finding_from_text(CauseKind.TRAJECTORY, reason.trajectory.summary),)
-        )
+        if not ended:
+            findings += _missing_call_findings(reason.trajectory)
+            # A trajectory may have requirements that are not about calls.
+            findings = findings or [_finding_from_text(CauseKind.TRAJECTORY, reason.trajectory.summary)]
+        yield from findings
     elif reason.check is not None:
         if not (ended and reason.turn_index is None):
             text = f"{reason.check.check}: {reason.check.summary}"
@@ -178,7 +169,13 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
         title = _title(f"criterion violated: {reason.criterion.text}")
         yield _Finding(CauseKind.CRITERION, title, title, reason.message)
     elif reason.kind is ReasonKind.CONVERSATION:
-        yield _agent_error_finding(reason, conversation)
+        calls = conversation.unfinished.tool_calls if conversation and conversation.unfinished else ()
+        unmocked = next((call.name for call in calls if call.error == NO_MOCK), None)
+        if unmocked is None:
+            yield _finding_from_text(CauseKind.AGENT_ERROR, _without_id(reason), reason.message)
+        else:
+            title = f"{unmocked} has no mock"
+            yield _Finding(CauseKind.UNMOCKED_TOOL, title, title, reason.message)
     elif reason.kind in (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE):
         kind = CauseKind(reason.kind.value)
         pattern = f"{reason.metric} below its threshold"
@@ -186,15 +183,6 @@ def _findings(reason: Reason, conversation: Conversation | None, *, ended: bool)
         yield _Finding(kind, title, pattern, reason.message)
     else:
         yield _finding_from_text(CauseKind.CHECK, reason.message)
-
-
-def _agent_error_finding(reason: Reason, conversation: Conversation | None) -> _Finding:
-    calls = conversation.unfinished.tool_calls if conversation and conversation.unfinished else ()
-    unmocked = next((call.name for call in calls if call.error == NO_MOCK), None)
-    if unmocked is not None:
-        title = f"{unmocked} has no mock"
-        return _Finding(CauseKind.UNMOCKED_TOOL, title, title, reason.message)
-    return _finding_from_text(CauseKind.AGENT_ERROR, _without_id(reason), reason.message)
 
 
 def _errored_finding(reason: Reason) -> _Finding:
@@ -216,13 +204,14 @@ def _errored_finding(reason: Reason) -> _Finding:
 
 
 def _call_findings(trajectory: TrajectoryResult, conversation: Conversation | None) -> Iterator[_Finding]:
-    different = [row for row in trajectory.alignment if row.status is RowStatus.DIFFERENT]
-    reported = set()
-    for row in different:
-        reported.add(_tool(row.expected or ""))
-        finding = _different_call(row)
-        finding.turn_index = _turn_of(row, conversation)
-        yield finding
+    reported, calls = set(), conversation.tool_calls if conversation else ()
+    for row in trajectory.alignment:
+        if row.status is RowStatus.DIFFERENT:
+            reported.add(_tool(row.expected or ""))
+            finding = _different_call(row)
+            if row.call is not None and row.call < len(calls):
+                finding.turn_index = calls[row.call].turn_index
+            yield finding
     for name in dict.fromkeys(trajectory.forbidden_calls):
         yield _finding_with_title(f"{name} called although it is forbidden")
     for words in trajectory.broken:
@@ -246,9 +235,7 @@ def _missing_call_findings(trajectory: TrajectoryResult) -> Iterator[_Finding]:
 
 
 def _different_call(row: AlignedRow) -> _Finding:
-    """Describe a call of the right tool with other arguments: `create_booking: time expected '10:30', got
-    '09:00'`.
-    """
+    """Describe a call with other arguments: `create_booking: time expected '10:30', got '09:00'`."""
     tool = _tool(row.expected or "")
     arguments = list(_arguments(row.difference))
     text = f"{tool}: {row.difference or 'not as expected'}"
@@ -295,12 +282,6 @@ def _tool(expected: str) -> str:
     return template(expected) if name in ("any_of", "exactly", "") else name
 
 
-def _turn_of(row: AlignedRow, conversation: Conversation | None) -> int | None:
-    calls = conversation.tool_calls if conversation and row.call is not None else ()
-    at = row.call or 0
-    return calls[at].turn_index if at < len(calls) else None
-
-
 def _finding_with_title(title: str) -> _Finding:
     return _Finding(CauseKind.TRAJECTORY, title, title, title)
 
@@ -314,19 +295,12 @@ def _without_id(reason: Reason) -> str:
     return reason.message.replace(id, "…") if id else reason.message
 
 
-def _title(text: str) -> str:
-    return shortened(text.strip().partition("\n")[0], _TITLE_CHARS)
-
-
-def _text(text: str) -> str:
-    return shortened(text.strip().partition("\n")[0], _TEXT_CHARS)
+def _title(text: str, limit: int = _TITLE_CHARS) -> str:
+    return shortened(text.strip().partition("\n")[0], limit)
 
 
 def template(text: str) -> str:
-    """Return the first line of a message with "…" for numbers, ids, quoted values, URLs and paths.
-
-    The status of an HTTP response stays.
-    """
+    """Return a message's first line with "…" for numbers, ids, quotes, URLs, paths, not an HTTP status."""
     # Read more characters than are shown, so that the cut does not change the pattern.
     words = _QUOTED.sub("…", text[:_READ_CHARS].strip().partition("\n")[0]).split()[:_MOST_WORDS]
     pattern = [
@@ -355,7 +329,6 @@ class JudgedCause:
     label: str
     """The label as the first group spells it."""
     labels: tuple[str, ...]
-    """The normalized labels."""
     severity: Severity
     explanation: str
     groups: list[tuple[ScenarioResult, UniqueError]] = field(default_factory=list)
@@ -412,19 +385,15 @@ def root_causes(result: RunResult) -> tuple[RootCause, ...]:
 def root_causes_of(
     scenarios: Iterable[ScenarioResult], joins: Iterable[CauseJoin] = ()
 ) -> tuple[RootCause, ...]:
-    """Return the root causes of the scenarios, ordered like those of a run.
-
-    Args:
-        joins: the joins of judged groups that a model made.
-    """
+    """Return the root causes of the scenarios, with a model's `joins`, ordered like those of a run."""
     troubled = [each for each in scenarios if each.errors or each.causes or each.verdict.reasons]
     causes = [*_deterministic(troubled), *map(_judged_root_cause, judged_causes(troubled, joins))]
-    return tuple(sorted(causes, key=_badness))
 
+    def badness(cause: RootCause) -> tuple[int, bool, int, int, str]:
+        errored = cause.kind is CauseKind.ERRORED
+        return -cause.severity, errored, -cause.scenarios, -cause.conversations, cause.title
 
-def _badness(cause: RootCause) -> tuple[int, bool, int, int, str]:
-    errored = cause.kind is CauseKind.ERRORED
-    return -cause.severity, errored, -cause.scenarios, -cause.conversations, cause.title
+    return tuple(sorted(causes, key=badness))
 
 
 def _deterministic(scenarios: Iterable[ScenarioResult]) -> Iterator[RootCause]:
@@ -458,7 +427,6 @@ def _deterministic(scenarios: Iterable[ScenarioResult]) -> Iterator[RootCause]:
 
 
 def _judged_root_cause(cause: JudgedCause) -> RootCause:
-    several = len(cause.labels) > 1
     return replace(
         _root_cause(
             kind=CauseKind.JUDGED,
@@ -466,9 +434,9 @@ def _judged_root_cause(cause: JudgedCause) -> RootCause:
             title=_title(cause.label),
             severity=cause.severity,
             places=tuple(_judged_places(cause.groups)),
-            text=_text(cause.explanation),
+            text=_title(cause.explanation, _TEXT_CHARS),
         ),
-        labels=cause.labels if several else (),
+        labels=cause.labels if len(cause.labels) > 1 else (),
     )
 
 
@@ -492,9 +460,9 @@ def _judged_places(groups: Iterable[tuple[ScenarioResult, UniqueError]]) -> Iter
 def _root_cause(
     *, kind: CauseKind, key: str, title: str, severity: Severity, places: Sequence[CausePlace], text: str
 ) -> RootCause:
-    first = places[0]
+    first, digest = places[0], sha1(f"{kind} {key}".encode(errors="replace"), usedforsecurity=False)
     return RootCause(
-        id=_id(kind, key),
+        id=f"rc-{digest.hexdigest()[:8]}",
         title=title,
         kind=kind,
         severity=severity,
@@ -510,11 +478,6 @@ def _root_cause(
         ),
         places=tuple(places[:_MOST_PLACES]),
     )
-
-
-def _id(kind: CauseKind, key: str) -> str:
-    digest = sha1(f"{kind} {key}".encode(errors="replace"), usedforsecurity=False)
-    return f"rc-{digest.hexdigest()[:8]}"
 
 
 def joins_of(causes: Iterable[RootCause]) -> tuple[CauseJoin, ...]:

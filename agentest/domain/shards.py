@@ -36,7 +36,6 @@ class ShardedRun:
     scenarios: Mapping[str, int]
     """The scenarios of this shard → their positions among those of the whole run, from 0."""
     whole: int
-    """The number of scenarios in the whole run."""
     filtered: bool = False
     """True if filters selected the scenarios of the whole run."""
 
@@ -58,10 +57,7 @@ def parse_shard(text: str) -> Shard:
 
 
 def split(costs: Sequence[int], total: int) -> list[int]:
-    """Assign each cost to a shard, from 1: the largest costs first, each to the shard with the least work.
-
-    The result depends only on the costs. The first shard has work if any shard has.
-    """
+    """Assign each cost to a shard, from 1: the largest costs first, each to the shard with the least work."""
     shards = [(0, 0, number) for number in range(1, total + 1)]
     heapify(shards)
     assigned = [0] * len(costs)

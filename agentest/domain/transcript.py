@@ -157,8 +157,11 @@ class StateChange:
         both = before.keys() & after.keys() - {CUT_OFF}
         return cls(
             added={} if CUT_OFF in before else _without(before, after),
+            # Compared as JSON values: `true` differs from `1`, and the order of keys does not matter.
             changed={
-                key: (before[key], after[key]) for key in after if key in both and _differ(key, before, after)
+                key: (before[key], after[key])
+                for key in after
+                if key in both and _form(before[key]) != _form(after[key])
             },
             removed={} if CUT_OFF in after else _without(after, before),
         )
@@ -166,11 +169,6 @@ class StateChange:
 
 def _without(known: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in state.items() if key not in known and key != CUT_OFF}
-
-
-def _differ(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Compare as JSON values: `true` differs from `1`, and the order of keys does not matter."""
-    return _form(before[key]) != _form(after[key])
 
 
 def _form(value: Any) -> str:
@@ -232,7 +230,6 @@ class Turn:
     state_error: str | None = None
     """The reason why the state could not be read, if the agent should report it."""
     attachments: tuple[AttachedFile, ...] = ()
-    """The files that the user attached."""
     model_calls: int | None = None
     """The number of calls that the agent made to its model; None if it does not report them."""
     first_token_ms: float | None = None
@@ -266,7 +263,6 @@ class ServerOutput:
     """The output during a turn of a server that the run started."""
 
     server: str
-    """The name of the server."""
     lines: tuple[str, ...]
     """The last lines, without secrets."""
     lines_before: int = 0
@@ -305,9 +301,7 @@ class TimeSpent:
     agent_ms: float = 0.0
     """Time spent waiting for the agent, including pauses between retries."""
     user_ms: float = 0.0
-    """Time spent waiting for the simulated user."""
     tools_ms: float = 0.0
-    """Time spent waiting for mocks."""
     judges_ms: float = 0.0
     """Time spent waiting for judges after the last turn; judges also work during the conversation."""
 
@@ -422,9 +416,7 @@ def state_changes(conversation: Conversation) -> dict[int, StateChange]:
 
 
 def copy_conversation(conversation: Conversation) -> Conversation:
-    """Copy a conversation for users' code: the calls and the stored state are copies, the live state is
-    omitted.
-    """
+    """Copy a conversation with calls and stored state for users' code, without the live state."""
     unfinished = conversation.unfinished
     return replace(
         conversation,

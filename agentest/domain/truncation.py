@@ -7,7 +7,8 @@ as if they were complete.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any, TypeVar
 
 from agentest.domain.results import ConversationResult, TrajectoryResult, TurnEvaluation
@@ -19,7 +20,7 @@ MAX_CHARS = 1_000_000
 """The limit for one text, and for the arguments or the result of one call."""
 _MAX_DEPTH = 100
 _KNOWS_NO_SECRET = Redactor()
-_AnyTurn = TypeVar("_AnyTurn", Turn, UnfinishedTurn)
+_T = TypeVar("_T")
 
 
 def shortened(text: str, limit: int = MAX_CHARS) -> str:
@@ -34,7 +35,7 @@ def shortened_value(value: Any) -> Any:
 
 def stored(result: ConversationResult, redact: Redactor = _KNOWS_NO_SECRET) -> ConversationResult:
     """Return a judged conversation in its stored form; the same object if nothing is oversized or secret."""
-    result = _shortened_result(result)
+    result = _shortened(result)
     hidden = without_secrets(result, redact)
     return result if hidden is result else _marked(hidden, result.conversation)
 
@@ -57,88 +58,55 @@ def _marked(hidden: ConversationResult, true: Conversation) -> ConversationResul
     return replaced(hidden, conversation=replaced(conversation, turns=turns, unfinished=unfinished))
 
 
-def _shortened_result(result: ConversationResult) -> ConversationResult:
-    """Cut oversized texts of the conversation; return the same object if there are none."""
-    conversation = _stored_conversation(result.conversation)
-    trajectory = _stored_trajectory(result.trajectory)
-    turns = tuple(map(_stored_evaluation, result.turns))
-    if conversation is result.conversation and trajectory is result.trajectory and turns == result.turns:
-        return result
-    return replace(result, conversation=conversation, trajectory=trajectory, turns=turns)
+_PARTS: Mapping[type, tuple[str, ...]] = {
+    ConversationResult: ("conversation", "trajectory", "turns"),
+    Conversation: ("turns", "unfinished", "initial_state", "user_calls"),
+    Turn: ("user_message", "agent_message", "tool_calls", "remarks", "state_after"),
+    UnfinishedTurn: ("user_message", "tool_calls"),
+    Remark: ("author", "text"),
+    ToolCall: ("args", "result", "invalid_arguments", "error", "call_id"),
+    TurnEvaluation: ("trajectory",),
+}
+"""Class → the fields that others wrote, which may be oversized."""
 
 
-def _stored_conversation(conversation: Conversation) -> Conversation:
-    turns = tuple(map(_stored_turn, conversation.turns))
-    unfinished = _stored_calls(conversation.unfinished) if conversation.unfinished else None
-    conversation = _stored_mock_state(conversation)
-    state = shortened_value(conversation.initial_state)
-    of_user = tuple(map(_stored_call, conversation.user_calls))
-    same = unfinished is conversation.unfinished and state is conversation.initial_state
-    if same and turns == conversation.turns and of_user == conversation.user_calls:
-        return conversation
-    return replace(
-        conversation,
-        turns=turns,
-        unfinished=unfinished,
-        initial_state=state,
-        user_calls=of_user,
-        shortened=True,
-    )
+def _shortened(value: _T) -> _T:
+    """Cut oversized texts of a value and of its parts; return the same object if there are none."""
+    changed: dict[str, Any] = {}
+    for name in _PARTS[type(value)]:
+        part: Any = getattr(value, name)
+        if not part or (isinstance(part, str) and len(part) <= MAX_CHARS):
+            continue
+        new = _shortened_part(part)
+        if new is not part:
+            changed[name] = new
+    if isinstance(value, Conversation):
+        changed |= {"shortened": True} if changed else {}
+        state = shortened_value(value.mock_state)
+        if state is not value.mock_state:
+            changed |= {"mock_state": state, "inexact_state": tuple(state)}
+        if value.live_state is not None:
+            changed["live_state"] = None
+    return replaced(value, **changed) if changed else value
 
 
-def _stored_mock_state(conversation: Conversation) -> Conversation:
-    """Replace the mocks' state by its stored form, which is cut if necessary."""
-    if conversation.live_state is not None:
-        conversation = replace(conversation, live_state=None)
-    state = shortened_value(conversation.mock_state)
-    if state is conversation.mock_state:
-        return conversation
-    return replace(conversation, mock_state=state, inexact_state=tuple(state))
+def _each(change: Callable[[_T], _T], parts: tuple[_T, ...]) -> tuple[_T, ...]:
+    new = tuple(map(change, parts))
+    return parts if all(map(is_, parts, new)) else new
 
 
-def _stored_turn(turn: Turn) -> Turn:
-    turn = _stored_calls(turn)
-    reply, remarks = shortened(turn.agent_message), tuple(map(_stored_remark, turn.remarks))
-    state = shortened_value(turn.state_after)
-    if reply is turn.agent_message and remarks == turn.remarks and state is turn.state_after:
-        return turn
-    return replace(turn, agent_message=reply, remarks=remarks, state_after=state)
+def _shortened_part(part: Any) -> Any:
+    if isinstance(part, TrajectoryResult):
+        return _stored_trajectory(part)
+    if isinstance(part, tuple) and type(part[0]) in _PARTS:
+        return _each(_shortened, part)
+    return _shortened(part) if type(part) in _PARTS else shortened_value(part)
 
 
-def _stored_calls(turn: _AnyTurn) -> _AnyTurn:
-    message, calls = shortened(turn.user_message), tuple(map(_stored_call, turn.tool_calls))
-    if message is turn.user_message and calls == turn.tool_calls:
-        return turn
-    return replace(turn, user_message=message, tool_calls=calls)
-
-
-def _stored_remark(remark: Remark) -> Remark:
-    author, text = shortened(remark.author), shortened(remark.text)
-    same = text is remark.text and author is remark.author
-    return remark if same else replace(remark, author=author, text=text)
-
-
-def _stored_call(call: ToolCall) -> ToolCall:
-    args, result = shortened_value(call.args), shortened_value(call.result)
-    texts = (call.invalid_arguments, call.error, call.call_id)
-    long = any(text and len(text) > MAX_CHARS for text in texts)
-    if args is call.args and result is call.result and not long:
-        return call
-    problem, error, call_id = (text and shortened(text) for text in texts)
-    return replace(call, args=args, result=result, invalid_arguments=problem, error=error, call_id=call_id)
-
-
-def _stored_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
-    trajectory = _stored_trajectory(turn.trajectory)
-    return turn if trajectory is turn.trajectory else replace(turn, trajectory=trajectory)
-
-
-def _stored_trajectory(result: TrajectoryResult | None) -> TrajectoryResult | None:
+def _stored_trajectory(result: TrajectoryResult) -> TrajectoryResult:
     """Limit the texts of a trajectory, which show calls with arguments, to MAX_CHARS in total."""
-    if result is None:
-        return None
-    parts = tuple(filter(None, map(_stored_trajectory, result.parts)))
-    result = result if parts == result.parts else replace(result, parts=parts)
+    parts = _each(_stored_trajectory, result.parts)
+    result = result if parts is result.parts else replaced(result, parts=parts)
     if len(result.reason) <= MAX_CHARS:
         return result
     left = MAX_CHARS
@@ -147,7 +115,7 @@ def _stored_trajectory(result: TrajectoryResult | None) -> TrajectoryResult | No
         if (text := getattr(result, name)) is not None:
             texts[name] = shortened(text, max(left, 0))
             left -= len(text)
-    return replace(result, **texts)
+    return replaced(result, **texts)
 
 
 def _is_small(value: Any) -> bool:
@@ -167,8 +135,6 @@ def _is_small(value: Any) -> bool:
 
 
 class _Cut:
-    """Cuts one value and counts the omitted items."""
-
     def __init__(self) -> None:
         self._left = MAX_CHARS
 

@@ -13,9 +13,8 @@ from functools import reduce
 from operator import add
 from statistics import mean
 
-from agentest.domain.goal_outcome import missed_goals
 from agentest.domain.metrics import GOAL, METRICS, PASS_RATE
-from agentest.domain.reasons import any_failed, conversation_reasons
+from agentest.domain.reasons import any_failed, conversation_reasons, missed_goals
 from agentest.domain.results import (
     DECIDED,
     ConversationResult,
@@ -39,11 +38,7 @@ _TOLERANCE = 1e-9
 
 
 def averages(conversations: Sequence[ConversationResult], *, exact: bool = False) -> dict[str, float]:
-    """Return the mean of each metric's numeric values, over all turns or over all conversations.
-
-    Args:
-        exact: use ADK's summation, to the last digit: one run is summed turn by turn, several are pooled.
-    """
+    """Return each metric's mean over all turns or conversations; `exact`: summed turn by turn, as in ADK."""
     values: dict[str, list[float]] = {}
     for name, result in _metric_results(conversations):
         if isinstance(result, Score) and not isinstance(result.value, str):
@@ -81,22 +76,29 @@ def decide(
     rate = thresholds.get(PASS_RATE)
     reasons = [
         *(reason for each in conversations for reason in _decisive(conversation_reasons(each), thresholds)),
-        *_error_reasons(deduplication),
+        *(
+            Reason(Status.FAILED, ReasonKind.ERROR, _group_message(group), group=group)
+            for group in deduplication.groups
+            if group.fails
+        ),
     ]
     if rate is not None:
         missed = _missed_rate(informative, rate)
         # With a rate, single conversations may fail; their reasons count only if too many do.
-        reasons = [*missed, *reasons] if missed else _unknown_for_rate(conversations)
+        unknown = (conversation_reasons(each) for each in conversations if not conversation_failed(each))
+        reasons = [*missed, *reasons] if missed else [reason for each in unknown for reason in each]
     if deduplication.error:
-        reasons.append(_ungrouped_reason(deduplication.error))
+        message = "errors could not be grouped, so a worse severity cannot be ruled out: "
+        message += deduplication.error
+        reasons.append(Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message))
     # If every conversation is invalid, a missing score is not a reason of its own.
     applicable = thresholds if informative or not conversations else {}
     by_threshold = list(_threshold_reasons(conversations, applicable, exact))
     reported = {reason.metric for reason in by_threshold if reason.actual is None}
-    reasons += [
-        *by_threshold,
-        *(r for r in _unscored_reasons(conversations, thresholds) if r.metric not in reported),
-    ]
+    reasons += by_threshold
+    for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
+        if name not in reported:
+            reasons.append(Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name))
     if not conversations:
         reasons.append(Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "no conversation was finished"))
     failed = [r for r in reasons if r.status is Status.FAILED]
@@ -108,11 +110,7 @@ def decide(
 def metric_verdicts(
     averages: Mapping[str, float], thresholds: Mapping[str, float], *, exact: bool = False
 ) -> tuple[MetricVerdict, ...]:
-    """Return the verdict on each metric with a threshold, based on its average alone.
-
-    Args:
-        exact: compare to the last digit, as ADK does.
-    """
+    """Return the verdict on each metric with a threshold, by its average; `exact`: to the last digit."""
     return tuple(
         _metric_verdict(name, threshold, averages.get(name), 0.0 if exact else _TOLERANCE)
         for name, threshold in thresholds.items()
@@ -127,11 +125,7 @@ def turn_verdict(name: str, threshold: float, result: MetricResult | None) -> Me
 
 
 def conversation_status(result: ConversationResult) -> Status:
-    """Return the status of a single conversation, which rates, repetitions and comparisons count.
-
-    It is errored if nothing failed but something is unknown: a metric without a score, or the severity of a
-    failure.
-    """
+    """Return a conversation's status, for rates and comparisons; errored if unknown but not failed."""
     reasons = conversation_reasons(result)
     if any_failed(reasons) or result.severe_failures:
         return Status.FAILED
@@ -151,10 +145,7 @@ def conversation_failed(result: ConversationResult) -> bool:
 
 
 def fails_scenario(result: ConversationResult, thresholds: Mapping[str, float]) -> bool:
-    """True if this conversation alone fails a scenario that has no pass rate.
-
-    If the goal has an explicit threshold, missed goals count only through that threshold.
-    """
+    """True if this conversation fails a scenario without pass rate; a goal's threshold decides on goals."""
     return bool(result.severe_failures) or any_failed(_decisive(conversation_reasons(result), thresholds))
 
 
@@ -169,12 +160,7 @@ def with_failing_groups(deduplication: Deduplication, fail_on: Severity) -> Dedu
 def with_severe_failures(
     conversations: Sequence[ConversationResult], groups: Iterable[UniqueError], *, graded: bool = True
 ) -> tuple[ConversationResult, ...]:
-    """Return the conversations with their failures that belong to a failing group.
-
-    Args:
-        groups: the scenario's groups, marked by `with_failing_groups`.
-        graded: True if the severity of the groups is known.
-    """
+    """Return the conversations with their failures in failing groups, whose severity is known if `graded`."""
     severe = {id for group in groups if group.fails for id in group.occurrences}
     if not severe and graded:
         return tuple(conversations)
@@ -237,16 +223,6 @@ def _decisive(reasons: Iterable[Reason], thresholds: Mapping[str, float]) -> Ite
     return (reason for reason in reasons if reason.kind is not ReasonKind.GOAL or GOAL not in thresholds)
 
 
-def _unknown_for_rate(conversations: Iterable[ConversationResult]) -> list[Reason]:
-    """Return the reasons of conversations that have not failed but whose status is unknown."""
-    return [
-        reason
-        for each in conversations
-        if not conversation_failed(each)
-        for reason in conversation_reasons(each)
-    ]
-
-
 def _missed_rate(conversations: Sequence[ConversationResult], rate: float) -> list[Reason]:
     """Return a reason if too few conversations passed; errored conversations do not count as failed."""
     statuses = Counter(map(conversation_status, conversations))
@@ -268,17 +244,6 @@ def _missed_rate(conversations: Sequence[ConversationResult], rate: float) -> li
             actual=passed / known,
         )
     ]
-
-
-def _error_reasons(deduplication: Deduplication) -> Iterator[Reason]:
-    for group in deduplication.groups:
-        if group.fails:
-            yield Reason(Status.FAILED, ReasonKind.ERROR, _group_message(group), group=group)
-
-
-def _ungrouped_reason(error: str) -> Reason:
-    message = f"errors could not be grouped, so a worse severity cannot be ruled out: {error}"
-    return Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message)
 
 
 def _group_message(group: UniqueError) -> str:
@@ -325,14 +290,6 @@ def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Re
     )
 
 
-def _unscored_reasons(
-    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
-) -> Iterator[Reason]:
-    """Yield one reason for each metric that could not be scored everywhere."""
-    for name, message in _unscored(conversations, _problems(conversations, decided_by=thresholds)):
-        yield Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name)
-
-
 def undecisive_problems(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
 ) -> tuple[str, ...]:
@@ -358,11 +315,7 @@ def _unscored(
 def _problems(
     conversations: Sequence[ConversationResult], *, decided_by: Mapping[str, float] | None = None
 ) -> dict[str, list[str]]:
-    """Return the errors of each metric that could not be scored.
-
-    Args:
-        decided_by: thresholds; errors in a custom metric's own code count only if it has one of them.
-    """
+    """Return metric → errors. With `decided_by`, a custom metric's own code counts only if it is in there."""
     problems: dict[str, list[str]] = {}
     for name, result in _metric_results(conversations):
         if not isinstance(result, Unscored):

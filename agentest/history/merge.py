@@ -25,11 +25,11 @@ from agentest.domain.results import (
     ScenarioResult,
     VerdictWarning,
     WarningCode,
+    total_usage,
 )
 from agentest.domain.root_causes import joins_of
 from agentest.domain.shards import ShardedRun
 from agentest.domain.tool_visibility import ToolVisibility
-from agentest.runner.plan import total_usage
 from agentest.runner.tools import is_known
 from agentest.runner.warnings import without
 from agentest.store.reader import KILLED
@@ -487,7 +487,7 @@ class MergedRun:
             calibrations=self.calibrations,
             addresses=self.agents,
             joins=tuple(join for end in self._ends for join in joins_of(end.root_causes)),
-            joining=total_usage(*(end.joining for end in self._ends)),
+            joining=total_usage(end.joining for end in self._ends),
         )
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, create_model
 
 from agentest.domain.end_reason import IN_WORDS
-from agentest.domain.goal_outcome import goal_outcome, goal_reason
 from agentest.domain.judge_questions import SEVERITIES
+from agentest.domain.reasons import goal_outcome, goal_reason
 from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,

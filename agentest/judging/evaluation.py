@@ -92,10 +92,13 @@ class ConversationEvaluation:
     async def add_conversation(self, conversation: Conversation) -> None:
         """Evaluate the conversation as a whole, and its turns if they have not been evaluated."""
         try:
-            await self._check(conversation)
-            early = self._turns_with_late_calls(conversation)
+            histories = growing_histories(conversation)
+            await self._check(conversation, histories)
+            # The first turn whose calls arrived after it closed, and all later ones.
+            late = (n for n, each in enumerate(histories) if self._has_late_calls(each[-1]))
+            early = histories[next(late, len(histories)) :]
             others: list[MeasurementTask] = [partial(self._judge_turn_again, turns) for turns in early]
-            others += self._if_custom_metrics(partial(self._measure, conversation))
+            others += self._if_custom_metrics(partial(self._measure, conversation, histories))
             await self._judge_while_measuring(others, partial(self._judge, conversation))
             self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
@@ -156,9 +159,9 @@ class ConversationEvaluation:
     async def _check_turn(self, turns: Sequence[Turn]) -> None:
         self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
 
-    async def _check(self, conversation: Conversation) -> None:
+    async def _check(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
         """Run everything that needs no judge."""
-        for turns in growing_histories(conversation):
+        for turns in histories:
             if self._at_end or self._has_late_calls(turns[-1]):
                 await self._check_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
@@ -186,14 +189,6 @@ class ConversationEvaluation:
         index = turns[-1].turn_index
         self._rejudged[index] = replace(judged, turns={index: {**judged.turns[index], **custom}})
 
-    def _turns_with_late_calls(self, conversation: Conversation) -> list[Sequence[Turn]]:
-        """Return the first turn whose calls arrived after it closed and all later turns, each with its
-        predecessors.
-        """
-        turns = growing_histories(conversation)
-        late = (n for n, each in enumerate(turns) if self._has_late_calls(each[-1]))
-        return turns[next(late, len(turns)) :]
-
     def _has_late_calls(self, turn: Turn) -> bool:
         known = _known_calls(turn)
         return self._calls.get(turn.turn_index, known) != known
@@ -207,11 +202,9 @@ class ConversationEvaluation:
     async def _measure_turn(self, turns: Sequence[Turn]) -> None:
         self._custom[turns[-1].turn_index] = await self._evaluator.custom_of_turn(turns, self._number)
 
-    async def _measure(self, conversation: Conversation) -> None:
+    async def _measure(self, conversation: Conversation, histories: Sequence[Sequence[Turn]]) -> None:
         if self._at_end:
-            await run_concurrently(
-                [partial(self._measure_turn, each) for each in growing_histories(conversation)]
-            )
+            await run_concurrently([partial(self._measure_turn, each) for each in histories])
         self._custom[None] = await self._evaluator.custom_of_conversation(conversation, self._number)
 
     def _record_problem(self, error: Exception) -> None:

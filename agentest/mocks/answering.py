@@ -59,9 +59,16 @@ class ConversationMocks:
 
     async def outcome(self, name: str, args: Mapping[str, Any], turn_index: int) -> MockOutcome:
         """Return the mock's answer to a call. Raises an AgentestError unchanged."""
-        mock, ctx = self._step(name, turn_index)
+        ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self.state)
+        self._calls[name] += 1
+        mock = self._tools[name]
+        if isinstance(mock, MockSequence):
+            mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
         try:
-            value = await self._answer_or_response(name, mock, dict(args), ctx)
+            try:
+                value = await self._answer(name, mock, dict(args), ctx)
+            except HttpResponse as response:  # may be raised or returned
+                value = response
             http = value if isinstance(value, HttpResponse) else None
             value = http.sent if http else value
             result = _as_sent(name, value)
@@ -85,22 +92,6 @@ class ConversationMocks:
         words = self._redact(shortened(str(http))) if http and http.failed else None
         return MockOutcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
 
-    def _step(self, name: str, turn_index: int) -> tuple[Mock, MockContext]:
-        """Return the mock for the next call, which may be an item of a sequence, and its context."""
-        ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self.state)
-        self._calls[name] += 1
-        mock = self._tools[name]
-        if isinstance(mock, MockSequence):
-            mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
-        return mock, ctx
-
-    async def _answer_or_response(self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext) -> Any:
-        """Return the mock's answer, or an HttpResponse that it raised."""
-        try:
-            return await self._answer(name, mock, args, ctx)
-        except HttpResponse as response:
-            return response
-
     async def _answer(self, name: str, mock: Mock, args: dict[str, Any], ctx: MockContext) -> Any:
         if isinstance(mock, BaseException):
             raise mock.with_traceback(None)  # raised repeatedly; each time would extend the traceback
@@ -108,10 +99,7 @@ class ConversationMocks:
             raise mock
         if not isinstance(mock, BoundFunction):
             return mock
-        # A mock that changes its arguments must not change the record.
-        return await self._called(name, mock, deepcopy(args), ctx)
-
-    async def _called(self, name: str, mock: BoundFunction, args: dict[str, Any], ctx: MockContext) -> Any:
+        args = deepcopy(args)  # a mock that changes its arguments must not change the record
         if not mock.may_block:
             return mock(args, ctx)
         limit = TimeLimit(self._timeout_s)

@@ -240,29 +240,18 @@ def any_tool(name: str) -> ToolSpec:
 
 
 def _spec(name: str, mock: Mock) -> ToolSpec:
-    function = _function(mock)
-    if function is None:
-        return any_tool(name)
-    return ToolSpec(name=name, description=_description(function), parameters=_parameters(function))
-
-
-def _function(mock: Mock) -> BoundFunction | None:
-    """Return the function that shows the call's signature; for a sequence, its first one."""
+    # The first function of a sequence shows the call's signature.
     steps = mock.steps if isinstance(mock, MockSequence) else (mock,)
-    return next((step for step in steps if isinstance(step, BoundFunction)), None)
-
-
-def _description(bound: BoundFunction) -> str:
-    return (inspect.getdoc(bound.function) or "") if inspect.isroutine(bound.function) else ""
-
-
-def _parameters(bound: BoundFunction) -> Mapping[str, Any]:
-    """Return the schema of the function's arguments; any, if it takes them raw."""
-    if bound.model is None:
-        return ANY_ARGUMENTS
-    if bound.model not in _SCHEMAS:
-        _SCHEMAS[bound.model] = _schema(bound.model, inspect.signature(bound.function).parameters)
-    return _SCHEMAS[bound.model]
+    bound = next((step for step in steps if isinstance(step, BoundFunction)), None)
+    if bound is None:
+        return any_tool(name)
+    description = (inspect.getdoc(bound.function) or "") if inspect.isroutine(bound.function) else ""
+    parameters = ANY_ARGUMENTS
+    if bound.model is not None:
+        if bound.model not in _SCHEMAS:
+            _SCHEMAS[bound.model] = _schema(bound.model, inspect.signature(bound.function).parameters)
+        parameters = _SCHEMAS[bound.model]
+    return ToolSpec(name=name, description=description, parameters=parameters)
 
 
 def _schema(model: type[BaseModel], parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, Any]:
@@ -277,7 +266,6 @@ def _schema(model: type[BaseModel], parameters: Mapping[str, inspect.Parameter])
 
 
 def _with_default(schema: Mapping[str, Any], parameter: inspect.Parameter) -> dict[str, Any]:
-    """Add the parameter's default to its schema if JSON can represent it."""
     settings = {key: value for key, value in schema.items() if key not in ("title", "default")}
     if parameter.default is inspect.Parameter.empty:
         return settings

@@ -46,7 +46,10 @@ class HttpResponse(Exception):
         self.body = body
         self.headers = {str(name): str(value) for name, value in (headers or {}).items()}
         for name, value in self.headers.items():
-            _check_header(name, value)
+            if not _NAME.fullmatch(name) or any(ord(char) < 32 and char != "\t" for char in value):
+                raise ValueError(f"HttpResponse: {name!r}: {value!r} is no header")
+            if name.lower() in _TRANSPORT_HEADERS:
+                raise ValueError(f"HttpResponse: the header {name!r} is written by the server; leave it out")
         super().__init__(status, body)
 
     @property
@@ -73,13 +76,6 @@ def _reason_phrase(status: int) -> str:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
-
-
-def _check_header(name: str, value: str) -> None:
-    if not _NAME.fullmatch(name) or any(ord(char) < 32 and char != "\t" for char in value):
-        raise ValueError(f"HttpResponse: {name!r}: {value!r} is no header")
-    if name.lower() in _TRANSPORT_HEADERS:
-        raise ValueError(f"HttpResponse: the header {name!r} is written by the server; leave it out")
 
 
 _PROTOCOL_SOURCES = frozenset({SeenBy.CALLER, SeenBy.AGENT})
@@ -122,11 +118,7 @@ class RecordedCall:
 
 
 class CallRecord:
-    """All calls of one conversation, in order. Threads of handlers may add calls.
-
-    Args:
-        mocked: names of tools with mocks, which are never a framework's name of another tool.
-    """
+    """All calls of one conversation, in order, from any thread. `mocked`: the names of tools with mocks."""
 
     def __init__(self, mocked: Container[str] = ()) -> None:
         self._mocked = mocked
@@ -162,11 +154,12 @@ class CallRecord:
         with self._lock:
             return self._insert(call, None)
 
-    def finish(self, recorded: RecordedCall, **answer: Any) -> None:
-        """Set the answer to the call: fields of ToolCall."""
+    def finish(self, recorded: RecordedCall, result: Any, *, error: str | None = None, **answer: Any) -> Any:
+        """Set the answer to the call, with further fields of ToolCall. Returns the result."""
         with self._lock:
-            recorded.answered(**answer)
+            recorded.answered(result=result, error=error, **answer)
         self.on_change(recorded)
+        return result
 
     def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
         """Record calls that one or more sources report, in order.
@@ -292,9 +285,12 @@ class CallRecord:
             and not recorded.is_seen_by(call.seen_by)
             and recorded.is_seen_by(SeenBy.MOCK_SERVER)
             and self._may_be(recorded, call)
-            and _alike_arguments(recorded.call.args, call.args)
+            and _agree(alike, recorded.call.args, call.args)  # despite changes that frameworks make
         ]
-        return sorted(candidates, key=lambda candidate: _distance(candidate.call, call))
+        return sorted(
+            candidates,
+            key=lambda each: (each.call.name != call.name, not _same_arguments(each.call.args, call.args)),
+        )
 
     def _may_be(self, recorded: RecordedCall, call: ToolCall) -> bool:
         """Return True if the call may be of the recorded tool, whose name a framework lengthens."""
@@ -308,19 +304,15 @@ class CallRecord:
         )
 
 
-def _distance(recorded: ToolCall, call: ToolCall) -> tuple[bool, bool]:
-    return recorded.name != call.name, not _same_arguments(recorded.args, call.args)
-
-
 def _have_different_ids(first: ToolCall, second: ToolCall) -> bool:
-    """Return True if ids of one protocol show that these are two calls."""
     of_one_protocol = {first.seen_by, second.seen_by} <= _PROTOCOL_SOURCES
     return of_one_protocol and bool(first.call_id and second.call_id) and first.call_id != second.call_id
 
 
 def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
-    """Merge two reports of a call: the source that answered it takes precedence."""
-    best, other = sorted((recorded, reported), key=_rank)
+    best, other = sorted(
+        (recorded, reported), key=lambda call: (not call.mocked, _SOURCE_RANKING.index(call.seen_by))
+    )
     sources = {recorded.seen_by, *recorded.also_seen_by, reported.seen_by}
     arguments = best if best.args or not other.args else other
     merged = replace(
@@ -340,18 +332,9 @@ def _merged(recorded: ToolCall, reported: ToolCall) -> ToolCall:
     return replace(merged, result=other.result, error=other.error)
 
 
-def _rank(call: ToolCall) -> tuple[bool, int]:
-    return not call.mocked, _SOURCE_RANKING.index(call.seen_by)
-
-
 def _same_arguments(first: Any, second: Any) -> bool:
     """Return True if two sources report the same arguments. None (not reported) matches anything."""
     return _agree(same, first, second)
-
-
-def _alike_arguments(first: Any, second: Any) -> bool:
-    """Return True if the arguments match despite changes that frameworks make."""
-    return _agree(alike, first, second)
 
 
 def _agree(compare: Callable[[Any, Any], bool], first: Any, second: Any) -> bool:
@@ -420,11 +403,7 @@ def _normalized_name(name: str) -> str:
 
 
 def tool_called(name: str, tools: Iterable[str], others: Container[str] = ()) -> str | None:
-    """Return the tool that a framework calls by this name; None if it is another tool.
-
-    Args:
-        others: names of the agent's own tools.
-    """
+    """Return the tool that a framework calls by this name; None if it is not a tool or one of `others`."""
     candidates = [tool for tool in tools if is_called(name, tool)]
     if name in candidates:
         return name
@@ -441,12 +420,12 @@ class PendingRealCall:
 
     def answered(self, result: Any) -> None:
         """Record the tool's return value. A value that is not JSON is stored as its repr."""
-        self._record.finish(self._call, result=recordable(result), error=None)
+        self._record.finish(self._call, recordable(result))
 
     def failed(self, error: BaseException) -> None:
         """Record the exception that the tool raised."""
         message = self._redact(message_of_error(error) or type(error).__name__)
-        self._record.finish(self._call, result={"error": message}, error=message)
+        self._record.finish(self._call, {"error": message}, error=message)
 
 
 _SHOWN_CHARS = 80
@@ -466,14 +445,11 @@ def recordable_call(call: ToolCall) -> ToolCall:
 
 def recordable(value: Any) -> Any:
     """Return a JSON value without invalid characters. A value that is not JSON becomes its repr."""
-    return well_formed_value(_as_json(value))
-
-
-def _as_json(value: Any) -> Any:
     try:
-        return json.loads(json_text(value))
+        plain = json.loads(json_text(value))
     except NotJson:
-        return safe_repr(value)
+        plain = safe_repr(value)
+    return well_formed_value(plain)
 
 
 def check_tool_name(name: str) -> None:

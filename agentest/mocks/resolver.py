@@ -40,11 +40,7 @@ from agentest.support.text import shortened
 
 
 class MockResolver:
-    """The mocks of one scenario in one conversation, with their own positions and state.
-
-    Args:
-        state: the initial `ctx.state`, which is copied.
-    """
+    """The mocks of one scenario in one conversation, with own positions and a copy of the initial `state`."""
 
     def __init__(
         self,
@@ -126,10 +122,7 @@ class MockResolver:
         return self._record.statuses
 
     def observe(self, calls: Sequence[ToolCall], *, may_repeat: bool = False) -> None:
-        """Record calls that were not answered here (`calls.CallRecord.observe`).
-
-        Raises AgentError for an invalid tool name.
-        """
+        """Record calls not answered here (`CallRecord.observe`). Raises AgentError for an invalid name."""
         for call in calls:
             check_tool_name(call.name)
         self._record.observe([recordable_call(call) for call in calls], may_repeat=may_repeat)
@@ -180,7 +173,7 @@ class MockResolver:
     def refuse(self, name: str, args: Any, turn_index: int, problem: str) -> str:
         """Record an impossible call and answer it with an error. Returns the text of the tool message."""
         call = self._begin(name, well_formed_value(args), turn_index, None, misfit=True)
-        return json_text(self._finish(call, {"error": problem}, error=problem))
+        return json_text(self._record.finish(call, {"error": problem}, error=problem))
 
     async def serve(
         self, name: str, args: Any, turn_index: int, call_id: str | None = None, problem: str | None = None
@@ -206,15 +199,11 @@ class MockResolver:
     def note_real(
         self, call: RecordedCall, result: Any, *, failed: bool, status: int | None = None, ran: bool = True
     ) -> None:
-        """Record a real tool's answer to a call without a mock, with its HTTP status if any.
-
-        Args:
-            ran: True if there is a real tool; otherwise the call was answered with null.
-        """
+        """Record a real tool's answer to a call without a mock. `ran`: False if null stood in for a tool."""
         known = recordable(result)
         call.status = status
         error = self._redact(shortened(json_text(known))) if failed else None
-        self._record.finish(call, result=known, error=error, invalid_arguments=None, by_real_tool=ran)
+        self._record.finish(call, known, error=error, invalid_arguments=None, by_real_tool=ran)
 
     async def _resolved(
         self,
@@ -235,12 +224,14 @@ class MockResolver:
                 call, f"the arguments are not a JSON object but {shortened_args(args)}"
             ), False
         try:
-            outcome = await self._answer_by_attendant(call, await self._outcome(call.call, args))
+            proposed = await self._outcome(call.call, args)
+            by_hand = await self._attendant.answer(call, proposed) if self._attendant else None
+            outcome = by_hand.outcome if by_hand else proposed or MockOutcome()
         except AgentestError as error:
-            self._finish(call, None, error=self._redact(str(error)))
+            self._record.finish(call, None, error=self._redact(str(error)))
             raise
         call.http = outcome.http
-        self._finish(
+        self._record.finish(
             call,
             outcome.result,
             error=outcome.error,
@@ -249,16 +240,17 @@ class MockResolver:
         )
         return outcome.sent, outcome.as_text
 
-    async def _answer_by_attendant(self, call: RecordedCall, proposed: MockOutcome | None) -> MockOutcome:
-        """Return the attendant's answer, else the mock's, else null."""
-        answer = await self._attendant.answer(call, proposed) if self._attendant else None
-        return answer.outcome if answer else proposed or MockOutcome()
-
     async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> MockOutcome | None:
         """Return the answer of a mock or recording, if there is one. Raises an AgentestError unchanged."""
-        if call.name not in self._tools:
-            return self._as_recorded(call.name, args)
-        return await self._mocks.outcome(call.name, args, call.turn_index)
+        if call.name in self._tools:
+            return await self._mocks.outcome(call.name, args, call.turn_index)
+        answers = self._recorded_for(call.name, args)
+        if not answers:
+            return None
+        # Recorded answers are given in order, and the last one is repeated.
+        before = sum(each.name == call.name and each.args == args for each in self._record.calls) - 1
+        answer = copied(answers[min(before, len(answers) - 1)])
+        return MockOutcome(result=answer, sent=answer, as_text=isinstance(answer, str))
 
     def _begin(
         self,
@@ -290,12 +282,11 @@ class MockResolver:
             )
         )
         if not mocked and not self._passthrough and not misfit:
-            self._finish(call, None, error=NO_MOCK)
+            self._record.finish(call, None, error=NO_MOCK)
             raise UnmockedToolError(self._unmocked(name, turn_index))
         return call
 
     def _unmocked(self, name: str, turn_index: int) -> str:
-        """Describe the tool, where it was called, and how to mock it."""
         where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, turn {turn_index}"
         if self._of_a_case:
             known = any(answer.name == name for answer in self._recorded)
@@ -309,34 +300,11 @@ class MockResolver:
             f'Either add a mock to the scenario: tools={{"{name}": …}}'
         )
 
-    def _finish(
-        self,
-        call: RecordedCall,
-        result: Any,
-        *,
-        error: str | None = None,
-        invalid_arguments: str | None = None,
-        raised: str | None = None,
-    ) -> Any:
-        self._record.finish(
-            call, result=result, error=error, invalid_arguments=invalid_arguments, raised=raised
-        )
-        return result
-
     def _refuse(self, call: RecordedCall, problem: str) -> Any:
-        return self._finish(call, {"error": problem}, invalid_arguments=problem)
+        return self._record.finish(call, {"error": problem}, invalid_arguments=problem)
 
     def _recorded_for(self, name: str, args: Any) -> list[Any]:
         return [answer.result for answer in self._recorded if answer.name == name and answer.args == args]
-
-    def _as_recorded(self, name: str, args: Any) -> MockOutcome | None:
-        """Return the recorded answer to the call, in order, repeating the last; None if there is none."""
-        answers = self._recorded_for(name, args)
-        if not answers:
-            return None
-        before = sum(call.name == name and call.args == args for call in self._record.calls) - 1
-        answer = copied(answers[min(before, len(answers) - 1)])
-        return MockOutcome(result=answer, sent=answer, as_text=isinstance(answer, str))
 
 
 _MOST_CHARS = 200_000
@@ -398,32 +366,30 @@ def _end_of_builtins(live: dict[Any, Any], size: int, initial: Mapping[str, Any]
     long = size > _MAX_PICKLED_BYTES or (text is not None and len(text) > _MOST_CHARS)
     if long and isinstance(initial, BuiltinState):
         try:
-            return _end_of_long(live, initial)
+            # Convert only the changes of a state with megabytes.
+            changed = _changes(live, initial)
+            cut = [_key(key) for key, value in changed.items() if key not in live or value != live[key]]
+            readable, inexact = _readable(changed)
+            return EndState(live=live, readable=readable, inexact=tuple(dict.fromkeys((*inexact, *cut))))
         except RecursionError:  # contains itself
             pass
     return _end_of(live, initial)
 
 
-def _end_of_long(live: Mapping[str, Any], initial: Mapping[str, Any]) -> EndState:
-    """Convert only the changes of a state with megabytes."""
-    changed = _changes(live, initial)
-    cut = [_key(key) for key, value in changed.items() if key not in live or value != live[key]]
-    converted = {_key(key): _exact_or_words(value) for key, value in changed.items()}
-    inexact = [key for key, (_, exact) in converted.items() if not exact]
-    json_forms = {key: json_form for key, (json_form, _) in converted.items()}
-    return EndState(live=live, readable=json_forms, inexact=tuple(dict.fromkeys((*inexact, *cut))))
-
-
 def _end_of(live: Mapping[str, Any], initial: Mapping[str, Any] | None) -> EndState:
-    converted = {_key(key): _exact_or_words(value) for key, value in live.items()}
-    json_forms = {key: json_form for key, (json_form, _) in converted.items()}
-    inexact = tuple(key for key, (_, exact) in converted.items() if not exact)
+    json_forms, inexact = _readable(live)
     if len(json.dumps(json_forms)) <= _MOST_CHARS:
         return EndState(live=live, readable=json_forms, inexact=inexact)
-    begins = {_key(key): _exact_or_words(value)[0] for key, value in (initial or {}).items()}
-    changed = _changes(json_forms, begins)
+    changed = _changes(json_forms, _readable(initial or {})[0])
     cut = tuple(key for key in changed if changed[key] != json_forms.get(key))
     return EndState(live=live, readable=changed, inexact=tuple(dict.fromkeys((*inexact, *cut))))
+
+
+def _readable(state: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the values in JSON types, and the keys of those that are inexact."""
+    converted = {_key(key): _exact_or_words(value) for key, value in state.items()}
+    inexact = tuple(key for key, (_, exact) in converted.items() if not exact)
+    return {key: json_form for key, (json_form, _) in converted.items()}, inexact
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:

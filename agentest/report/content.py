@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from agentest.domain.confidence import run_pass_hat_k, run_pass_rate
 from agentest.domain.end_reason import IN_WORDS
-from agentest.domain.goal_outcome import criterion_message, goal_outcome, goal_reason
+from agentest.domain.reasons import criterion_message, goal_outcome, goal_reason
 from agentest.domain.results import (
     CauseKind,
     ConversationResult,

@@ -6,9 +6,9 @@ Also: which ports servers get, which agents belong to workers, and how the calls
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -27,19 +27,16 @@ from agentest.runner.session import report_wait
 from agentest.support.errors import ConfigError, ServerError
 from agentest.support.http.address_guard import AddressGuard
 from agentest.support.http.client import Client, open_client
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.locking import free_ports
 
 if TYPE_CHECKING:
-    from agentest.agents.server_process import ServerCallbacks
     from agentest.mock_servers.registry import Registry
 
 OnOutput = Callable[[str, str], object]
 """Receives a server's output: the server's name, and whole lines without secrets."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartedServers:
+class StartedServers(NamedTuple):
     """The resources that all agents of a run share: an HTTP client, and the registry of conversations."""
 
     client: Client
@@ -68,86 +65,59 @@ async def start_servers(
         on_end: is called when a server has died.
     """
     check_mocks(prepared.plan)
-    on_death, say = say or _discard, say or on_note
+    say_now = say or on_note
     client = await stack.enter_async_context(open_client(AddressGuard()))
     registry = None
     if any(agent.beside for agent in prepared.plan.agents.values()):
         from agentest.runner.mock_servers import open_servers
 
-        async with report_wait("for the servers beside the agents to be ready", say):
+        async with report_wait("for the servers beside the agents to be ready", say_now):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
-    starting = _ServerStarter(prepared, registry, client, tasks, on_note, on_death, keep_output, on_end)
-    for managed in prepared.managed_servers.of_any(prepared.plan.agents):
-        async with report_wait(_awaited_server(managed), say):
-            await stack.enter_async_context(starting.running(managed))
-    for name, agent in prepared.plan.agents.items():
-        async with report_wait(f"for agent {name!r} to be reached", say):
-            await check_reachable(name, agent, client)
-    return StartedServers(client, registry)
 
+    async def start(managed: ManagedServer) -> None:
+        from agentest.agents.server_process import ServerCallbacks, running_server
 
-def _discard(_: str) -> None:
-    """Discard the text, because `on_note` receives it as well."""
-
-
-def _awaited_server(managed: ManagedServer) -> str:
-    return f"for {managed.called} to answer at {managed.server.ready}, at most {managed.server.timeout_s:g} s"
-
-
-@dataclass(frozen=True, slots=True)
-class _ServerStarter:
-    """The shared arguments for starting the servers of a run."""
-
-    prepared: Prepared
-    registry: Registry | None
-    client: Client
-    tasks: TaskGroup
-    on_note: Callable[[str], None]
-    on_death: Callable[[str], object]
-    keep_output: OnOutput | None
-    on_end: Callable[[], object]
-
-    def running(self, managed: ManagedServer) -> AbstractAsyncContextManager[None]:
-        from agentest.agents.server_process import running_server
-
-        server, knowledge = _with_addresses(managed, self.prepared, self.registry)
-        return running_server(
-            server,
-            self.prepared.request.root,
-            self.client,
-            self.tasks,
-            self._callbacks(managed),
-            name=managed.called,
-            required_knowledge=knowledge,
-        )
-
-    def _callbacks(self, managed: ManagedServer) -> ServerCallbacks:
         def output(lines: str) -> None:
             managed.printed.add(lines)
-            if self.keep_output:
-                self.keep_output(managed.log, lines)
+            if keep_output:
+                keep_output(managed.log, lines)
 
         def end(status: int) -> None:
             managed.printed.end(status)
-            self.on_end()
-            self.on_death(f"{managed.called} exited with status {status}")
+            on_end()
+            if say:  # `on_note` receives it as well
+                say(f"{managed.called} exited with status {status}")
 
-        from agentest.agents.server_process import ServerCallbacks
+        server: Server = managed.server
+        unknown_addresses = None
+        groups = {name: registry.group_of(name) for name in managed.agents} if registry else {}
+        for name, group in groups.items():
+            if group:
+                from agentest.runner.mock_servers import changing_addresses, with_server_addresses
 
-        return ServerCallbacks(self.prepared.loaded.redact, self.on_note, output, end)
+                server = with_server_addresses(server, group.addresses)
+                unknown_addresses = changing_addresses(name, prepared.plan.agents[name])
+                break
+        callbacks = ServerCallbacks(prepared.loaded.redact, on_note, output, end)
+        running = running_server(
+            server,
+            prepared.request.root,
+            client,
+            tasks,
+            callbacks,
+            name=managed.called,
+            required_knowledge=unknown_addresses,
+        )
+        await stack.enter_async_context(running)
 
-
-def _with_addresses(
-    managed: ManagedServer, prepared: Prepared, registry: Registry | None
-) -> tuple[Server, str | None]:
-    """Fill the run's addresses into the server's settings. Returns also which addresses it cannot know."""
-    for name in managed.agents:
-        if group := registry.group_of(name) if registry else None:
-            from agentest.runner.mock_servers import changing_addresses, with_server_addresses
-
-            agent = prepared.plan.agents[name]
-            return with_server_addresses(managed.server, group.addresses), changing_addresses(name, agent)
-    return managed.server, None
+    for managed in prepared.managed_servers.of_any(prepared.plan.agents):
+        limit = f"at most {managed.server.timeout_s:g} s"
+        async with report_wait(f"for {managed.called} to answer at {managed.server.ready}, {limit}", say_now):
+            await start(managed)
+    for name, agent in prepared.plan.agents.items():
+        async with report_wait(f"for agent {name!r} to be reached", say_now):
+            await check_reachable(name, agent, client)
+    return StartedServers(client, registry)
 
 
 async def connected_agents(
@@ -157,13 +127,7 @@ async def connected_agents(
     on_note: Callable[[str], None],
     on_secret: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> dict[str, Agent]:
-    """Connect to the agents of the plan, which are known to be reachable, and start those in this process.
-
-    The stack closes them. Raises ConfigError.
-
-    Args:
-        on_secret: receives secrets that this process redacts from now on, so that others can redact them too.
-    """
+    """Connect to the reachable agents of the plan; the stack closes them. Raises ConfigError."""
 
     def hide(secrets: Iterable[str]) -> None:
         known = tuple(secrets)
@@ -188,10 +152,7 @@ RAY = "ray"
 
 @contextmanager
 def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
-    """Reserve a port for each server that the run starts once for all workers, which must know the port.
-
-    The ports stay reserved until the block ends.
-    """
+    """Reserve, for the block, a port for each server that the run starts once for all workers."""
     with _with_free_ports(
         prepared, [managed for managed in _without_port(prepared) if not managed.server.per_worker]
     ) as known:
@@ -200,10 +161,7 @@ def shared_ports(prepared: Prepared) -> Iterator[Prepared]:
 
 @contextmanager
 def with_ports(prepared: Prepared) -> Iterator[Prepared]:
-    """Reserve a free port for each server and agent that needs one and has none.
-
-    The ports stay reserved until the block ends.
-    """
+    """Reserve, for the block, a free port for each server and agent that needs one and has none."""
     with _with_free_ports(prepared, _without_port(prepared)) as known:
         servers = known.managed_servers.servers
         port_of = {name: managed.port for managed in servers if managed.port for name in managed.agents}
@@ -212,7 +170,8 @@ def with_ports(prepared: Prepared) -> Iterator[Prepared]:
             for name, agent in known.plan.agents.items()
         }
         placed_servers = tuple(
-            managed if managed.port is None else _at_port(managed, managed.port) for managed in servers
+            replace(managed, server=managed.server.at_port(managed.port)) if managed.port else managed
+            for managed in servers
         )
         yield replace(
             known, plan=replace(known.plan, agents=agents), managed_servers=ManagedServers(placed_servers)
@@ -240,16 +199,6 @@ def in_worker(prepared: Prepared, worker: int) -> Prepared:
     return replace(prepared, managed_servers=ManagedServers(tuple(servers_of_worker)))
 
 
-def per_worker_part(prepared: Prepared) -> Prepared:
-    """Return the run with only the agents, and their servers, that each worker opens for itself."""
-    return _part(prepared, per_worker=True)
-
-
-def shared_part(prepared: Prepared) -> Prepared:
-    """Return the run without the agents that each worker opens for itself."""
-    return _part(prepared, per_worker=False)
-
-
 def is_opened_per_worker(agent: AgentConfig, engine: str | None) -> bool:
     """Return True if each worker opens the agent's servers for itself.
 
@@ -262,7 +211,8 @@ def is_opened_per_worker(agent: AgentConfig, engine: str | None) -> bool:
     return not over_network and all(server.port is None for server in agent.beside.values())
 
 
-def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
+def part_of(prepared: Prepared, *, per_worker: bool) -> Prepared:
+    """Return the run with only the agents, and their servers, that each worker opens for itself, or not."""
     engine = prepared.request.options.engine
     every = prepared.plan.agents.items()
     agents = {name: agent for name, agent in every if is_opened_per_worker(agent, engine) is per_worker}
@@ -272,7 +222,6 @@ def _part(prepared: Prepared, *, per_worker: bool) -> Prepared:
 
 
 def _without_port(prepared: Prepared) -> list[ManagedServer]:
-    """Return the servers of the plan's agents that need a port and have none."""
     servers = prepared.managed_servers.of_any(prepared.plan.agents)
     return [managed for managed in servers if managed.server.awaits_port and managed.port is None]
 
@@ -288,10 +237,6 @@ def _with_free_ports(prepared: Prepared, servers: list[ManagedServer]) -> Iterat
         except OSError as error:
             raise ServerError(f"no free port can be had for {servers[0].called}: {error}") from None
         yield with_known_ports(prepared, dict(zip((managed.name for managed in servers), ports, strict=True)))
-
-
-def _at_port(managed: ManagedServer, port: int) -> ManagedServer:
-    return replace(managed, server=managed.server.at_port(port))
 
 
 _SHOWN_SCENARIOS = 3
@@ -312,51 +257,39 @@ def tool_visibility_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) ->
 
     Reported, if every turn showed that the agent reports its calls although its type does not promise it.
     Partial, if mock servers answered calls that the agent did not report.
-
-    Args:
-        results: by scope of the unit; a unit without a result never began.
     """
-    return {name: _visibility_of_run(_units_of(plan, name), results) for name in plan.agents}
+    visibilities: dict[str, ToolVisibility] = {}
+    for name in plan.agents:
+        units = _units_of(plan, name)
+        totals = [results[unit.scope].totals for unit in units if unit.scope in results]
+        turns, traits = sum(each.turns for each in totals), units[0].traits
+        visibilities[name] = traits.visibility
+        if traits.unreported and any(each.withholds_calls for each in totals):
+            visibilities[name] = ToolVisibility.PARTIAL
+        elif traits.visibility in (ToolVisibility.UNSEEN, ToolVisibility.PARTIAL):
+            all_reported = turns > 0 and turns == sum(each.reporting_turns for each in totals)
+            if all_reported and traits.replies_show_calls:
+                visibilities[name] = ToolVisibility.REPORTED
+    return visibilities
 
 
 def _units_of(plan: Plan, agent: str) -> list[Unit]:
     return [unit for unit in plan.units if unit.agent == agent]
 
 
-def _visibility_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) -> ToolVisibility:
-    totals = [results[unit.scope].totals for unit in units if unit.scope in results]
-    turns = sum(each.turns for each in totals)
-    all_reported = turns > 0 and turns == sum(each.reporting_turns for each in totals)
-    traits = units[0].traits
-    if traits.unreported and any(each.withholds_calls for each in totals):
-        return ToolVisibility.PARTIAL
-    hidden = traits.visibility in (ToolVisibility.UNSEEN, ToolVisibility.PARTIAL)
-    return (
-        ToolVisibility.REPORTED
-        if all_reported and traits.replies_show_calls and hidden
-        else traits.visibility
-    )
-
-
 def check_mocks(plan: Plan) -> None:
-    """Raise ConfigError if scenarios mock tools that the agent runs itself.
-
-    The mocks would be ignored and the real tools would run: book, send and pay.
-    """
+    """Raise ConfigError if scenarios mock tools that the agent runs itself, so that real tools would run."""
     for name, agent in plan.agents.items():
         mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
         if mocked and not returns_calls(agent) and not agent.mock_servers:
-            raise ConfigError(_unreachable_mocks_error(name, agent, mocked))
-
-
-def _unreachable_mocks_error(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
-    may_run = "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
-    remedies = [may_run, *ways_to_mock(agent)]
-    return (
-        f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
-        f"(type: {agent.type}, tool calls: {mocked[0].traits.visibility.words}), so the real ones would run. "
-        f"No conversation was begun. Ways out:{''.join(f'{_BULLET}{remedy}' for remedy in remedies)}"
-    )
+            may_run = "leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
+            remedies = [f"if its real tools may run: {may_run}", *ways_to_mock(agent)]
+            visibility = mocked[0].traits.visibility.words
+            raise ConfigError(
+                f"the mocks of {_listed(mocked)} cannot reach the tools of agent {name!r}: it runs its tools "
+                f"itself (type: {agent.type}, tool calls: {visibility}), so the real ones would run. "
+                f"No conversation was begun. Ways out:{''.join(f'{_BULLET}{remedy}' for remedy in remedies)}"
+            )
 
 
 def _listed(units: Sequence[Unit]) -> str:
@@ -368,20 +301,18 @@ def _listed(units: Sequence[Unit]) -> str:
 def agents_without_calls(
     plan: Plan, results: Mapping[str, ScenarioResult], visibilities: Mapping[str, ToolVisibility]
 ) -> dict[RunWarning, Sequence[Unit]]:
-    """Warn about each agent that never called a tool although its scenarios mention tool calls.
-
-    Args:
-        results: by scope of the unit; a unit without a result never began.
-        visibilities: tool visibility of each agent in the whole run (`visibilities_of_run`).
-    """
+    """Warn about each agent that never called a tool although its scenarios mention tool calls."""
     warnings: dict[RunWarning, Sequence[Unit]] = {}
     for name, visibility in visibilities.items():
-        replied = [(u, results[u.scope]) for u in _units_of(plan, name) if _has_replied(results.get(u.scope))]
+        of_agent = [(unit, results[unit.scope]) for unit in _units_of(plan, name) if unit.scope in results]
+        # Failures alone already explain missing calls.
+        replied = [(unit, result) for unit, result in of_agent if result.totals.slowest]
         of_calls = [unit for unit, _ in replied if _speaks_of_calls(unit)]
         called = any(result.totals.tool_calls for _, result in replied)
         if visibility is not ToolVisibility.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in replied if result.totals.passed_without_calls]
-            why = _BYPASSES_SERVERS if plan.agents[name].mock_servers else _hidden(visibility)
+            why = f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
+            why = _BYPASSES_SERVERS if plan.agents[name].mock_servers else why
             warnings[_silence_warning(name, why, of_calls, vacuous)] = of_calls
     return warnings
 
@@ -389,15 +320,6 @@ def agents_without_calls(
 def _speaks_of_calls(unit: Unit) -> bool:
     graded = any(grader.name in ABOUT_CALLS for grader in unit.graders)
     return unit.scenario.speaks_of_calls or (graded and unit.scenario.expects_calls)
-
-
-def _has_replied(result: ScenarioResult | None) -> bool:
-    """Return True if the agent closed any turn. Failures alone already explain missing calls."""
-    return result is not None and bool(result.totals.slowest)
-
-
-def _hidden(visibility: ToolVisibility) -> str:
-    return f"{_HIDDEN[visibility]} (then tool_visibility: unseen says so)"
 
 
 def _silence_warning(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:

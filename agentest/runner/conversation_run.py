@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import anyio
 
@@ -29,7 +29,7 @@ from agentest.domain.transcript import (
     get_call_metadata,
 )
 from agentest.domain.truncation import stored
-from agentest.models.port import CallKey, Model
+from agentest.models.port import CallKey
 from agentest.runner.plan import Unit
 from agentest.runner.session import Settings, UnitConnections
 from agentest.runner.sources import ConversationSource
@@ -93,31 +93,12 @@ class ConversationRunner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _TimedConversation:
-    """A conversation that has ended, with its times by `perf_counter`."""
+class _TimedConversation(NamedTuple):
+    """A conversation that has ended, with its times by `perf_counter`, without waits for others."""
 
     conversation: Conversation
     began: float
-    """Excludes the time in which it waited for others."""
     ended: float
-
-
-@dataclass(slots=True)
-class _WaitingTime:
-    """Measures how long a conversation waits for others, which does not count as its own time."""
-
-    ongoing: RunningConversation
-    seconds: float = 0.0
-
-    @asynccontextmanager
-    async def slot_released(self) -> AsyncIterator[None]:
-        began = perf_counter()
-        try:
-            async with self.ongoing.slot_released():
-                yield
-        finally:
-            self.seconds += perf_counter() - began
 
 
 class LocalConversationRunner:
@@ -132,7 +113,11 @@ class LocalConversationRunner:
     ) -> None:
         self._source = source
         self._evaluation = UnitEvaluation(custom, settings, connections)
-        self._user_check = _user_check(connections.models.judge, settings)
+        self._user_check: UserCheck | None = None
+        if settings.check_user and connections.models.judge:
+            from agentest.judging.role_check import UserCheck
+
+            self._user_check = UserCheck(connections.models.judge, settings.samples)
         self._redact = connections.redact
         self._judging_slots = anyio.Semaphore(_JUDGED_PER_SLOT * settings.concurrency, fast_acquire=True)
 
@@ -166,7 +151,6 @@ class LocalConversationRunner:
     async def _run_and_judge(
         self, request: _ConversationRequest, evaluation: ConversationEvaluation
     ) -> _TimedConversation:
-        """Run a conversation, and evaluate each turn as soon as it closes."""
         async with AsyncExitStack() as until_judged, anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
@@ -206,10 +190,7 @@ class LocalConversationRunner:
     async def _run_checked(
         self, request: _ConversationRequest, instructions: str
     ) -> tuple[_TimedConversation, str]:
-        """Run a conversation, and run it again if its user broke its role. Returns also why it was run again.
-
-        It keeps its slot, so that the second attempt follows the first before another conversation begins.
-        """
+        """Run a conversation, and once more in its slot if its user broke its role. Returns also why."""
         first = await self._run(request, _judge_nothing)
         finding = await self._check_user(first, request, instructions)
         if finding is None or not finding.broken:
@@ -233,33 +214,38 @@ class LocalConversationRunner:
     async def _run(
         self, request: _ConversationRequest, judge: OnTurn, attempt: int = 0
     ) -> _TimedConversation:
-        conversation_id = request.id_of(attempt)
-        waiting = _WaitingTime(request.ongoing)
+        unit, number, ongoing, ids_end = request
+        conversation_id = f"{unit.slug}-{number}{'-again' * attempt}{ids_end}"
+        waited_s = 0.0
+
+        @asynccontextmanager
+        async def slot_released() -> AsyncIterator[None]:
+            nonlocal waited_s
+            since = perf_counter()
+            try:
+                async with ongoing.slot_released():
+                    yield
+            finally:
+                waited_s += perf_counter() - since
 
         def on_turn(turns: tuple[Turn, ...]) -> None:
             calls = turns[-1].tool_calls
-            handed_over = request.unit.traits.tools_on_either_side and is_handed_over(calls)
-            request.ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
+            handed_over = unit.traits.tools_on_either_side and is_handed_over(calls)
+            ongoing.on_turn(conversation_id, turns[-1].turn_index, handed_over=handed_over)
             judge(turns)
 
         began = perf_counter()
         conversation = await self._source.converse(
-            request.unit, request.number, conversation_id, on_turn, waiting.slot_released, attempt
+            unit, number, conversation_id, on_turn, slot_released, attempt
         )
-        return _TimedConversation(conversation, began + waiting.seconds, perf_counter())
+        return _TimedConversation(conversation, began + waited_s, perf_counter())
 
 
-@dataclass(frozen=True, slots=True)
-class _ConversationRequest:
-    """Identifies the conversation to run."""
-
+class _ConversationRequest(NamedTuple):
     unit: Unit
     number: int
     ongoing: RunningConversation
     ids_end: str
-
-    def id_of(self, attempt: int) -> str:
-        return f"{self.unit.slug}-{self.number}{'-again' * attempt}{self.ids_end}"
 
 
 def lost_conversation_result(unit: Unit, number: int, problem: str) -> ConversationResult:
@@ -268,20 +254,10 @@ def lost_conversation_result(unit: Unit, number: int, problem: str) -> Conversat
     return ConversationResult(Conversation(f"{unit.slug}-{number}", (), Ending.ERROR, failure))
 
 
-def _user_check(judge: Model | None, settings: Settings) -> UserCheck | None:
-    """Create the check of simulated users; None if it is off or there is no judge."""
-    if judge is None or not settings.check_user:
-        return None
-    from agentest.judging.role_check import UserCheck
-
-    return UserCheck(judge, settings.samples)
-
-
 def _invalidated(timed: _TimedConversation, finding: Finding | None) -> _TimedConversation:
-    """Mark the conversation as invalid if its user broke its role."""
     if finding is None:
         return timed
-    return replace(timed, conversation=replace(timed.conversation, invalid=finding.text))
+    return timed._replace(conversation=replace(timed.conversation, invalid=finding.text))
 
 
 def _judge_nothing(turns: tuple[Turn, ...]) -> None:

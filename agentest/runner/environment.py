@@ -31,10 +31,7 @@ def output_dir(prepared: Prepared) -> Path:
 
 
 def check_can_be_written(reports: Iterable[ReportRequest]) -> None:
-    """Create the folders of reports that have their own path.
-
-    Raises ConfigError if that fails, or if a report would overwrite a source file.
-    """
+    """Create the folders of reports. Raises ConfigError, also if a report would replace a source file."""
     for report in reports:
         if report.path is not None:
             if report.path.suffix in _SOURCES and report.path.exists():
@@ -71,19 +68,14 @@ def unreachable(prepared: Prepared, nodes: Sequence[str]) -> tuple[str, ...]:
     """
     if not nodes:
         return ()
-    other_nodes = _node_list(nodes)
+    more = len(nodes) - _SHOWN
+    others = f" and {count(more, 'other')}" if more > 0 else ""
+    other_nodes = f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes[:_SHOWN])}{others}"
     problems = [*_agents(prepared), *_servers(prepared), *_models(prepared)]
     return tuple(
         prepared.loaded.redact(f"{what} cannot be reached from {other_nodes}: {why}")
         for what, why in problems
     )
-
-
-def _node_list(nodes: Sequence[str]) -> str:
-    listed = ", ".join(nodes[:_SHOWN])
-    more = len(nodes) - _SHOWN
-    others = f" and {count(more, 'other')}" if more > 0 else ""
-    return f"node{'s' if len(nodes) > 1 else ''} {listed}{others}"
 
 
 ReachProblem = tuple[str, str]
@@ -97,7 +89,12 @@ def _agents(prepared: Prepared) -> Iterator[ReachProblem]:
         if not is_over_network(agent):
             yield from _unopened_servers(name, agent)
         elif not agent.per_worker:
-            yield from _endpoints(name, agent)
+            for key, url in agent.urls.items():
+                if is_loopback(example_url(url)):
+                    remedy = (
+                        "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
+                    )
+                    yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {remedy}"
         if is_opened_per_worker(agent, RAY):
             yield from _real_tools(name, agent)
 
@@ -105,13 +102,6 @@ def _agents(prepared: Prepared) -> Iterator[ReachProblem]:
 def is_over_network(agent: AgentConfig) -> bool:
     """Return True if the agent is called over the network; False if it runs where conversations run."""
     return isinstance(agent, HttpAgent) and agent.app is None
-
-
-def _endpoints(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:
-    for key, url in agent.urls.items():
-        if is_loopback(example_url(url)):
-            remedy = "let each worker start the agent for itself (`server.per_worker: true`, with {port})"
-            yield f"agent {name!r} (`{key}`: {url})", f"{_LOOPBACK_IS_LOCAL}; {_REMEDY}, or {remedy}"
 
 
 def _unopened_servers(name: str, agent: AgentConfig) -> Iterator[ReachProblem]:

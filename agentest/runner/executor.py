@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
@@ -24,7 +23,6 @@ from agentest.domain.events import (
     ConversationFinished,
     ConversationHeld,
     ConversationStarted,
-    ScenarioFinished,
     ScenarioStarted,
     TurnFinished,
 )
@@ -52,7 +50,13 @@ from agentest.runner.session import (
     open_recordings,
 )
 from agentest.runner.sources import Origin
-from agentest.runner.units import UnitDecision, UnitProgress, never_connected, unreached_servers
+from agentest.runner.units import (
+    UnitDecision,
+    UnitProgress,
+    never_connected,
+    report_result,
+    unreached_servers,
+)
 from agentest.runner.warnings import without_unneeded_parts
 from agentest.support.lazy_dataclasses import dataclass
 
@@ -112,13 +116,9 @@ def units_in_order(
     session: RunSession,
     runner: ConversationRunner,
     connections: UnitConnections,
-    origin: Origin | None = None,
+    origin: Origin,
 ) -> RunUnits:
-    """Return a function that runs the remaining units in order, in any process.
-
-    Args:
-        origin: the source of the conversations; None: live conversations without mock servers.
-    """
+    """Return a function that runs the remaining units in order, in any process."""
 
     async def run() -> UnitResults:
         plan = session.prepared.plan
@@ -139,7 +139,7 @@ class _Scheduler:
         session: RunSession,
         runner: ConversationRunner,
         connections: UnitConnections,
-        origin: Origin | None,
+        origin: Origin,
     ) -> None:
         settings = session.settings
         self._settings = settings
@@ -156,12 +156,12 @@ class _Scheduler:
         """By exclusive agent. It outlives the agent's queue, because a lost conversation may run again."""
         self._queues: dict[str, _Queue] = {}
         """By exclusive agent that is running now: the units in its queue."""
-        self.trials = Trials(live=origin is None or origin.earlier is None)
+        self.trials = Trials(live=origin.earlier is None)
         self._trial_lock = anyio.Lock()
         """Allows one trial at a time."""
         self._units_on_trial: dict[str, deque[Unit]] = {}
         """By agent that is on trial: the units that wait for it to hand over a call."""
-        self._reached = origin.is_reached if origin else _always_reached
+        self._reached = origin.is_reached
         self._unreached: list[UnitProgress] = []
         """Finished units whose agent's mock servers no client has connected to so far."""
         self._in_progress: dict[str, UnitProgress] = {}
@@ -169,10 +169,7 @@ class _Scheduler:
         self._sharing = PartSharing()
 
     async def run(self, units: Iterable[Unit]) -> dict[str, ScenarioResult]:
-        """Run the units. Returns results by scope for every unit that began, also if a stop interrupted it.
-
-        Never raises for what happens inside a conversation.
-        """
+        """Run the units. Returns results by scope for every unit that began, even if it was interrupted."""
         with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 await self._start(units, tasks)
@@ -217,10 +214,7 @@ class _Scheduler:
         self._slots.release()
 
     async def _run_unit_trials(self, progress: UnitProgress, tasks: TaskGroup) -> set[int]:
-        """Run a unit's conversations alone from the current slot; return holding the slot of the next one.
-
-        Returns the numbers of the conversations that began.
-        """
+        """Run a unit's conversations alone, holding the next one's slot. Returns the numbers that began."""
         begun: set[int] = set()
         unit, number = progress.unit, 1
         while not progress.is_complete() and self.trials.are_needed(unit) and await progress.wants(number):
@@ -235,10 +229,7 @@ class _Scheduler:
     async def _run_trial(
         self, progress: UnitProgress, number: int, slot: anyio.Semaphore, tasks: TaskGroup
     ) -> None:
-        """Run one conversation alone from the current slot, and return when the next one may begin.
-
-        Trials of different agents never overlap, because two agents may share a real tool.
-        """
+        """Run one conversation alone, because agents may share a real tool, until the next may begin."""
         unit = progress.unit
         try:
             self._trial_lock.acquire_nowait()
@@ -275,10 +266,7 @@ class _Scheduler:
         self._slots.release()
 
     async def rejoin_queue(self, queue: anyio.Semaphore) -> None:
-        """Acquire the queue's slot and one among all conversations.
-
-        Others in the queue may have released theirs, so both must be available at the same time.
-        """
+        """Acquire the queue's slot and one among all conversations, both available at the same time."""
         async with self._rejoining:
             while True:
                 await self._slots.acquire()
@@ -294,11 +282,7 @@ class _Scheduler:
     async def _start_conversations(
         self, progress: UnitProgress, tasks: TaskGroup, begun: Collection[int] = ()
     ) -> None:
-        """Start a unit's conversations from the current slot; return while occupying the next one's slot.
-
-        Args:
-            begun: numbers of the conversations that have already begun; the last one concludes the unit.
-        """
+        """Start a unit's conversations (except those `begun`); return holding the next one's slot."""
         if progress.is_complete():
             if begun:  # the last of them concludes the unit and may find that more are needed
                 tasks.start_soon(self._run_additional, progress, progress.wanted + 1, tasks)
@@ -306,7 +290,12 @@ class _Scheduler:
                 tasks.start_soon(self._conclude_or_go_on, progress, tasks)
             return
         if not progress.unit.is_parallel(self._settings.parallel):
-            tasks.start_soon(self._run_one_by_one_in_slot, progress, tasks)
+
+            async def run_in_slot() -> None:
+                await self._run_one_by_one(progress, _single_slot(), tasks)
+                self._slots.release()
+
+            tasks.start_soon(run_in_slot)
             await self._slots.acquire()
             return
         first = progress.wanted + 1
@@ -331,10 +320,6 @@ class _Scheduler:
             tasks.start_soon(self._run_conversation, progress, number, self._slots)
             number += 1
 
-    async def _run_one_by_one_in_slot(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        await self._run_one_by_one(progress, _single_slot(), tasks)
-        self._slots.release()
-
     async def _run_one_by_one(self, progress: UnitProgress, free: anyio.Semaphore, tasks: TaskGroup) -> None:
         """Start each conversation of a unit when the previous one has ended; return when all have ended."""
         if progress.is_complete() and await self._conclude(progress):
@@ -353,10 +338,7 @@ class _Scheduler:
             pass
 
     async def _wait_for_budget(self, unit: Unit, number: int, slot: anyio.Semaphore) -> None:
-        """Wait until the budget, if there is one, covers this conversation.
-
-        Releases the slot meanwhile: conversations that released theirs may need one again.
-        """
+        """Wait until the budget covers this conversation, without its slot, which others may need again."""
         if self._allowance is None or self._allowance.starts(unit, number):
             return
         self._slots.release()
@@ -382,7 +364,18 @@ class _Scheduler:
         progress.results[number] = self._retained(unit, finished)
         if finished.rerun_reason:
             progress.rerun_reason[number] = finished.rerun_reason
-        self._report_finished(unit, number, finished)
+        self.report(
+            ConversationFinished(
+                name=unit.scenario.name,
+                agent=unit.agent,
+                result=finished.result if finished.json is None else finished.json,
+                number=number,
+                case=unit.scenario.case,
+                thresholds=unit.thresholds,
+                failed=conversation_failed(finished.result),
+                used=self.usage(unit),
+            )
+        )
         if self._allowance:
             self._allowance.finished(unit, number, has_failures=bool(finished.result.failures))
         if bypassed := bypass_reason(unit, finished.result):
@@ -393,25 +386,7 @@ class _Scheduler:
         if progress.is_complete():
             await self._conclude(progress)
 
-    def _report_finished(self, unit: Unit, number: int, finished: JudgedConversation) -> None:
-        self.report(
-            ConversationFinished(
-                name=unit.scenario.name,
-                agent=unit.agent,
-                result=finished.result if finished.json is None else finished.json,
-                number=number,
-                case=unit.scenario.case,
-                thresholds=unit.thresholds,
-                failed=conversation_failed(finished.result),
-                used=self._usage(unit),
-            )
-        )
-
-    def report_conversation_ended(self, unit: Unit, number: int) -> None:
-        """Report that a conversation has ended; its judges may still be running."""
-        self.report(ConversationHeld(unit.scenario.name, unit.agent, number, self._usage(unit)))
-
-    def _usage(self, unit: Unit) -> ModelUsage:
+    def usage(self, unit: Unit) -> ModelUsage:
         """Return the unit's model usage so far, over all roles."""
         return sum(self._ledger.of(unit.scope).values(), ModelUsage())
 
@@ -447,30 +422,19 @@ class _Scheduler:
         if self._allowance:
             self._allowance.decided(unit)
         self._finish(progress, result)
-        self._stop_after_failure(unit)
+        if self._settings.fail_fast and result.verdict.status is Status.FAILED:
+            self._stop("stopped by --fail-fast", Status.SKIPPED)
         return True
 
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope
         del self._in_progress[scope]
         self._runner.end(progress.unit)
-        self.report(ScenarioFinished(result))
-        keeps_conversations = self._settings.keep_conversations
-        self._results[scope] = result if keeps_conversations else replace(result, conversations=())
-
-    def _stop_after_failure(self, unit: Unit) -> None:
-        failed = self._results[unit.scope].verdict.status is Status.FAILED
-        if self._settings.fail_fast and failed:
-            self._stop("stopped by --fail-fast", Status.SKIPPED)
+        self._results[scope] = report_result(result, self.report, self._settings)
 
 
 class _RunningConversation:
-    """One conversation that is running.
-
-    Args:
-        slot: the semaphore that it acquired: the one of all conversations, or the one of its queue.
-        slots: the semaphore of all conversations.
-    """
+    """One running conversation. `slot` is the one it acquired: one of all `slots`, or that of its queue."""
 
     def __init__(
         self, unit: Unit, number: int, slot: anyio.Semaphore, slots: anyio.Semaphore, scheduler: _Scheduler
@@ -495,7 +459,8 @@ class _RunningConversation:
         self.leave()
         if not self._has_reported_end:  # a lost conversation is run twice but counts once
             self._has_reported_end = True
-            self._scheduler.report_conversation_ended(self._unit, self._number)
+            unit, used = self._unit, self._scheduler.usage(self._unit)
+            self._scheduler.report(ConversationHeld(unit.scenario.name, unit.agent, self._number, used))
 
     def leave(self) -> None:
         """Release the slot for others, unless that has happened already."""
@@ -527,15 +492,8 @@ class _RunningConversation:
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """Units of an exclusive agent, which run one conversation at a time in one slot."""
-
     waiting: deque[Unit]
     free: anyio.Semaphore
-
-
-def _always_reached(agent: str, key: str) -> bool:
-    del agent, key
-    return True
 
 
 def _single_slot() -> anyio.Semaphore:

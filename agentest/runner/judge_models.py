@@ -47,7 +47,6 @@ class ConfiguredModels:
     user: ModelSpec | None
     judge: ModelSpec | None
     override: str | None = None
-    """The model from `--model` or `AGENTEST_MODEL`."""
     recorded: Collection[str] = ()
     """The named models with recorded responses, if recordings are in use."""
     replay: bool = False
@@ -90,28 +89,31 @@ def named_models(
     problems: dict[tuple[str, str | None, str], list[RequestedModel]] = {}
     for requested in requests:
         spec, problem = _resolve(requested, configured)
+        spec = spec and sampled(spec, requested.sampling)
         if spec and spec != configured.of(requested):
             specs[requested] = spec
         if problem:
             problems.setdefault((requested.role, requested.model, problem), []).append(requested)
-    notes = [_unmet_note(missed, problem, configured) for (*_, problem), missed in problems.items()]
-    return specs, (*notes, *_ignored_setting_notes(requests))
+    notes: list[str] = []
+    for (role, _, problem), missed in problems.items():
+        known = configured.of(missed[0])
+        instead = (
+            f"the configured model {known.name} is asked in its place" if known else _NO_MODEL_OF_ROLE[role]
+        )
+        notes.append(f"{_request_places(missed)}, which {problem}: {instead}")
+    for requested in requests:
+        if requested.not_sent:
+            keys = ", ".join(f"`{key}`" for key in requested.not_sent)
+            sent = ", ".join(field.name for field in fields(Sampling))
+            not_sent = f"{keys} of the model's configuration is not sent to it"
+            notes.append(f"{requested.location}: {not_sent}; what is: {sent}")
+    return specs, tuple(notes)
 
 
 def _resolve(requested: RequestedModel, configured: ConfiguredModels) -> tuple[ModelSpec | None, str]:
     """Return the model to use (None if there is none), and why it is not the requested one."""
-    configured_model = configured.of(requested)
-    if requested.model is None:
-        return configured_model and sampled(configured_model, requested.sampling), ""
-    spec, problem = _resolve_name(requested, requested.model, configured)
-    return spec and sampled(spec, requested.sampling), problem
-
-
-def _resolve_name(
-    requested: RequestedModel, written: str, configured: ConfiguredModels
-) -> tuple[ModelSpec | None, str]:
-    configured_model = configured.of(requested)
-    if configured_model and written == configured_model.name:
+    configured_model, written = configured.of(requested), requested.model
+    if written is None or (configured_model and written == configured_model.name):
         return configured_model, ""
     try:
         name = litellm_name(written)
@@ -127,18 +129,6 @@ def _resolve_name(
         raise ConfigError(f"{requested.location}: {error}") from None
 
 
-def _unmet_note(missed: Sequence[RequestedModel], problem: str, configured: ConfiguredModels) -> str:
-    """Describe which models are not used, why, and which model replaces them."""
-    requested = missed[0]
-    configured_model = configured.of(requested)
-    instead = (
-        f"the configured model {configured_model.name} is asked in its place"
-        if configured_model
-        else _NO_MODEL_OF_ROLE[requested.role]
-    )
-    return f"{_request_places(missed)}, which {problem}: {instead}"
-
-
 def _offline_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
     """Note that no model is called, and how to enable the requested one."""
     by_model: dict[tuple[str, str], list[RequestedModel]] = {}
@@ -146,24 +136,17 @@ def _offline_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
         if requested.model:
             by_model.setdefault((requested.role, requested.model), []).append(requested)
     for (_, model), named in by_model.items():
+        try:
+            suggested = litellm_name(model)
+        except ConfigError:
+            suggested = f"<provider>/{model}"
         yield (
             f"{_request_places(named)}, but no model is configured and none is asked: "
-            f"set AGENTEST_MODEL={_suggested(model)}, or `model` in the configuration"
+            f"set AGENTEST_MODEL={suggested}, or `model` in the configuration"
         )
 
 
-def _ignored_setting_notes(requests: Sequence[RequestedModel]) -> Iterator[str]:
-    """Note the settings of a model that have no effect."""
-    for requested in requests:
-        if requested.not_sent:
-            keys = ", ".join(f"`{key}`" for key in requested.not_sent)
-            sent = ", ".join(field.name for field in fields(Sampling))
-            not_sent = f"{keys} of the model's configuration is not sent to it"
-            yield f"{requested.location}: {not_sent}; what is: {sent}"
-
-
 def _request_places(requests: Sequence[RequestedModel]) -> str:
-    """Return which files and keys name this model, and in what role."""
     by_file: dict[str, list[str]] = {}
     for requested in requests[:_SHOWN]:
         by_file.setdefault(requested.file, []).append(requested.key)
@@ -172,13 +155,6 @@ def _request_places(requests: Sequence[RequestedModel]) -> str:
     where += f" and {more} more" if more > 0 else ""
     verb = "names" if len(requests) == 1 else "name"
     return f"{where} {verb} the {_WHO[requests[0].role]} {requests[0].model}"
-
-
-def _suggested(model: str) -> str:
-    try:
-        return litellm_name(model)
-    except ConfigError:
-        return f"<provider>/{model}"
 
 
 FILE = "agentest.calibration.json"
@@ -216,15 +192,12 @@ def known_calibrations(
     known = {
         line.metric: line.calibration for line in wanted if line.prompts == fingerprint(line.metric, batch)
     }
-    return known, tuple(_others([line.metric for line in wanted if line.metric not in known]))
-
-
-def _others(metrics: Sequence[str]) -> Iterable[str]:
-    if metrics:
-        yield (
-            f"the judge was calibrated with other prompts, so that is not shown ({', '.join(metrics)}); "
-            "measure again: agentest calibrate LABELS --write"
-        )
+    others = [line.metric for line in wanted if line.metric not in known]
+    note = (
+        f"the judge was calibrated with other prompts, so that is not shown ({', '.join(others)}); "
+        "measure again: agentest calibrate LABELS --write"
+    )
+    return known, (note,) if others else ()
 
 
 def read_calibrations(path: Path) -> list[CalibrationLine]:
@@ -249,21 +222,18 @@ def _parsed_line(data: Mapping[str, Any]) -> CalibrationLine:
     calibration = _ADAPTER.validate_python(values)
     if not (isinstance(data["metric"], str) and isinstance(data["prompts"], str)):
         raise TypeError("metric and prompts are texts")
-    _check_ranges(calibration)
+    low, high = calibration.low, calibration.high
+    kappas = [value for value in (calibration.kappa, low, high) if value is not None]
+    # NaN is out of range too, because every comparison with it is false.
+    in_range = {
+        f"n is {calibration.n}": calibration.n > 0,
+        f"agreement is {calibration.agreement}": 0 <= calibration.agreement <= 1,
+        "kappa, low and high lie between -1 and 1": all(-1 <= value <= 1 for value in kappas),
+        f"low is {low}, and high {high}": low is None or high is None or low <= high,
+    }
+    if problems := [problem for problem, holds in in_range.items() if not holds]:
+        raise TypeError(problems[0])
     return CalibrationLine(metric=data["metric"], prompts=data["prompts"], calibration=calibration)
-
-
-def _check_ranges(calibration: JudgeCalibration) -> None:
-    """Raise TypeError for a figure out of range. NaN fails too, because every comparison with it is false."""
-    kappas = (calibration.kappa, calibration.low, calibration.high)
-    if not calibration.n > 0:
-        raise TypeError(f"n is {calibration.n}")
-    if not 0 <= calibration.agreement <= 1:
-        raise TypeError(f"agreement is {calibration.agreement}")
-    if not all(-1 <= value <= 1 for value in kappas if value is not None):
-        raise TypeError("kappa, low and high lie between -1 and 1")
-    if calibration.low is not None and calibration.high is not None and calibration.low > calibration.high:
-        raise TypeError(f"low is {calibration.low}, and high {calibration.high}")
 
 
 _ADAPTER = TypeAdapter(JudgeCalibration)
@@ -271,14 +241,10 @@ _ADAPTER = TypeAdapter(JudgeCalibration)
 
 def write_calibrations(path: Path, lines: Iterable[CalibrationLine]) -> None:
     """Write lines to the file and retain those of other models and metrics. Raises OSError, ValueError."""
-    written = {(each.calibration.model, each.metric): each for each in _existing_lines(path)}
-    written |= {(each.calibration.model, each.metric): each for each in lines}
+    existing = read_calibrations(path) if path.exists() else []
+    written = {(each.calibration.model, each.metric): each for each in [*existing, *lines]}
     document = {"version": _VERSION, "calibrations": [_line_json(written[key]) for key in sorted(written)]}
     write_atomically(path, json_document(document).encode())
-
-
-def _existing_lines(path: Path) -> list[CalibrationLine]:
-    return read_calibrations(path) if path.exists() else []
 
 
 def _line_json(line: CalibrationLine) -> dict[str, Any]:

@@ -36,7 +36,15 @@ from agentest.mock_servers.port import Addresses, Identity, with_user_variables
 from agentest.mock_servers.registry import WAYS_TO_NAME, Registry, ServerGroup, UnclaimedCall
 from agentest.mocks.binding import ANY_ARGUMENTS, tool_specs
 from agentest.mocks.resolver import MockResolver
-from agentest.runner.plan import Plan, Unit, agents_under_test, finalized_entries, unmocked_tools_setting
+from agentest.runner.plan import (
+    Plan,
+    Unit,
+    agents_under_test,
+    finalized_entries,
+    map_units,
+    units_among,
+    unmocked_tools_setting,
+)
 from agentest.runner.prepare import Prepared, RunRequest, configure, prepared_for
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.support.errors import ConfigError
@@ -55,11 +63,7 @@ async def open_servers(
     on_note: Callable[[str], None],
     keep_span: Callable[[bytes], object] | None = None,
 ) -> Registry:
-    """Open the mock servers of all agents of the plan. The stack closes them. Raises ConfigError.
-
-    Args:
-        keep_span: receives the agents' spans, each a line of JSON.
-    """
+    """Open the mock servers of all agents of the plan. The stack closes them. Raises ConfigError."""
     plan = prepared.plan
     registry = Registry(tuple(_groups(plan)), on_note)
     _check_ports(plan, registry.groups)
@@ -67,19 +71,29 @@ async def open_servers(
     config, options = prepared.loaded.config, prepared.request.options
     for group in registry.groups:
         agents = [plan.agents[name] for name in group.agents]
+        units = [unit for unit in plan.units if unit.agent in group.agents]
+        tools: dict[str, ToolSpec] = {}  # of each tool the most detailed mock
+        places: dict[str, str] = {}
+        for unit in units:
+            where = f" of scenario {unit.scenario.name!r} ({unit.file}:{unit.scenario.line})"
+            for spec in tool_specs(unit.scenario.tools):
+                if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
+                    tools[spec.name] = spec
+                places.setdefault(spec.name, where)
+        handed_to_us = all(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
         opening = ServerInputs(
             registry=registry,
             group=group,
-            tools=_mocked_tools(plan, group.agents),
-            only_way=_is_only_way(agents),
+            tools=tuple(tools.values()),
+            only_way=not handed_to_us and len(agents[0].mock_servers) == 1,
             passthrough=unmocked_tools_setting(config, options) == "passthrough",
             root=prepared.request.root,
             client=client,
             stack=stack,
             on_note=on_note,
             redact=prepared.loaded.redact,
-            spoken=_tools_in_trajectories(plan, group.agents),
-            mocked_in=_places_of_mocks(plan, group.agents),
+            spoken=frozenset(name for unit in units for name in unit.scenario.named_tools),
+            mocked_in=places,
             keep_span=keep_span,
             left_out=plan.left_out,
         )
@@ -91,7 +105,9 @@ async def open_servers(
 def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]) -> None:
     """Raise ConfigError if no mock server has a mocked tool, so that the real tool would run."""
     group = opening.group
-    if not agents[0].mock_servers or any(_may_have_others(agent) for agent in agents):
+    # Mocks of a `returned` agent may be for tools that it hands over.
+    returned = any(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
+    if not agents[0].mock_servers or returned:
         return
     handed_over = {tool.name for agent in agents for tool in agent.sent_tools}
     unserved = [tool.name for tool in opening.tools if tool.name not in group.tools | handed_over]
@@ -112,17 +128,6 @@ def _check_mocks_are_served(opening: ServerInputs, agents: Sequence[AgentConfig]
         f"{group.agents[0]!r} does not list it: the mock would never be called, and if the agent has such a "
         f"tool, the real one would run. {hint}Leave the mock out{record}{visibility_hint}"
     )
-
-
-def _may_have_others(agent: AgentConfig) -> bool:
-    """Return True if mocks may be for tools that the agent hands over or that its protocol reports."""
-    return visibility_of_agent(agent) is ToolVisibility.RETURNED
-
-
-def _is_only_way(agents: Sequence[AgentConfig]) -> bool:
-    """Return True if mocks reach the tools of these agents only through one of these servers."""
-    handed_to_us = all(visibility_of_agent(agent) is ToolVisibility.RETURNED for agent in agents)
-    return not handed_to_us and len(agents[0].mock_servers) == 1
 
 
 async def _open(agent: AgentConfig, opening: ServerInputs) -> Addresses:
@@ -155,17 +160,14 @@ def with_server_addresses(server: Server, addresses: Addresses) -> Server:
         addresses.by_variable, {name: filled(text) for name, text in server.env.items()}
     )
     if addresses.mcp:
-        env["PYTHONPATH"] = _with_adk_plugin(env.get("PYTHONPATH", os.environ.get("PYTHONPATH")))
+        path = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        # The folder of the plugin for google-adk comes last.
+        env["PYTHONPATH"] = os.pathsep.join([*([path] if path else []), str(FOLDER)])
     changed = {
         "command": filled(command) if isinstance(command, str) else list(map(filled, command)),
         "env": env,
     }
     return server.model_copy(update=changed)
-
-
-def _with_adk_plugin(path: str | None) -> str:
-    """Return the module search path, with the folder of the plugin for google-adk last."""
-    return os.pathsep.join([*([path] if path else []), str(FOLDER)])
 
 
 def changing_addresses(name: str, agent: AgentConfig) -> str | None:
@@ -209,7 +211,6 @@ def _check_own_servers(plan: Plan, registry: Registry) -> None:
 
 
 def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
-    """Raise ConfigError if different servers have the same port."""
     owners: dict[int, str] = {}
     for group in groups:
         for key, server in plan.agents[group.agents[0]].beside.items():
@@ -223,56 +224,23 @@ def _check_ports(plan: Plan, groups: Sequence[ServerGroup]) -> None:
                 owners[server.port] = owner
 
 
-def _mocked_tools(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
-    """Return the mocks of all scenarios with these agents, the most detailed one of each tool."""
-    tools: dict[str, ToolSpec] = {}
-    for unit in plan.units:
-        if unit.agent in agents:
-            for spec in tool_specs(unit.scenario.tools):
-                if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
-                    tools[spec.name] = spec
-    return tuple(tools.values())
-
-
-def _tools_in_trajectories(plan: Plan, agents: Sequence[str]) -> frozenset[str]:
-    """Return the tools that trajectories of these agents' scenarios name."""
-    units = [unit for unit in plan.units if unit.agent in agents]
-    return frozenset(name for unit in units for name in unit.scenario.named_tools)
-
-
-def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:
-    places: dict[str, str] = {}
-    for unit in plan.units:
-        if unit.agent in agents:
-            for name in unit.scenario.tools:
-                places.setdefault(
-                    name, f" of scenario {unit.scenario.name!r} ({unit.file}:{unit.scenario.line})"
-                )
-    return places
-
-
 def warnings_of_unclaimed(
     plan: Plan, refused: Mapping[UnclaimedCall, int], redact: Callable[[str], str]
 ) -> tuple[RunWarning, ...]:
     """Return a warning for each kind of call that was refused because it belonged to no conversation."""
-    warnings = (_warning(plan, call, number) for call, number in refused.items())
-    return tuple(replace(warning, message=redact(warning.message)) for warning in warnings)
-
-
-def _warning(plan: Plan, call: UnclaimedCall, number: int) -> RunWarning:
-    first = next(unit for unit in plan.units if unit.agent == call.agent)
-    promised = plan.agents[call.agent].exclusive
-    exclusive_hint = (
-        "" if promised else "set exclusive: true (one conversation at a time); or, to hold many at once, "
-    )
-    message = (
-        f"{count(number, 'call')} of tool {call.tool!r} that came to the servers beside agent {call.agent!r} "
-        f"{'was' if number == 1 else 'were'} refused: {call.why}. What it would have broken is not known, so "
-        "this run is errored. If the agent makes such calls after its reply, have it reply after them; where "
-        "they come without a name, or with the trace of an earlier conversation, "
-        f"{exclusive_hint}{WAYS_TO_NAME}"
-    )
-    return RunWarning(message, call.agent, first.file, first.scenario.line)
+    warnings: list[RunWarning] = []
+    for call, number in refused.items():
+        first = next(unit for unit in plan.units if unit.agent == call.agent)
+        exclusive_hint = "set exclusive: true (one conversation at a time); or, to hold many at once, "
+        message = (
+            f"{count(number, 'call')} of tool {call.tool!r} that came to the servers beside agent "
+            f"{call.agent!r} {'was' if number == 1 else 'were'} refused: {call.why}. What it would have "
+            "broken is not known, so this run is errored. If the agent makes such calls after its reply, "
+            "have it reply after them; where they come without a name, or with the trace of an earlier "
+            f"conversation, {'' if plan.agents[call.agent].exclusive else exclusive_hint}{WAYS_TO_NAME}"
+        )
+        warnings.append(RunWarning(redact(message), call.agent, first.file, first.scenario.line))
+    return tuple(warnings)
 
 
 _KEYS = "mcp_mock: {upstream: <URL or command of the real server>, tools: <FILE>}"
@@ -294,12 +262,7 @@ class RealTools:
 async def compare_real_tools(
     loaded: LoadedConfig, root: Path, agent: str | None, *, write: bool
 ) -> list[RealTools]:
-    """Request the tools of each real server. Raises UsageError.
-
-    Args:
-        agent: contact the servers of this agent only.
-        write: update the files.
-    """
+    """Request the tools of each real server (of one agent), and `write` them. Raises UsageError."""
     _, agents = agents_under_test(loaded.config, agent)
     try:
         async with AsyncExitStack() as stack:
@@ -318,21 +281,17 @@ def _servers_to_compare(agents: Mapping[str, AgentConfig], wanted: str | None) -
         raise ConfigError(
             f"{who} has {'no' if wanted else 'a'} real MCP server in its settings: write {_KEYS}"
         )
-    return list(_distinct_servers(chosen))
-
-
-def _distinct_servers(agents: Mapping[str, AgentConfig]) -> Iterator[tuple[str, McpMock]]:
-    distinct: list[McpMock] = []
-    for name, agent in agents.items():
+    servers: list[tuple[str, McpMock]] = []
+    for name, agent in chosen.items():
         settings = agent.mcp_mock
-        if settings is None or settings.upstream is None or settings in distinct:
+        if settings is None or settings.upstream is None or settings in [known for _, known in servers]:
             continue
-        distinct.append(settings)
         if settings.tools is None:
             raise ConfigError(
                 f"mcp_mock of agent {name!r} does not say where its tools are kept: write {_KEYS}"
             )
-        yield name, settings
+        servers.append((name, settings))
+    return servers
 
 
 async def _compare(
@@ -402,10 +361,7 @@ def refused(registry: Registry | None) -> Iterator[str]:
 async def forwarding_servers(
     prepared: Prepared, recorder: CallRecorder, stack: AsyncExitStack, on_note: Callable[[str], None]
 ) -> AsyncIterator[Addresses]:
-    """Let the agent's mock servers forward calls to the real tools. All calls belong to one conversation.
-
-    Raises ConfigError.
-    """
+    """Let the agent's mock servers forward all calls to the real tools. Raises ConfigError."""
     unit = prepared.plan.units[0]
     if not prepared.plan.agents[unit.agent].mock_servers:
         raise ConfigError(
@@ -438,32 +394,29 @@ def with_real_tools(prepared: Prepared) -> Prepared:
     for name, agent in plan.agents.items():
         check_recordable(name, agent)
     options = replace(prepared.request.options, unmocked_tools="passthrough")
-    entries = tuple(_unmocked(entry) if isinstance(entry, Unit) else entry for entry in plan.entries)
-    units = tuple(entry for entry in entries if isinstance(entry, Unit))
-    notes = [*prepared.notes, *_notes(plan)]
+    entries = tuple(
+        map_units(
+            plan.entries,
+            lambda unit: replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None)),
+        )
+    )
+    notes = prepared.notes
+    if mocked := sum(bool(unit.scenario.tools) for unit in plan.units):
+        which = "the scenario are" if mocked == 1 else f"{mocked} scenarios are"
+        notes = (*notes, f"recording: the mocks of {which} left out, and the real tools run")
     return replace(
         prepared,
         request=replace(prepared.request, options=options),
-        plan=replace(plan, entries=entries, units=units, left_out=left_out),
-        notes=tuple(notes),
+        plan=replace(plan, entries=entries, units=units_among(entries), left_out=left_out),
+        notes=notes,
     )
-
-
-def _unmocked(unit: Unit) -> Unit:
-    return replace(unit, scenario=replace(unit.scenario, tools={}, recorded=None))
-
-
-def _notes(plan: Plan) -> Iterator[str]:
-    mocked = sum(bool(unit.scenario.tools) for unit in plan.units)
-    if mocked:
-        which = "the scenario are" if mocked == 1 else f"{mocked} scenarios are"
-        yield f"recording: the mocks of {which} left out, and the real tools run"
 
 
 def check_recordable(name: str, agent: AgentConfig) -> None:
     """Raise ConfigError if no real tool of the agent can be observed."""
     for key, server in (("mcp_mock", agent.mcp_mock), ("rest_mock", agent.rest_mock)):
-        if server and not server.upstream and not (server is agent.mcp_mock and _has_plugin_tools(agent)):
+        # A google-adk agent owns its real tools, and a plugin in its server lets them run.
+        if server and not server.upstream and not (server is agent.mcp_mock and agent.type == "adk"):
             raise ConfigError(
                 f"{key}.upstream of agent {name!r} is missing, so there is no real tool that could answer: "
                 f"write there {_UPSTREAM[key]}"
@@ -485,11 +438,6 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
         )
 
 
-def _has_plugin_tools(agent: AgentConfig) -> bool:
-    """Return True if the agent owns its real tools and a plugin in its server lets them run."""
-    return agent.type == "adk"
-
-
 def ways_to_mocks(agent: AgentConfig) -> list[str]:
     """Describe how mocks could reach the agent's tools; []: they already do."""
     reached = returns_calls(agent) or agent.mock_servers
@@ -499,11 +447,7 @@ def ways_to_mocks(agent: AgentConfig) -> list[str]:
 def prepare_one_conversation(
     request: RunRequest, turns: Sequence[str], environ: MutableMapping[str, str] = os.environ
 ) -> Prepared:
-    """Prepare one conversation with one agent, without a scenario file. Raises UsageError.
-
-    Args:
-        turns: the user's messages; (): the caller provides the user.
-    """
+    """Prepare one conversation without a scenario file; no `turns`: a caller's user. Raises UsageError."""
     loaded = configure(request, environ)
     under_test, known = agents_under_test(loaded.config, request.options.agent)
     if len(under_test) > 1:
@@ -511,31 +455,23 @@ def prepare_one_conversation(
     name = under_test[0]
     # Every call to its servers belongs to the one conversation, even if the call does not identify it.
     known[name] = known[name].model_copy(update={"exclusive": True})
-    plan = _plan(_unit(name, request, turns), known, request)
-    return with_real_tools(prepared_for(request, loaded, plan, (), environ))
-
-
-def _plan(unit: Unit, known: Mapping[str, AgentConfig], request: RunRequest) -> Plan:
-    entries = tuple(finalized_entries([unit], known, request.root))
-    units = tuple(entry for entry in entries if isinstance(entry, Unit))
-    return Plan(entries, {unit.agent: known[unit.agent]}, False, (), units, left_out=None)
-
-
-def _unit(agent: str, request: RunRequest, turns: Sequence[str]) -> Unit:
     scenario = Scenario(
         name=_NAME,
         file=str(request.root / _NAME),
         line=0,
         turns=tuple(ScriptedTurn(text) for text in turns),
     )
-    return Unit(
+    unit = Unit(
         scenario=scenario,
-        agent=agent,
+        agent=name,
         file=_NAME,
-        scope=f"{_NAME!r} @ {agent!r}",
+        scope=f"{_NAME!r} @ {name!r}",
         slug="",
         conversations=1,
         max_turns=len(turns) + 1 if turns else _MOST_TURNS,
         metrics=(),
         thresholds={},
     )
+    entries = tuple(finalized_entries([unit], known, request.root))
+    plan = Plan(entries, {name: known[name]}, False, (), units_among(entries), left_out=None)
+    return with_real_tools(prepared_for(request, loaded, plan, (), environ))

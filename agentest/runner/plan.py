@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,14 +24,15 @@ from agentest.domain.results import (
     Status,
     Verdict,
 )
-from agentest.runner.tools import AgentTraits, agent_traits, mock_server_tools_of
-from agentest.scenarios.discovery import (
-    BrokenFile,
-    DiscoveredScenarios,
-    PathChoice,
-    matches_name,
-    select_by_paths,
+from agentest.runner.tools import (
+    AgentTraits,
+    NamedTool,
+    agent_traits,
+    misspelled_tool,
+    mock_server_tools_of,
+    unknown_tools,
 )
+from agentest.scenarios.discovery import DiscoveredScenarios, PathChoice, matches_name, select_by_paths
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import ConfigError
 from agentest.support.files import readable, shown_path
@@ -42,7 +43,6 @@ from agentest.support.text import did_you_mean
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric
     from agentest.judging.grader import Grader
-    from agentest.runner.tools import NamedTool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,6 @@ class FinishedUnitPart:
         return self.result is not None or len(self.conversations) >= conversations
 
 
-NOTHING = FinishedUnitPart()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumedRun:
     """The part of a run that an earlier run completed."""
@@ -75,15 +72,6 @@ class ResumedRun:
     """The finished conversations as they were stored; may be iterated several times."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Warnings about its calls that belonged to no conversation."""
-
-
-def total_usage(*used: Mapping[str, ModelUsage]) -> dict[str, ModelUsage]:
-    """Return the sum of model usages by role."""
-    total: dict[str, ModelUsage] = {}
-    for each in used:
-        for role, usage in each.items():
-            total[role] = total.get(role, ModelUsage()) + usage
-    return total
 
 
 UnmockedTools = Literal["error", "passthrough"]
@@ -149,7 +137,6 @@ class Unit:
     metrics: tuple[str, ...]
     thresholds: Mapping[str, float]
     graders: tuple[Grader, ...] = ()
-    """Graders for a case of an evaluation set."""
     of: int | None = None
     """The originally planned number of conversations, if an earlier run is judged again."""
 
@@ -166,19 +153,32 @@ class Unit:
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()
     """Metrics whose scores are shown but decide nothing."""
-    finished_part: FinishedUnitPart = NOTHING
-    """The part that an earlier run completed."""
+    finished_part: FinishedUnitPart = FinishedUnitPart()
     fingerprint: str = ""
     """Equal in two runs only if nothing relevant has changed (`fingerprints`)."""
     metrics_named: bool = True
     """True if configuration, scenario or command line set `metrics`; else all metrics run by default."""
 
 
+PlanEntry = Unit | ScenarioResult
+"""A unit, or the result of a scenario that cannot or should not run."""
+
+
+def units_among(entries: Iterable[PlanEntry]) -> tuple[Unit, ...]:
+    """Return the units among the entries of a plan."""
+    return tuple(entry for entry in entries if isinstance(entry, Unit))
+
+
+def map_units(entries: Iterable[PlanEntry], change: Callable[[Unit], PlanEntry]) -> list[PlanEntry]:
+    """Apply a function to each unit among the entries of a plan."""
+    return [change(entry) if isinstance(entry, Unit) else entry for entry in entries]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that a run will do. An entry that cannot or should not run is already a result."""
+    """Everything that a run will do."""
 
-    entries: tuple[Unit | ScenarioResult, ...]
+    entries: tuple[PlanEntry, ...]
     agents: Mapping[str, AgentConfig]
     """Name → agent, for the agents in use."""
     comparison: bool
@@ -223,44 +223,38 @@ def make_plan(
     check_metrics(config.metrics or (), names)
     check_metrics(options.metrics, names)
     check_thresholds(config.thresholds, names)
-    _check_thresholds_are_judged(config)
+    for name in config.thresholds:
+        if config.metrics is not None and name in BUILTIN and name not in config.metrics:
+            raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
     default, agents = agents_under_test(config, options.agent)
-    entries: list[Unit | ScenarioResult] = [_broken_file_result(b, root) for b in discovered.broken]
-    for scenario in _selected(discovered.scenarios, options):
-        entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = finalized_entries(with_date(sorted(entries, key=_sort_key), config.date), agents, root)
-    unknown = _unknown_tools(entries, (*discovered.scenarios, *others))
-    entries = [_refuse_misspelled(entry, unknown) if isinstance(entry, Unit) else entry for entry in entries]
-    units = tuple(entry for entry in entries if isinstance(entry, Unit))
+    entries: list[PlanEntry] = []
+    for broken in discovered.broken:
+        file = shown_path(broken.file, root)
+        entries.append(_unrun_result(file, "", file, broken.line, broken.message))
+    chosen = select_by_paths(discovered.scenarios, options.paths) if options.paths else discovered.scenarios
+    for scenario in chosen:
+        is_named = not options.scenarios or matches_name(scenario.name, options.scenarios)
+        if is_named and (not options.tags or set(options.tags) & set(scenario.tags)):
+            entries += _entries(scenario, config, options, default, agents, names, root)
+    # Scenarios on one line (from a loop), and agents, stay in their order.
+    entries.sort(key=lambda each: (each.file, each.scenario.line if isinstance(each, Unit) else each.line))
+    entries = finalized_entries(entries, agents, root, config.date)
+    units = units_among(entries)
+    unknown: Mapping[str, tuple[NamedTool, ...]] = {}
+    if any(unit.scenario.trajectories for unit in units):
+        mocked = {tool for scenario in (*discovered.scenarios, *others) for tool in scenario.tools}
+        tools = {unit.agent: unit.traits.tools for unit in units}
+        unknown = unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, tools.values())
+
+    def checked(unit: Unit) -> PlanEntry:
+        problem = misspelled_tool(unit.scenario, unit.traits.tools, unknown.get(unit.scope, ()))
+        where = f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
+        return unit if problem is None else _errored_result(unit, f"{where}: {problem}")
+
+    entries = map_units(entries, checked)
+    units = units_among(entries)
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units, unknown_tools=unknown)
-
-
-def _unknown_tools(
-    entries: Iterable[Unit | ScenarioResult], scenarios: Iterable[Scenario]
-) -> Mapping[str, tuple[NamedTool, ...]]:
-    units = [entry for entry in entries if isinstance(entry, Unit)]
-    if not any(unit.scenario.trajectories for unit in units):
-        return {}
-    from agentest.runner.tools import unknown_tools
-
-    mocked = {tool for scenario in scenarios for tool in scenario.tools}
-    agents = {unit.agent: unit.traits.tools for unit in units}
-    return unknown_tools({unit.scope: unit.scenario for unit in units}, mocked, agents.values())
-
-
-def _refuse_misspelled(unit: Unit, unknown: Mapping[str, tuple[NamedTool, ...]]) -> Unit | ScenarioResult:
-    """Return the unit, or an errored result if it misspells a tool."""
-    if unit.scope not in unknown:
-        return unit
-    from agentest.runner.tools import misspelled_tool
-
-    problem = misspelled_tool(unit.scenario, unit.traits.tools, unknown[unit.scope])
-    return unit if problem is None else _errored_result(unit, f"{_location(unit)}: {problem}")
-
-
-def _location(unit: Unit) -> str:
-    return f"{unit.file}:{unit.scenario.line}: scenario {unit.scenario.name!r}"
 
 
 def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ...], dict[str, AgentConfig]]:
@@ -285,15 +279,6 @@ def unmocked_tools_setting(config: Config, options: Options) -> UnmockedTools | 
     return options.unmocked_tools or configured
 
 
-def _selected(scenarios: Sequence[Scenario], options: Options) -> list[Scenario]:
-    return [
-        s
-        for s in (select_by_paths(scenarios, options.paths) if options.paths else scenarios)
-        if (not options.scenarios or matches_name(s.name, options.scenarios))
-        and (not options.tags or set(options.tags) & set(s.tags))
-    ]
-
-
 def _entries(
     scenario: Scenario,
     config: Config,
@@ -302,17 +287,24 @@ def _entries(
     agents: Mapping[str, AgentConfig],
     custom: set[str],
     root: Path,
-) -> list[Unit | ScenarioResult]:
+) -> list[PlanEntry]:
+    def unrun(message: str, status: Status = Status.ERRORED) -> list[PlanEntry]:
+        agent = scenario.agent or ("" if scenario.refused else default[0])
+        line, tags = scenario.line, scenario.tags
+        return [_unrun_result(scenario.name, agent, file, line, message, status=status, tags=tags)]
+
     file = shown_path(scenario.file, root)
     if scenario.refused is not None:
-        return [_unreadable_result(scenario.name, file, scenario.line, scenario.refused, scenario.tags)]
+        return unrun(scenario.refused)
     if scenario.skip is not None:
-        return [_unrun_result(scenario, default[0], file, Status.SKIPPED, scenario.skip)]
+        return unrun(scenario.skip, Status.SKIPPED)
     try:
-        _check_scenario(scenario, agents, custom)
+        if scenario.agent is not None and scenario.agent not in agents:
+            raise ConfigError(f"there is no agent {scenario.agent!r}; {did_you_mean(scenario.agent, agents)}")
+        check_metrics(scenario.metrics or (), custom)
+        check_thresholds(scenario.thresholds, custom)
     except ConfigError as error:
-        message = f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}"
-        return [_unrun_result(scenario, default[0], file, Status.ERRORED, message)]
+        return unrun(f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}")
     names = (scenario.agent,) if scenario.agent else default
     return [_unit(scenario, name, config, options, custom, file) for name in names]
 
@@ -353,142 +345,72 @@ def _unit(
     )
 
 
-def _check_scenario(scenario: Scenario, agents: Mapping[str, AgentConfig], custom: set[str]) -> None:
-    if scenario.agent is not None and scenario.agent not in agents:
-        raise ConfigError(f"there is no agent {scenario.agent!r}; {did_you_mean(scenario.agent, agents)}")
-    check_metrics(scenario.metrics or (), custom)
-    check_thresholds(scenario.thresholds, custom)
+def finalized_entries(
+    entries: Sequence[PlanEntry], agents: Mapping[str, AgentConfig], root: Path, date: str | None = None
+) -> list[PlanEntry]:
+    """Return the entries with short unique names, information about their agents, and the configured date."""
+    units = units_among(entries)
+    traits = {}
+    for name, agent in agents.items():
+        scenarios = (unit.scenario for unit in units if unit.agent == name)
+        traits[name] = agent_traits(name, agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
+    slugs = _slugs(units)
+
+    def final(unit: Unit) -> PlanEntry:
+        slug, scenario, agent = next(slugs), unit.scenario, agents[unit.agent]
+        ways = agent.state_refusal
+        if scenario.session and scenario.session.state and ways is not None:
+            # Without the state, the run would test a different situation.
+            who = f"agent {unit.agent!r} (type: {agent.type})"
+            message = f"the session begins with a state, which {who} cannot be given: {ways}"
+            return _errored_result(unit, message)
+        if date and scenario.date is None:
+            scenario = replace(scenario, date=date)
+        return replace(unit, slug=slug, scenario=scenario, traits=traits[unit.agent])
+
+    return map_units(entries, final)
 
 
-def _check_thresholds_are_judged(config: Config) -> None:
-    for name in config.thresholds:
-        if config.metrics is not None and name in BUILTIN and name not in config.metrics:
-            raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
-
-
-def _sort_key(entry: Unit | ScenarioResult) -> tuple[str, int]:
-    """Return file and line. Scenarios on one line (from a loop), and agents, stay in their order."""
-    return (entry.file, entry.scenario.line if isinstance(entry, Unit) else entry.line)
-
-
-def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
-    """Give every unit a short unique name for the ids of its conversations."""
+def _slugs(units: Sequence[Unit]) -> Iterator[str]:
+    """Yield a short unique name for each unit, for the ids of its conversations."""
     used: set[str] = set()
     numbers: dict[str, int] = {}
-    named: list[Unit | ScenarioResult] = []
-    several = len({entry.agent for entry in entries if isinstance(entry, Unit)}) > 1
-    for entry in entries:
-        if isinstance(entry, Unit):
-            base = slugify(entry.scenario.name) + (f"@{slugify(entry.agent)}" if several else "")
-            slug = base
-            while slug in used:
-                # Continue from the last number, because thousands of names may begin alike.
-                numbers[base] = numbers.get(base, 1) + 1
-                slug = f"{base}~{numbers[base]}"
-            used.add(slug)
-            entry = replace(entry, slug=slug)
-        named.append(entry)
-    return named
-
-
-def with_date(entries: Sequence[Unit | ScenarioResult], date: str | None) -> list[Unit | ScenarioResult]:
-    """Set the configured date for scenarios that have no date."""
-    return [
-        replace(each, scenario=replace(each.scenario, date=date))
-        if date and isinstance(each, Unit) and each.scenario.date is None
-        else each
-        for each in entries
-    ]
-
-
-def finalized_entries(
-    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
-) -> list[Unit | ScenarioResult]:
-    """Return the entries in their final form, with short names and information about their agents.
-
-    Args:
-        root: the folder of the configuration.
-    """
-    return [
-        _with_state(entry, agents[entry.agent]) if isinstance(entry, Unit) else entry
-        for entry in with_agents(with_slugs(entries), agents, root)
-    ]
-
-
-def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
-    """Return the unit, or an errored result if its agent cannot receive the session's initial state.
-
-    Without the state, the run would test a different situation.
-    """
-    session = unit.scenario.session
-    ways = agent.state_refusal
-    if session is None or not session.state or ways is None:
-        return unit
-    who = f"agent {unit.agent!r} (type: {agent.type})"
-    return _errored_result(unit, f"the session begins with a state, which {who} cannot be given: {ways}")
+    several = len({unit.agent for unit in units}) > 1
+    for unit in units:
+        slug = base = slugify(unit.scenario.name) + (f"@{slugify(unit.agent)}" if several else "")
+        while slug in used:
+            # Continue from the last number, because thousands of names may begin alike.
+            numbers[base] = numbers.get(base, 1) + 1
+            slug = f"{base}~{numbers[base]}"
+        used.add(slug)
+        yield slug
 
 
 def _errored_result(unit: Unit, message: str) -> ScenarioResult:
-    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
-    return ScenarioResult(
-        unit.scenario.name,
-        unit.agent,
-        unit.file,
-        unit.scenario.line,
-        Verdict(Status.ERRORED, (reason,)),
-        tags=unit.scenario.tags,
-        case=unit.scenario.case,
-    )
+    scenario = unit.scenario
+    result = _unrun_result(scenario.name, unit.agent, unit.file, scenario.line, message, tags=scenario.tags)
+    return replace(result, case=scenario.case)
 
 
-def with_agents(
-    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
-) -> list[Unit | ScenarioResult]:
-    """Set the information about each unit's agent."""
-    units = [entry for entry in entries if isinstance(entry, Unit)]
-    known = {}
-    for name, agent in agents.items():
-        scenarios = (unit.scenario for unit in units if unit.agent == name)
-        known[name] = agent_traits(name, agent, mock_server_tools_of(agent.mock_servers, scenarios, root))
-    return [
-        replace(entry, traits=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
-    ]
+def _unrun_result(
+    name: str,
+    agent: str,
+    file: str,
+    line: int,
+    message: str,
+    *,
+    status: Status = Status.ERRORED,
+    tags: tuple[str, ...] = (),
+) -> ScenarioResult:
+    """Return the result of a scenario that does not run, or of a file that could not be read."""
+    verdict = Verdict(status, (Reason(status, ReasonKind.FILE, message),))
+    return ScenarioResult(name, agent, file, line, verdict, tags=tags)
 
 
 def slugify(name: str) -> str:
     """Turn a name into a part of an id: lower-case words joined by hyphens, at most 48 characters."""
     words = re.findall(r"\w+", name.lower())
     return "-".join(words)[:48].strip("-") or "scenario"
-
-
-def _broken_file_result(file: BrokenFile, root: Path) -> ScenarioResult:
-    name = shown_path(file.file, root)
-    return _unreadable_result(name, name, file.line, file.message)
-
-
-def _unreadable_result(
-    name: str, file: str, line: int, message: str, tags: tuple[str, ...] = ()
-) -> ScenarioResult:
-    """Return the result of a file or scenario that could not be read, whose agent is therefore unknown."""
-    verdict = Verdict(Status.ERRORED, (Reason(Status.ERRORED, ReasonKind.FILE, message),))
-    return ScenarioResult(name, "", file, line, verdict, tags=tags)
-
-
-def _unrun_result(scenario: Scenario, agent: str, file: str, status: Status, why: str) -> ScenarioResult:
-    reason = Reason(status, ReasonKind.FILE, why)
-    return ScenarioResult(
-        scenario.name,
-        scenario.agent or agent,
-        file,
-        scenario.line,
-        Verdict(status, (reason,)),
-        tags=scenario.tags,
-    )
-
-
-def endpoint(agent: AgentConfig) -> str:
-    """Return the address of an agent, for display."""
-    return agent.address
 
 
 def check_metrics(names: Sequence[str], custom: set[str]) -> None:
@@ -549,10 +471,6 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
 
 
 def first_repeat_setting(*settings: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
-    """Return when to stop and the maximum number of conversations, from the first setting that says either.
-
-    Args:
-        settings: the settings in order of precedence; the last one is never empty.
-    """
+    """Return when to stop and the most conversations, from the first setting that says either."""
     repeat, number = next(each for each in settings if any(each))
     return repeat, repeat.max if repeat else number or 1

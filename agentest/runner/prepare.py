@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
@@ -94,34 +94,23 @@ def managed_servers_of(
     config: Config, agents: Mapping[str, AnyAgent], redact: Callable[[str], str] = str
 ) -> ManagedServers:
     """Return the servers of `servers`, then the agents' own. Agents with equal servers share one."""
-    names: set[str] = set()
-    return ManagedServers(
-        tuple(
-            _managed_server(server, agent_names, _free_name(_name_of(server, redact), names))
-            for server, agent_names in _servers_with_agents(config, agents)
-        )
-    )
-
-
-def _managed_server(server: Server, agent_names: tuple[str, ...], name: str) -> ManagedServer:
-    return ManagedServer(name=name, server=server, agents=agent_names, printed=RecentOutput(name))
-
-
-def _servers_with_agents(
-    config: Config, agents: Mapping[str, AnyAgent]
-) -> Iterator[tuple[Server, tuple[str, ...]]]:
-    for server in config.servers:
-        yield server, ()
-    owned: list[tuple[Server, list[str]]] = []
-    for name, agent in agents.items():
+    owned: list[tuple[Server, list[str]]] = [(server, []) for server in config.servers]
+    for agent_name, agent in agents.items():
         if agent.server is None:
             continue
-        agent_names = next((agent_names for server, agent_names in owned if server == agent.server), None)
-        if agent_names is None:
-            owned.append((agent.server, [name]))
+        for server, agent_names in owned[len(config.servers) :]:
+            if server == agent.server:
+                agent_names.append(agent_name)
+                break
         else:
-            agent_names.append(name)
-    yield from ((server, tuple(agent_names)) for server, agent_names in owned)
+            owned.append((agent.server, [agent_name]))
+    names: set[str] = set()
+    managed: list[ManagedServer] = []
+    for server, agent_names in owned:
+        name = _free_name(_name_of(server, redact), names)
+        printed = RecentOutput(name)
+        managed.append(ManagedServer(name=name, server=server, agents=tuple(agent_names), printed=printed))
+    return ManagedServers(tuple(managed))
 
 
 def _name_of(server: Server, redact: Callable[[str], str]) -> str:
@@ -196,7 +185,6 @@ class Prepared:
     confirm: ModelSpec | None = None
     """The model that confirms a judge's answer before it fails a scenario."""
     notes: tuple[str, ...] = ()
-    """Notes for the user before the run."""
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → accuracy of the judge, measured with its current settings."""
     files: frozenset[Path] = frozenset()
@@ -204,11 +192,9 @@ class Prepared:
     narrowed: bool = False
     """True if scenarios are left out because of their earlier results."""
     managed_servers: ManagedServers = ManagedServers()
-    """The servers that the run starts."""
     resumed_run: ResumedRun | None = None
     """The finished part of the run that this one resumes."""
     part: ShardedRun | None = None
-    """The shard that this run executes."""
 
     @property
     def is_partial(self) -> bool:
@@ -223,10 +209,7 @@ class Prepared:
 
     @property
     def tape_mode(self) -> str | None:
-        """How to use recorded model responses (`models.tape.Mode`); None: they are not recorded.
-
-        A run with a budget records them, because it may leave conversations for a resumed run.
-        """
+        """How to use recorded model responses, which a run with a budget records; None: not at all."""
         options = self.request.options
         keeps = options.has_budget or (self.resumed_run and self.resumed_run.answers)
         return options.tape or ("keep" if keeps else None)
@@ -247,18 +230,14 @@ class Prepared:
         specs = {"user": self.user, "judge": self.judge}
         roles = {role: spec.name if spec else None for role, spec in specs.items()}
         confirm = {CONFIRM: self.confirm.name} if self.confirm else {}
-        return {**roles, **confirm, **self._named_roles(roles)}
-
-    def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the models that replace the configured one, by role with metric or file."""
-        models: dict[str, str] = {}
+        models: dict[str, str] = {}  # those that replace the configured one, by role with metric or file
         for requested in requested_models(self.plan.units) if self.named else ():
             spec = self.named.get(requested)
             if spec and spec.name != roles[requested.role]:
                 role = f"{requested.role} of {requested.metric or requested.file}"
                 is_ambiguous = models.get(role, spec.name) != spec.name
                 models[f"{role} in {requested.file}" if is_ambiguous else role] = spec.name
-        return models
+        return {**roles, **confirm, **models}
 
 
 def prepare(
@@ -269,9 +248,25 @@ def prepare(
         loaded = configure(request, environ)
         discovered = discover_scenarios(request, loaded)
     plan = make_plan(loaded.config, discovered, request.options, request.root)
-    if not may_be_empty:
-        _check_not_empty(plan, discovered, request, loaded)
-    return prepared_for(request, loaded, plan, _notes(discovered, request), environ, discovered.files)
+    if not may_be_empty and not plan.entries:
+        if request.options.filtered:
+            from agentest.runner.selection import empty_selection_reason
+
+            raise UsageError(empty_selection_reason(discovered, request.options, request.root, loaded))
+        include = ", ".join(loaded.config.include)
+        raise UsageError(
+            f"no scenario found: no file below {request.root} that matches {include} (`include`) calls "
+            "scenario(…)"
+        )
+    notes = [f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty]
+    if folders := discovered.left_out:
+        first = path_from(request.here or request.root, request.root / folders[0])
+        which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
+        notes.append(
+            f"left out, as there is another configuration: {which}; "
+            f"agentest run --cwd {first} runs what is there"
+        )
+    return prepared_for(request, loaded, plan, notes, environ, discovered.files)
 
 
 def is_configured(request: RunRequest) -> bool:
@@ -291,52 +286,20 @@ def configure(request: RunRequest, environ: MutableMapping[str, str] = os.enviro
 
 def discover_scenarios(request: RunRequest, loaded: LoadedConfig) -> DiscoveredScenarios:
     """Find the scenarios in all included files, with secrets redacted. Raises UsageError."""
-    config, paths = loaded.config, request.options.paths
+    config, paths, files = loaded.config, request.options.paths, request.options.files
     if paths:
-        from agentest.runner.selection import unusable_path
+        from agentest.runner.selection import missed_place, unusable_path
 
-        _check_paths(unusable_path(paths, request.root, request.here, loaded))
-    discovered = discover(
-        request.root,
-        config.include,
-        config.exclude,
-        request.options.files,
-        loaded.path,
-        paths,
-    )
-    if paths:
-        from agentest.runner.selection import missed_place
-
-        _check_paths(missed_place(discovered, paths))
+        if problem := unusable_path(paths, request.root, request.here, loaded):
+            raise UsageError(problem)
+    discovered = discover(request.root, config.include, config.exclude, files, loaded.path, paths)
+    if paths and (problem := missed_place(discovered, paths)):
+        raise UsageError(problem)
     return discovered.redacted(loaded.redact)
 
 
-def _check_paths(problem: str | None) -> None:
-    if problem:
-        raise UsageError(problem)
-
-
-def _notes(discovered: DiscoveredScenarios, request: RunRequest) -> Iterator[str]:
-    """Note files without a scenario, and folders that were skipped."""
-    yield from (f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty)
-    yield from _skipped_folder_notes(discovered.left_out, request)
-
-
-def _skipped_folder_notes(folders: Sequence[str], request: RunRequest) -> Iterator[str]:
-    if folders:
-        first = path_from(request.here or request.root, request.root / folders[0])
-        which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
-        yield (
-            f"left out, as there is another configuration: {which}; "
-            f"agentest run --cwd {first} runs what is there"
-        )
-
-
 def requested_reports(request: RunRequest) -> tuple[ReportRequest, ...]:
-    """Return the reports that the command line requests, relative to the user's folder.
-
-    Raises ConfigError.
-    """
+    """Return the reports of the command line, relative to the user's folder. Raises ConfigError."""
     try:
         return parse_reports(request.reports.reporters, request.here or request.root)
     except ValueError as error:
@@ -352,19 +315,34 @@ def prepared_for(
     files: frozenset[Path] = frozenset(),
 ) -> Prepared:
     """Resolve what a plan needs to run: its models, reporters and servers. Raises UsageError."""
-    folder = cassette_folder(loaded.config, request.options, request.root)
+    config, options = loaded.config, request.options
+    folder = cassette_folder(config, options, request.root)
     scopes = [unit.scope for unit in plan.units]
-    options = request.options
-    user, judge = _model_specs(loaded, options, folder, scopes, environ)
-    named, named_notes = _named_models(plan, loaded.config, options, (user, judge), folder, environ)
-    confirm = _confirm_spec(loaded, options, environ) if judge else None
+    override = options.model or environ.get(MODEL_VARIABLE) or None
+    user, judge = _model_specs(config, options, override, folder, scopes, environ)
+    named: Mapping[RequestedModel, ModelSpec] = {}
+    named_notes: tuple[str, ...] = ()
+    if requested := () if options.offline else requested_models(plan.units):
+        from agentest.runner.judge_models import ConfiguredModels, named_models
+
+        recorded = _recorded_names(options, folder, scopes)
+        is_replay = options.tape == "replay"
+        configured = ConfiguredModels(config, environ, user, judge, override, recorded, is_replay)
+        named, named_notes = named_models(requested, configured)
+    confirm = _confirm_spec(loaded, options, override, environ) if judge else None
+    confirm_notes: list[str] = []
+    if judge is None and config.judge.confirm is not None and not options.offline:
+        confirm_notes.append(f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`")
+    elif judge and confirm and confirm.name == judge.name:
+        other = "a second opinion needs another model"
+        confirm_notes.append(f"`{CONFIRM}` is {judge.name}, the judge's own model: {other}")
     _check_cost([user, judge, confirm, *named.values()], options)
-    if user and not judge and loaded.config.user.check:
+    if user and not judge and config.user.check:
         raise ConfigError(
             f"{loaded.path}: `user.check` has a judge look at the simulated user, and no model judges; "
             "configure `judge.model` or `model`, or leave `user.check` out"
         )
-    reports = requested_reports(request) or parse_reports(loaded.config.reporters, request.root)
+    reports = requested_reports(request) or parse_reports(config.reporters, request.root)
     calibrations, calibration_notes = _calibrations(plan, loaded, judge)
     return Prepared(
         request=request,
@@ -375,10 +353,10 @@ def prepared_for(
         judge=judge,
         named=named,
         confirm=confirm,
-        notes=(*notes, *named_notes, *_confirm_notes(loaded, judge, confirm, options), *calibration_notes),
+        notes=(*notes, *named_notes, *confirm_notes, *calibration_notes),
         calibrations=calibrations,
         files=files,
-        managed_servers=managed_servers_of(loaded.config, plan.agents, loaded.redact),
+        managed_servers=managed_servers_of(config, plan.agents, loaded.redact),
     )
 
 
@@ -396,39 +374,37 @@ def _calibrations(
     return known_calibrations(path, judge.name, sorted(metrics | criteria), batch)
 
 
-def _check_not_empty(
-    plan: Plan, discovered: DiscoveredScenarios, request: RunRequest, loaded: LoadedConfig
-) -> None:
-    if plan.entries:
-        return
-    if request.options.filtered:
-        from agentest.runner.selection import empty_selection_reason
-
-        raise UsageError(empty_selection_reason(discovered, request.options, request.root, loaded))
-    raise UsageError(
-        f"no scenario found: no file below {request.root} that matches {', '.join(loaded.config.include)} "
-        "(`include`) calls scenario(…)"
-    )
+_Specs = tuple["ModelSpec | None", "ModelSpec | None"]
+"""The models that play the user and judge."""
 
 
 def _model_specs(
-    loaded: LoadedConfig,
+    config: Config,
     options: Options,
+    override: str | None,
     folder: Path,
-    scopes: list[str],
+    scopes: Sequence[str],
     environ: MutableMapping[str, str],
-) -> tuple[ModelSpec | None, ModelSpec | None]:
+) -> _Specs:
     if options.offline and options.tape:
         raise ConfigError(f"--offline and --{options.tape} exclude each other: offline, no model answers")
     if options.offline:
         return None, None
-    override = options.model or environ.get(MODEL_VARIABLE) or None
-    config = loaded.config
     if options.tape == "replay":
-        return _recorded_specs(config, override, folder, scopes)
+        from agentest.models.cassette import recorded_models
+        from agentest.models.tape import CassetteError
+
+        try:
+            names = recorded_models(folder, scopes)
+        except CassetteError as error:
+            raise ConfigError(f"--replay: {error}") from None
+        if not names:
+            record = "record it with agentest run --record"
+            raise ConfigError(f"--replay: nothing is recorded in {folder}; {record}")
+        return _uncalled_specs(config, override, names)
     if options.dry_run:
-        return _named_specs(config, override)
-    specs: tuple[ModelSpec | None, ModelSpec | None] = (None, None)
+        return _uncalled_specs(config, override, {})
+    specs: _Specs = (None, None)
     settings = (config, config.user, config.judge)
     if override or any((each.model, each.provider) != (None, None) for each in settings):
         from agentest.models.providers import resolve
@@ -440,14 +416,26 @@ def _model_specs(
     return specs
 
 
-def _confirm_spec(loaded: LoadedConfig, options: Options, environ: Mapping[str, str]) -> ModelSpec | None:
-    """Return the model of `judge.confirm`. Raises ConfigError."""
+def _uncalled_specs(config: Config, override: str | None, recorded_names: Mapping[str, str]) -> _Specs:
+    """Return the models by name only: a run that calls no model needs no API key.
+
+    A configured model takes precedence over a recorded one, so that a changed model is noticed.
+    """
+    from agentest.models.providers import model_name, recorded
+
+    user = model_name(config, config.user, override) or recorded_names.get("user")
+    judge = model_name(config, config.judge, override) or recorded_names.get("judge")
+    return recorded(user, config.user) if user else None, recorded(judge, config.judge) if judge else None
+
+
+def _confirm_spec(
+    loaded: LoadedConfig, options: Options, override: str | None, environ: Mapping[str, str]
+) -> ModelSpec | None:
     config = loaded.config
     if config.judge.confirm is None:
         return None
     from agentest.models.providers import confirming_name, recorded, resolve_confirming
 
-    override = options.model or environ.get(MODEL_VARIABLE) or None
     try:
         if options.dry_run or options.tape == "replay":
             name, settings = confirming_name(config, override), config.judge.of_confirming
@@ -457,39 +445,7 @@ def _confirm_spec(loaded: LoadedConfig, options: Options, environ: Mapping[str, 
         raise ConfigError(f"{loaded.path}: {CONFIRM}: {error}") from None
 
 
-def _confirm_notes(
-    loaded: LoadedConfig, judge: ModelSpec | None, confirm: ModelSpec | None, options: Options
-) -> Iterator[str]:
-    """Note that a confirming model has no effect."""
-    if loaded.config.judge.confirm is None or options.offline:
-        return
-    if judge is None:
-        yield f"`{CONFIRM}` has no effect: no model judges; set `model`, or `judge.model`"
-    elif confirm and confirm.name == judge.name:
-        yield f"`{CONFIRM}` is {judge.name}, the judge's own model: a second opinion needs another model"
-
-
-def _named_models(
-    plan: Plan,
-    config: Config,
-    options: Options,
-    configured: tuple[ModelSpec | None, ModelSpec | None],
-    folder: Path,
-    environ: Mapping[str, str],
-) -> tuple[Mapping[RequestedModel, ModelSpec], tuple[str, ...]]:
-    """Return the requested models that are used, and notes about the others."""
-    wishes = () if options.offline else requested_models(plan.units)
-    if not wishes:
-        return {}, ()
-    from agentest.runner.judge_models import ConfiguredModels, named_models
-
-    recorded = _recorded_names(plan, options, folder)
-    override = options.model or environ.get(MODEL_VARIABLE) or None
-    replay = options.tape == "replay"
-    return named_models(wishes, ConfiguredModels(config, environ, *configured, override, recorded, replay))
-
-
-def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str]:
+def _recorded_names(options: Options, folder: Path, scopes: Sequence[str]) -> frozenset[str]:
     """Return the named models whose recorded responses this run may replay. Raises ConfigError."""
     if options.tape in (None, "record"):
         return frozenset()
@@ -497,7 +453,7 @@ def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str
     from agentest.models.tape import CassetteError
 
     try:
-        return recorded_named_models(folder, [unit.scope for unit in plan.units])
+        return recorded_named_models(folder, scopes)
     except CassetteError as error:
         raise ConfigError(str(error)) from None
 
@@ -511,37 +467,6 @@ def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:
     used = [spec for spec in specs if spec]
     unpriced = [spec.name for spec in used if not spec.priced]
     check_prices([spec.name for spec in used], options.max_cost, unpriced=unpriced)
-
-
-def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None, ModelSpec | None]:
-    """Return the models by name only: a run that calls no model needs no API key."""
-    from agentest.models.providers import model_name, recorded
-
-    user = model_name(config, config.user, override)
-    judge = model_name(config, config.judge, override)
-    return recorded(user, config.user) if user else None, recorded(judge, config.judge) if judge else None
-
-
-def _recorded_specs(
-    config: Config, override: str | None, folder: Path, scopes: list[str]
-) -> tuple[ModelSpec | None, ModelSpec | None]:
-    """Return the recorded models. A configured model takes precedence, so that a changed model is noticed."""
-    from agentest.models.cassette import recorded_models
-    from agentest.models.providers import model_name, recorded
-    from agentest.models.tape import CassetteError
-
-    try:
-        recorded_names = recorded_models(folder, scopes)
-    except CassetteError as error:
-        raise ConfigError(f"--replay: {error}") from None
-    if not recorded_names:
-        raise ConfigError(f"--replay: nothing is recorded in {folder}; record it with agentest run --record")
-    user = model_name(config, config.user, override) or recorded_names.get("user")
-    judge = model_name(config, config.judge, override) or recorded_names.get("judge")
-    return (
-        recorded(user, config.user) if user else None,
-        recorded(judge, config.judge) if judge else None,
-    )
 
 
 def cassette_folder(config: Config, options: Options, root: Path) -> Path:

@@ -52,12 +52,7 @@ class SignalMessages:
 async def execute(
     prepared: Prepared, emit: Emit, mode: RunMode | None = None, messages: SignalMessages | None = None
 ) -> RunOutcome:
-    """Execute a prepared run and stop it at a signal. Raises UsageError if the run cannot begin.
-
-    Args:
-        emit: receives every event, in order.
-        messages: what to print at signals.
-    """
+    """Execute a prepared run, and stop it at a signal. Raises UsageError if the run cannot begin."""
     mode, messages = mode or RunMode(), messages or SignalMessages()
     outcome, stop, starting = RunOutcome(), Stop(), anyio.CancelScope()
     options, config = prepared.request.options, prepared.loaded.config

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from math import ceil
 
 import anyio
@@ -78,18 +77,12 @@ class Need:
 
 
 class _StartedUnit:
-    """A unit with at least one started conversation."""
-
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         planned = unit.repeat.min if unit.repeat else unit.conversations
         self.left = max(0, planned - len(unit.finished_part.conversations))
         """Number of conversations that have not started; `repeat` may add more."""
         self.has_failures = any(result.failures for result in unit.finished_part.conversations.values())
-
-
-def _need(used: ModelUsage) -> Need:
-    return Need(used.calls, used.cost or 0.0)
 
 
 class Allowance:
@@ -132,7 +125,7 @@ class Allowance:
         self._turn = anyio.Lock()
         """Lets units that have not begun wait one after another."""
         self._changed = anyio.Event()
-        budget.others_go_on = self._others_progress
+        budget.others_go_on = lambda: any(not budget.refused[key] for key in self._in_progress)
         budget.on_exhausted = self._exhausted
         ledger.on_paid = self._wake
 
@@ -149,7 +142,10 @@ class Allowance:
         try:
             async with nullcontext() if unit.scope in self._started else self._turn:
                 while not self._fits(unit, number):
-                    if not self._in_progress and (unit.scope in self._started or not self._has_more()):
+                    more = unit.scope not in self._started and any(
+                        each.left for each in self._started.values()
+                    )
+                    if not self._in_progress and not more:
                         self._stop(self._shortfall_text(unit, number))
                         await anyio.sleep_forever()
                     await self._changed.wait()
@@ -157,21 +153,13 @@ class Allowance:
         finally:
             self._waiting -= 1
 
-    def _has_more(self) -> bool:
-        """Return True if a unit that has begun will start another conversation."""
-        return any(each.left for each in self._started.values())
-
     def finished(self, unit: Unit, number: int, *, has_failures: bool) -> None:
-        """Note that the conversation has finished; its usage improves the estimates.
-
-        Args:
-            has_failures: True if judges found failures that will be grouped.
-        """
+        """Note that the conversation has finished, and whether judges found failures that will be grouped."""
         key = unit.scope, number
         _, before = self._under_way.pop(key)
         self._in_progress.pop(key)
         took = self._ledger.paid.pop(key, ModelUsage()) + before
-        self._finished.setdefault(unit.scope, []).append(_need(took))
+        self._finished.setdefault(unit.scope, []).append(Need(took.calls, took.cost or 0.0))
         self._started[unit.scope].has_failures |= has_failures
         self._done(unit.scope, number)
         self._wake()
@@ -212,7 +200,6 @@ class Allowance:
             changed.set()
 
     def _already_paid(self, unit: Unit, number: int) -> ModelUsage:
-        """Return the usage of the conversation that an earlier run already paid for."""
         if self._answers is None:
             return ModelUsage()
         page = self._answers.page(unit.scope, number)
@@ -241,10 +228,7 @@ class Allowance:
         return (calls is None or need.calls <= calls) and (cost is None or need.cost <= cost)
 
     def _grouping(self, unit: Unit) -> Need:
-        """Return what is left of the call that groups the failures of a scenario.
-
-        A conversation that runs alone does not reserve it, because there may be no failures.
-        """
+        """Return what is left of the call that groups failures; nothing for a conversation alone."""
         begun = self._started.get(unit.scope) or _StartedUnit(unit)
         may_be_needed = begun.has_failures or self._in_progress
         if not self._most[unit.scope].dedup or not may_be_needed or self._ledger.paid.get((unit.scope, 0)):
@@ -281,13 +265,11 @@ class Allowance:
         return Need(calls, self._priced(calls) if took.cost is None else took.cost / took.conversations)
 
     def _max_need(self, unit: Unit) -> Need:
-        """Return the maximum number of calls of a conversation, at the price so far."""
         most = self._most[unit.scope]
         calls = ceil((most.user + most.judge) / max(1, unit.conversations))
         return Need(calls, self._priced(calls))
 
     def _priced(self, calls: int) -> float:
-        """Return the estimated cost of this many calls."""
         return calls * self._per_call() * _GROWTH if calls else 0.0
 
     def _per_call(self) -> float:
@@ -298,10 +280,6 @@ class Allowance:
         known = [took for took in self._took.values() if took.cost is not None]
         calls = sum(took.calls for took in known)
         return sum(took.cost or 0.0 for took in known) / calls if calls else _NEVER
-
-    def _others_progress(self) -> bool:
-        """Return True if a running conversation is not waiting for an attempt that the budget denies."""
-        return any(not self._budget.refused[key] for key in self._in_progress)
 
     def _exhausted(self, why: str) -> None:
         if self._finished or not self._under_way:
@@ -343,10 +321,7 @@ _WHOLE_RUN = "(root causes of the whole run)"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The maximum number of calls per role for one scenario, if every call succeeds at the first attempt.
-
-    Excludes retries, repairs and calls of custom metrics.
-    """
+    """The most calls per role for one scenario, without retries, repairs and calls of custom metrics."""
 
     name: str
     agent: str
@@ -390,78 +365,51 @@ def estimate(
         check: True if users are checked: each conversation may run, and be checked, twice.
         confirm: True if a second model confirms the judges' answers.
     """
-    estimates = [_estimate_of_unit(unit, user, judge, samples, batch) for unit in units]
-    if judge and confirm:
-        estimates = [_with_confirmation(*each, batch) for each in zip(estimates, units, strict=True)]
-    if check:
-        estimates = [_with_user_check(*each, samples) for each in zip(estimates, units, strict=True)]
-    return [*estimates, *_joining_calls(units, estimates)]
-
-
-def _joining_calls(units: Sequence[Unit], estimates: Sequence[Estimate]) -> Iterator[Estimate]:
-    """Yield the calls that join root causes across scenarios."""
-    grouped = [unit for unit, each in zip(units, estimates, strict=True) if each.dedup and unit.conversations]
-    if len(grouped) < 2:
-        return
-    groups = min(MOST_GROUPS, sum(map(_max_labels, grouped)))
-    yield Estimate(_WHOLE_RUN, "", user=0, judge=0, dedup=ceil(groups / GROUPS_PER_CALL))
-
-
-def _max_labels(unit: Unit) -> int:
-    """Return how many failures judges can label."""
-    labels = [BUILTIN[metric] for metric in unit.metrics if BUILTIN[metric].kind is Kind.LABEL]
-    turns = len(unit.scenario.turns) or unit.max_turns
-    places = sum(len(each.labels) * (turns if each.level is MetricLevel.TURN else 1) for each in labels)
-    return unit.conversations * places
-
-
-def _with_user_check(estimate: Estimate, unit: Unit, samples: int) -> Estimate:
-    checks = 2 * samples * unit.conversations if estimate.user else 0
-    return replace(estimate, user=2 * estimate.user, judge=estimate.judge + checks)
-
-
-def _with_confirmation(estimate: Estimate, unit: Unit, batch: Batch) -> Estimate:
-    """Add a call for each turn, and one for the whole, with a question that can fail the scenario."""
-    scenario = unit.scenario
-    can_fail = [m for m in unit.metrics if m in unit.thresholds or BUILTIN[m].kind is not Kind.SCALE]
-    of_turn = sum(BUILTIN[metric].level is MetricLevel.TURN for metric in can_fail)
-    of_whole = len(can_fail) - of_turn + sum(criterion.required for criterion in scenario.criteria)
-    together = Batch.TURN if batch is Batch.OFF else batch
-    calls = _calls(len(scenario.turns) or unit.max_turns, of_turn, of_whole, together)
-    return replace(estimate, judge=estimate.judge + unit.conversations * calls)
-
-
-def _estimate_of_unit(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:
-    scenario = unit.scenario
-    turns = len(scenario.turns) or unit.max_turns
-    # A user with a plan opens with the plan's own text, without a model call.
-    user_turns = max(0, turns - 1) if scenario.plan else turns
-    if scenario.user_tools:  # it may call tools before each message, and each time the model is called again
-        user_turns *= 1 + MAX_ROUNDS
-    of_turn = _question_count(unit, MetricLevel.TURN)
-    of_whole = _question_count(unit, MetricLevel.CONVERSATION) + len(scenario.criteria)
-    per_conversation = _calls(turns, of_turn, of_whole, batch) if judge else 0
-    graded = sum(grader.most_calls(turns) for grader in unit.graders)
-    return Estimate(
-        scenario.name,
-        unit.agent,
-        0 if scenario.scripted or not user else unit.conversations * user_turns,
-        unit.conversations * (per_conversation * samples + (graded if judge else 0)),
-        # Custom metrics with labels may need it too, so count it whenever there is a judge.
-        int(judge and any(BUILTIN[m].kind is Kind.LABEL for m in unit.metrics)),
-    )
-
-
-def _question_count(unit: Unit, level: MetricLevel) -> int:
-    return sum(BUILTIN[metric].level is level for metric in unit.metrics)
+    estimates: list[Estimate] = []
+    labels: list[int] = []
+    for unit in units:
+        scenario, metrics = unit.scenario, [BUILTIN[metric] for metric in unit.metrics]
+        turns = len(scenario.turns) or unit.max_turns
+        user_calls = judge_calls = 0
+        if user and not scenario.scripted:
+            # A user with a plan opens with the plan's own text, without a model call.
+            user_calls = max(0, turns - 1) if scenario.plan else turns
+            if scenario.user_tools:  # it may call tools before each message, and is called again each time
+                user_calls *= 1 + MAX_ROUNDS
+        if judge:
+            of_turn = sum(metric.level is MetricLevel.TURN for metric in metrics)
+            of_whole = len(metrics) - of_turn + len(scenario.criteria)
+            judge_calls = _calls(turns, of_turn, of_whole, batch) * samples
+            judge_calls += sum(grader.most_calls(turns) for grader in unit.graders)
+        if judge and confirm:  # a call for each turn, and one for the whole, that can fail the scenario
+            can_fail = [m for m in metrics if m.name in unit.thresholds or m.kind is not Kind.SCALE]
+            of_turn = sum(metric.level is MetricLevel.TURN for metric in can_fail)
+            of_whole = len(can_fail) - of_turn + sum(criterion.required for criterion in scenario.criteria)
+            judge_calls += _calls(turns, of_turn, of_whole, Batch.TURN if batch is Batch.OFF else batch)
+        if check and user_calls:
+            user_calls, judge_calls = 2 * user_calls, judge_calls + 2 * samples
+        labelled = [metric for metric in metrics if metric.kind is Kind.LABEL]
+        if judge and labelled and unit.conversations:
+            places = (len(m.labels) * (turns if m.level is MetricLevel.TURN else 1) for m in labelled)
+            labels.append(unit.conversations * sum(places))
+        estimates.append(
+            Estimate(
+                scenario.name,
+                unit.agent,
+                unit.conversations * user_calls,
+                unit.conversations * judge_calls,
+                # Custom metrics with labels may need it too, so count it whenever there is a judge.
+                int(judge and bool(labelled)),
+            )
+        )
+    if len(labels) > 1:  # root causes are joined across scenarios
+        calls = ceil(min(MOST_GROUPS, sum(labels)) / GROUPS_PER_CALL)
+        estimates.append(Estimate(_WHOLE_RUN, "", user=0, judge=0, dedup=calls))
+    return estimates
 
 
 def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
-    """Return the calls for one conversation.
-
-    Args:
-        of_turn, of_whole: number of questions about each turn, and about the whole conversation.
-    """
+    """Return the calls for one conversation, by the number of questions about each turn and the whole."""
     if batch is Batch.CONVERSATION:
         return ceil(turns / MAX_TURNS_PER_CALL) if of_turn else int(of_whole > 0)
     if batch is Batch.TURN:

@@ -1,20 +1,21 @@
-"""The summary of a run: reports its start and end, and makes the result of the whole run.
+"""The summary of a run: reports its start and end, makes the result of the whole run, and adds notes.
 
-`RunResultBuilder` does both. `joined_causes` lets a model join root causes across scenarios,
-`scenario_result` makes the result of one unit, and `known_agent` describes an agent for judges.
+`RunResultBuilder` reports and makes the result. `joined_causes` lets a model join root causes across
+scenarios, `scenario_result` makes the result of one unit, and `known_agent` describes an agent for judges.
+Notes about a unit or the run inform, and question no verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
 import anyio
 
-from agentest.config.agent_types import AgentConfig, visibility_of_agent
+from agentest.config.agent_types import visibility_of_agent
 from agentest.domain.events import (
     Noted,
     RunFinished,
@@ -22,8 +23,12 @@ from agentest.domain.events import (
     ScenarioAmended,
     ScenarioFinished,
 )
+from agentest.domain.metrics import ABOUT_CALLS, BUILTIN, GOAL
+from agentest.domain.reasons import goal_outcome, goal_reason
 from agentest.domain.results import (
     CauseJoin,
+    ConversationResult,
+    GoalOutcome,
     ModelUsage,
     Reason,
     ReasonKind,
@@ -34,15 +39,16 @@ from agentest.domain.results import (
     VerdictWarning,
 )
 from agentest.domain.root_causes import judged_causes
-from agentest.domain.tool_visibility import ToolVisibility
-from agentest.domain.verdict import metric_verdicts
+from agentest.domain.tool_visibility import SeenBy, ToolVisibility
+from agentest.domain.transcript import ToolCall, mismatch
+from agentest.domain.verdict import metric_verdicts, undecisive_problems
 from agentest.judging.judge_input import AgentBackground, CallVisibility
 from agentest.runner.agents import agents_without_calls, tool_visibility_of_run
-from agentest.runner.notes import unanswered
-from agentest.runner.plan import Plan, Unit, endpoint
+from agentest.runner.plan import Plan, Unit
 from agentest.runner.session import RunSession, Stop, UnitConnections, report_wait
-from agentest.runner.tools import NOTHING_KNOWN, KnownTools, agent_traits, known_tools
+from agentest.runner.tools import NOTHING_KNOWN, agent_traits, known_tools
 from agentest.runner.warnings import RunEvidence, amended, run_warnings
+from agentest.scenarios.model import Scenario
 from agentest.support.errors import ModelError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
@@ -72,7 +78,7 @@ class RunResultBuilder:
         self._stop = session.stop
         self._models = session.model_names
         self._visibilities = {name: visibility_of_agent(agent) for name, agent in self._plan.agents.items()}
-        self._addresses = {name: self._redact(endpoint(agent)) for name, agent in self._plan.agents.items()}
+        self._addresses = {name: self._redact(agent.address) for name, agent in self._plan.agents.items()}
         self._start = 0.0
         self._started_at = ""
 
@@ -94,9 +100,11 @@ class RunResultBuilder:
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
-                fingerprints={_scenario_and_agent(unit): unit.fingerprint for unit in self._plan.units},
+                fingerprints={
+                    (each.scenario.name, each.agent): each.fingerprint for each in self._plan.units
+                },
                 used={
-                    _scenario_and_agent(unit): unit.finished_part.usage
+                    (unit.scenario.name, unit.agent): unit.finished_part.usage
                     for unit in self._plan.units
                     if unit.finished_part.usage
                 },
@@ -121,13 +129,7 @@ class RunResultBuilder:
         unclaimed: tuple[RunWarning, ...] = (),
         joined: JoinedCauses = NOT_JOINED,
     ) -> RunResult:
-        """Report and return the result of the run.
-
-        Args:
-            results: by scope of the unit; a unit without a result never began.
-            unclaimed: warnings about calls that belonged to no conversation.
-            joined: the judged failure groups that share a root cause.
-        """
+        """Report and return the result. `results`: by scope; a unit without a result never began."""
         visibilities = tool_visibility_of_run(self._plan, results)
         silent = agents_without_calls(self._plan, results, visibilities)
         evidence = RunEvidence(plan=self._plan, results=results, visibilities=visibilities, silent=silent)
@@ -177,39 +179,30 @@ class RunResultBuilder:
 
     def _unstarted_result(self, unit: Unit) -> ScenarioResult:
         reason = stop_reason(self._stop, 0, unit)
-        result = scenario_result(unit, Verdict(self._stop.status, (reason,)))
-        result = with_goal_and_profile(result, unit, self._redact)
+        result = scenario_result(unit, Verdict(self._stop.status, (reason,)), self._redact)
         self._emit(ScenarioFinished(result))
         return result
 
 
-def known_agent(unit: Unit, redact: Callable[[str], str]) -> AgentBackground:
-    """Return what judges may know of the unit's agent and its tools, without secrets."""
+def known_agent(unit: Unit, redact: Callable[[str], str], *, is_judged: bool = True) -> AgentBackground:
+    """Return what judges may know of the unit's agent, without secrets. Reads tools only if `is_judged`."""
     scenario, traits = unit.scenario, unit.traits
-    tools = known_tools(traits.tools, scenario.tools, scenario.named_tools)
+    named = scenario.named_tools
+    tools = known_tools(traits.tools, scenario.tools, named) if is_judged else NOTHING_KNOWN
     return AgentBackground(
-        instructions=redact(traits.instructions),
+        instructions=redact(traits.instructions) if is_judged else "",
         tools=redact(tools.text),
-        visibility=_visibility(unit, tools),
-    )
-
-
-def agent_without_judge(unit: Unit) -> AgentBackground:
-    """Return the known facts about the unit's agent if no model judges, without reading its tools."""
-    return AgentBackground(visibility=_visibility(unit, NOTHING_KNOWN))
-
-
-def _visibility(unit: Unit, tools: KnownTools) -> CallVisibility:
-    return CallVisibility(
-        agent=unit.agent,
-        blind=unit.traits.blind,
-        replies_show_calls=unit.traits.replies_show_calls,
-        has_tools=tools.some or unit.scenario.speaks_of_calls,
-        has_none=bool(tools.text) and not tools.some,
-        reports_calls=unit.traits.visibility is ToolVisibility.REPORTED,
-        partial=unit.traits.visibility is ToolVisibility.PARTIAL,
-        unreported=unit.traits.unreported,
-        listed=unit.traits.tools.listed if unit.traits.mock_servers else frozenset(),
+        visibility=CallVisibility(
+            agent=unit.agent,
+            blind=traits.blind,
+            replies_show_calls=traits.replies_show_calls,
+            has_tools=tools.some or scenario.speaks_of_calls,
+            has_none=bool(tools.text) and not tools.some,
+            reports_calls=traits.visibility is ToolVisibility.REPORTED,
+            partial=traits.visibility is ToolVisibility.PARTIAL,
+            unreported=traits.unreported,
+            listed=traits.tools.mock_servers.listed() if traits.mock_servers else frozenset(),
+        ),
     )
 
 
@@ -220,10 +213,7 @@ JOINING_SCOPE = "root causes of the run"
 async def joined_causes(
     scenarios: Iterable[ScenarioResult], session: RunSession, connections: UnitConnections
 ) -> JoinedCauses:
-    """Join the judged failure groups of all scenarios. Never raises for model errors.
-
-    A stopped run joins nothing. If a call fails, its groups stay separate and a note says why.
-    """
+    """Join the judged failure groups of all scenarios, unless stopped. Never raises for model errors."""
     model, stop = connections.models.judge, session.stop
     if model is None or stop.reason is not None:
         return NOT_JOINED
@@ -237,11 +227,16 @@ async def joined_causes(
         session.on_note(
             f"only the worst {MOST_GROUPS} of {len(causes)} groups of judged failures were compared"
         )
+
+    async def cancel_when_stopped(scope: anyio.CancelScope) -> None:
+        await stop.called.wait()
+        scope.cancel()
+
     joining = CauseJoiner(causes, model, JOINING_SCOPE)
     stop.over = True  # an exhausted budget or a missing recording stops nothing here
     try:
         async with anyio.create_task_group() as tasks, report_wait("for the root causes", session.say):
-            tasks.start_soon(_cancel_when_stopped, session, tasks.cancel_scope)
+            tasks.start_soon(cancel_when_stopped, tasks.cancel_scope)
             try:
                 await joining.run()
             except Exception as error:  # noqa: BLE001 - any error only leaves groups separate
@@ -254,16 +249,9 @@ async def joined_causes(
     return JoinedCauses(joins=joining.joins, used=connections.ledger.of(JOINING_SCOPE))
 
 
-async def _cancel_when_stopped(session: RunSession, scope: anyio.CancelScope) -> None:
-    await session.stop.called.wait()
-    scope.cancel()
-
-
-def _scenario_and_agent(unit: Unit) -> tuple[str, str]:
-    return unit.scenario.name, unit.agent
-
-
-def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResult:
+def scenario_result(
+    unit: Unit, verdict: Verdict, redact: Callable[[str], str], **values: Any
+) -> ScenarioResult:
     """Return a unit's result: the plan, its verdict, and further fields of the result."""
     scenario = unit.scenario
     return ScenarioResult(
@@ -279,13 +267,10 @@ def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResu
         information=unit.information,
         tags=scenario.tags,
         case=scenario.case,
+        goal=redact(scenario.goal),
+        profile=redact(scenario.profile),
         **{"planned": unit.planned, "repeat": unit.repeat, **values},
     )
-
-
-def with_goal_and_profile(result: ScenarioResult, unit: Unit, redact: Callable[[str], str]) -> ScenarioResult:
-    """Add the user's goal and profile to the result."""
-    return replace(result, goal=redact(unit.scenario.goal), profile=redact(unit.scenario.profile))
 
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
@@ -297,11 +282,197 @@ def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
 
 def _observing_servers(plan: Plan, visibilities: Mapping[str, ToolVisibility]) -> dict[str, tuple[str, ...]]:
     """Return the servers that see an agent's calls if it does not hand them over."""
-    by_servers = (ToolVisibility.REPORTED, ToolVisibility.PARTIAL)
-    observed = {name: agent for name, agent in plan.agents.items() if visibilities[name] in by_servers}
-    return {name: _observing_keys(name, agent) for name, agent in observed.items() if agent.beside}
+    observed: dict[str, tuple[str, ...]] = {}
+    for name, agent in plan.agents.items():
+        if agent.beside and visibilities[name] in (ToolVisibility.REPORTED, ToolVisibility.PARTIAL):
+            by_traces = agent_traits(name, agent).visible_by_spans_only
+            observed[name] = tuple(key for key in agent.beside if key != "traces" or by_traces)
+    return observed
 
 
-def _observing_keys(name: str, agent: AgentConfig) -> tuple[str, ...]:
-    by_traces = agent_traits(name, agent).visible_by_spans_only
-    return tuple(key for key in agent.beside if key != "traces" or by_traces)
+_FINAL_STATES = ("final_session_state", "final_state")
+_SHOWN = 3
+
+
+def unit_notes(
+    unit: Unit,
+    conversations: Sequence[ConversationResult],
+    thresholds: Mapping[str, float],
+    *,
+    has_user_model: bool,
+) -> tuple[str, ...]:
+    """Return the notes about a unit, in the order in which they are shown."""
+    return (
+        *_misfit_notes(conversations),
+        *disagreements(unit.scenario, conversations),
+        *_criteria_not_judged(unit.scenario, unit.metrics),
+        *undecisive_problems(conversations, thresholds),
+        *_calls_not_judged(unit.scenario, conversations),
+        *(() if has_user_model else _tools_without_model(unit.scenario, conversations)),
+    )
+
+
+def _checks_the_goal(scenario: Scenario) -> bool:
+    """Return True if a final state, or a required call that is no lookup, shows if the goal was reached."""
+    # `within` makes every expected call optional.
+    requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
+    state = scenario.final_session_state is not None or scenario.final_state is not None
+    return state or (requires_call and not scenario.expected_outcome)
+
+
+def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
+    """Warn if the judge contradicts required calls or a final state, once per direction."""
+    if not _checks_the_goal(scenario):
+        return ()
+    outcomes = [(each, _reached(each), goal_outcome(each)) for each in conversations]
+    missed = [
+        each for each, is_met, judged in outcomes if is_met is True and judged is GoalOutcome.NOT_REACHED
+    ]
+    reached = [each for each, is_met, judged in outcomes if is_met is False and judged is GoalOutcome.REACHED]
+    return (*_goals_warning(missed, _GOAL_MISSED), *_goals_warning(reached, _GOAL_REACHED))
+
+
+def _criteria_not_judged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
+    """Warn if a scenario has criteria that nothing judges. `metrics`: those judged if there is a goal."""
+    named = [name for name in scenario.metrics or () if name in BUILTIN]
+    for_nothing = [name for name in named if name != GOAL or not scenario.expected_outcome]
+    if for_nothing and not scenario.goal and scenario.case is None:
+        yield f"{', '.join(for_nothing)}: not judged, as the scenario has no `goal`"
+    if scenario.expected_outcome and GOAL not in metrics:
+        yield f"nobody judges the `expected_outcome`, as {GOAL} is not among the metrics"
+
+
+def _calls_not_judged(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
+    """Warn if the scenario's own metric of tool calls was judged in no turn, as no tool is known."""
+    turns = [turn for each in conversations for turn in each.turns]
+    for name in ABOUT_CALLS.intersection(scenario.metrics or ()):
+        if scenario.goal and turns and not any(name in turn.metrics for turn in turns):
+            yield (
+                f"{name}: judged in no turn, as no tool call was seen and no tool of the agent is known; "
+                "`tools` of the agent or of the scenario name them"
+            )
+
+
+_GOAL_MISSED = (
+    "the judge says that the goal was not reached{where}, but the required calls and the final state are as "
+    "expected: {why}"
+)
+_GOAL_REACHED = (
+    "the judge says that the goal was reached{where}, but the required calls or the final state are not as "
+    "expected: {why}"
+)
+
+
+def _reached(result: ConversationResult) -> bool | None:
+    """Return True if required calls and final state show that the goal was reached; None: unknown."""
+    trajectory = result.trajectory
+    checks = (*(check for turn in result.turns for check in turn.checks), *result.checks)
+    state = [check for check in checks if check.check in _FINAL_STATES]
+    if result.conversation.failure or any(each.error for each in (*state, trajectory) if each):
+        return None
+    if trajectory is not None and trajectory.missing_calls:
+        return False
+    if any(not check.passed for check in state):
+        return False
+    # Extra calls, or calls in another order, say nothing about the goal.
+    return True if trajectory is None or trajectory.matched else None
+
+
+def _goals_warning(conversations: Sequence[ConversationResult], text: str) -> Iterator[str]:
+    if conversations:
+        first, more = conversations[0], len(conversations) - 1
+        where = f" in {first.conversation.conversation_id}" + (f" and {more} more" if more else "")
+        yield text.format(where=where, why=goal_reason(first) or "it gives no reason")
+
+
+def _misfit_notes(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
+    misfits: dict[str, list[ToolCall]] = {}
+    for result in conversations:
+        for call in result.conversation.tool_calls:
+            if mismatch(call):
+                misfits.setdefault(call.name, []).append(call)
+    return tuple(_misfit_note(name, calls) for name, calls in misfits.items())
+
+
+def _misfit_note(name: str, calls: Sequence[ToolCall]) -> str:
+    times = "" if len(calls) == 1 else f" {len(calls)} times"
+    at_server = calls[0].seen_by is SeenBy.MOCK_SERVER
+    what = "in a way that does not fit" if at_server else "with arguments that its mock does not take"
+    mend = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
+    return (
+        f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent was answered an error; if the "
+        f"call is right, mend {mend}"
+    )
+
+
+def _tools_without_model(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
+    idle = idle_user(scenario)
+    if idle is None or any(each.conversation.user_calls for each in conversations):
+        return ()
+    return (idle,)
+
+
+def idle_user(scenario: Scenario) -> str | None:
+    """Return why a user without a model uses none of its tools, with a remedy; None if it has none."""
+    if not scenario.user_tools:
+        return None
+    tools = ", ".join(scenario.user_tools)
+    return (
+        f"the simulated user used none of its tools ({tools}): offline it says its facts and does nothing "
+        "else; configure a model, or name one with --model, to have it use them"
+    )
+
+
+def rerun_notes(slug: str, reasons: Mapping[int, str]) -> tuple[str, ...]:
+    """Return a text about conversations that ran again. `reasons`: by number; `slug` begins their ids."""
+    if not reasons:
+        return ()
+    examples = "; ".join(
+        f"{slug}-{number}, as {reasons[number].rstrip('.')}" for number in sorted(reasons)[:_SHOWN]
+    )
+    more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
+    what = "1 conversation was" if len(reasons) == 1 else f"{len(reasons)} conversations were"
+    return (f"{what} held again, the first did not count: {examples}{more}",)
+
+
+Held = tuple[Unit, ScenarioResult]
+
+
+def unanswered(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWarning, ...]:
+    """Return a warning for each tool whose calls were answered with null."""
+    finished = [(unit, results[unit.scope]) for unit in plan.units if unit.scope in results]
+    tools = dict.fromkeys(tool for _, result in finished for tool in result.totals.unanswered)
+    return tuple(
+        _unanswered_warning(tool, [each for each in finished if tool in each[1].totals.unanswered])
+        for tool in tools
+    )
+
+
+def _unanswered_warning(tool: str, finished: Sequence[Held]) -> RunWarning:
+    units = [unit for unit, _ in finished]
+    calls = sum(result.totals.unanswered[tool] for _, result in finished)
+    of_cases = units[0].scenario.case is not None
+    recorded = any(answer.name == tool for unit in units for answer in unit.scenario.recorded or ())
+    recorded_hint = ": what the set recorded answers calls with other arguments"
+    remedy = (
+        f'To answer them: tools={{"{tool}": …}} in the scenario; to have them fail it: --unmocked-tools error'
+    )
+    if of_cases:
+        remedy = (
+            f'To answer them: --mocks FILE with tools = {{"{tool}": …}}, or `tool_responses` in the set; to '
+            "have them fail their cases: --unmocked-tools error"
+        )
+    message = (
+        f"{calls} call{'s' * (calls != 1)} of tool {tool!r} {'was' if calls == 1 else 'were'} answered with "
+        f"null, as nothing here answers {'it' if calls == 1 else 'them'} ({_scenario_list(units, of_cases)})"
+        f"{recorded_hint if recorded else ''}. {remedy}"
+    )
+    first = units[0]
+    return RunWarning(message, first.agent, first.file, first.scenario.line)
+
+
+def _scenario_list(units: Iterable[Unit], of_cases: bool) -> str:
+    names = list(dict.fromkeys(unit.scenario.name for unit in units))
+    what = ("case" if of_cases else "scenario") + "s" * (len(names) != 1)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{what} {', '.join(map(repr, names[:_SHOWN]))}{more}"

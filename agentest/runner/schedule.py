@@ -90,27 +90,24 @@ def values_of(name: str, results: Sequence[ConversationResult]) -> list[float]:
     if name == PASS_RATE:
         statuses = map(conversation_status, results)
         return [float(status is Status.PASSED) for status in statuses if status is not Status.ERRORED]
-    scores = ([*_scores(name, each)] for each in results)
-    return [mean(numbers) for numbers in scores if numbers]
-
-
-def _scores(name: str, result: ConversationResult) -> list[float]:
-    scores = (score for metric, score in result.metric_results if metric == name)
-    return [each.number for each in scores if isinstance(each, Score) and each.number is not None]
+    values: list[float] = []
+    for result in results:
+        scores = (score for metric, score in result.metric_results if metric == name)
+        numbers = [each.number for each in scores if isinstance(each, Score) and each.number is not None]
+        values += [mean(numbers)] if numbers else []
+    return values
 
 
 def undecidable(units: Iterable[tuple[str, Repeat | None, Mapping[str, float]]]) -> Iterator[str]:
-    """Note each threshold that the maximum number of conversations can never show as met.
-
-    Args:
-        units: scenario name, `repeat` and thresholds of each unit.
-    """
+    """Note each threshold that the most conversations cannot meet; units: name, `repeat`, thresholds."""
     scenarios_by_threshold: dict[tuple[str, float, Repeat], list[str]] = {}
     for scenario, repeat, thresholds in units:
         if repeat is None:
             continue
-        for name in _out_of_reach(repeat, thresholds):
-            scenarios_by_threshold.setdefault((name, thresholds[name], repeat), []).append(scenario)
+        for name, question in tests_of(repeat, thresholds).items():
+            best = replay_values(question, [question.range[1]] * repeat.max)
+            if best.standing is not SequentialDecision.HOLDS:
+                scenarios_by_threshold.setdefault((name, thresholds[name], repeat), []).append(scenario)
     for (name, least, repeat), scenarios in scenarios_by_threshold.items():
         yield _note(name, least, repeat, scenarios)
 
@@ -128,10 +125,3 @@ def _note(name: str, least: float, repeat: Repeat, scenarios: Sequence[str]) -> 
         f"{scenarios[0]!r}{more}: at most {repeat.max} conversations cannot decide that {name} is at least "
         f"{least:g}, however good all of them are; {advice}. A verdict that passes will be called not decided"
     )
-
-
-def _out_of_reach(repeat: Repeat, thresholds: Mapping[str, float]) -> Iterator[str]:
-    for name, question in tests_of(repeat, thresholds).items():
-        best = replay_values(question, [question.range[1]] * repeat.max)
-        if best.standing is not SequentialDecision.HOLDS:
-            yield name

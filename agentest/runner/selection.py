@@ -9,8 +9,7 @@ from pathlib import Path
 from random import Random
 
 from agentest.config.file import LoadedConfig
-from agentest.domain.results import ScenarioResult
-from agentest.runner.plan import Options, Plan, Unit
+from agentest.runner.plan import Options, Plan, PlanEntry, Unit, map_units
 from agentest.scenarios.discovery import (
     EXACT_NAME_PREFIX,
     DiscoveredScenarios,
@@ -26,6 +25,7 @@ from agentest.support.files import contains_any, path_from, readable, shown_path
 from agentest.support.text import nearest_part
 
 _SHOW_ALL = "agentest run --list shows all"
+_SHOWN = 5
 
 
 def empty_selection_reason(
@@ -42,11 +42,7 @@ def empty_selection_reason(
 def unusable_path(
     choices: Sequence[PathChoice], root: Path, cwd: Path | None, loaded: LoadedConfig
 ) -> str | None:
-    """Return why the first unusable path of the command line matches nothing; None if all are usable.
-
-    Args:
-        cwd: the user's folder, if it is not the root.
-    """
+    """Return why the first unusable path of the command line (in `cwd`, else the root) matches nothing."""
     if not choices:
         return None
     config = loaded.config
@@ -80,10 +76,7 @@ def _unusable(
 
 
 def missed_place(discovered: DiscoveredScenarios, choices: Iterable[PathChoice]) -> str | None:
-    """Return why the first line or name on the command line matches no scenario; None if all match.
-
-    A file that could not be loaded may contain the scenario; its own error is reported instead.
-    """
+    """Return why the first line or name on the command line matches no scenario of a sound file."""
     for choice in choices:
         broken = any(choice.has(Path(file.file)) for file in discovered.broken)
         asks = choice.line is not None or choice.name is not None
@@ -100,15 +93,13 @@ def _missed(discovered: DiscoveredScenarios, choice: PathChoice) -> str:
     if choice.name is not None:
         names = [scenario.name for scenario in in_place]
         what = f"no scenario in {file} is named {readable(choice.name)!r}"
-        return what + (_nearest(choice.name, names) or f"; it has {_listed(names)}")
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return what + (
+            _nearest(choice.name, names) or f"; it has {', '.join(map(repr, names[:_SHOWN]))}{more}"
+        )
     near = nearest_to_line(in_place, choice.line or 0)
     hint = f"; the nearest is {near.name!r} at line {near.line}" if near else ""
     return f"line {choice.line} of {file} is in no scenario{hint}"
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
 
 
 def _unmatched(
@@ -123,18 +114,14 @@ def _unmatched(
             return
     names = [scenario.name for scenario in discovered.scenarios]
     if not names and discovered.empty and options.paths:
-        yield _empty(discovered.empty)
+        verb = "defines" if len(discovered.empty) == 1 else "define"
+        yield f"{', '.join(discovered.empty)} {verb} no scenario: scenario(…) is never called there"
         return
     if options.scenarios and not any(matches_name(name, options.scenarios) for name in names):
         yield _no_match("no scenario", "--scenario", options.scenarios, names)
     tags = sorted({tag for scenario in discovered.scenarios for tag in scenario.tags})
     if options.tags and not set(options.tags) & set(tags):
         yield _no_match("no scenario", "--tag", options.tags, tags)
-
-
-def _empty(files: Sequence[str]) -> str:
-    verb = "defines" if len(files) == 1 else "define"
-    return f"{', '.join(files)} {verb} no scenario: scenario(…) is never called there"
 
 
 def _no_match(what: str, option: str, values: Sequence[str], known: Iterable[str]) -> str:
@@ -145,9 +132,6 @@ def _no_match(what: str, option: str, values: Sequence[str], known: Iterable[str
 def _nearest(text: str, known: Iterable[str]) -> str:
     close = nearest_part(text, known)
     return f"; the nearest is {close!r}" if close else ""
-
-
-PlanEntry = Unit | ScenarioResult
 
 
 def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
@@ -162,8 +146,8 @@ def narrow_plan(plan: Plan, is_kept: Callable[[PlanEntry], bool]) -> Plan:
 def with_units(plan: Plan, change: Callable[[Unit], Unit]) -> Plan:
     """Apply a function to each unit of the plan."""
     changed = {unit.scope: change(unit) for unit in plan.units}
-    entries = tuple(changed[each.scope] if isinstance(each, Unit) else each for each in plan.entries)
-    return replace(plan, entries=entries, units=tuple(changed.values()))
+    entries = map_units(plan.entries, lambda unit: changed[unit.scope])
+    return replace(plan, entries=tuple(entries), units=tuple(changed.values()))
 
 
 def shuffled(plan: Plan, seed: int) -> Plan:
@@ -181,4 +165,4 @@ def first(plan: Plan, is_first: Callable[[Unit], bool]) -> Plan:
 def in_order_of_run(plan: Plan) -> Sequence[PlanEntry]:
     """Return the entries with the units in the order in which they run."""
     units = iter(plan.units)
-    return [next(units) if isinstance(entry, Unit) else entry for entry in plan.entries]
+    return map_units(plan.entries, lambda _: next(units))

@@ -37,7 +37,6 @@ class Settings:
     """The settings of a run."""
 
     concurrency: int = 20
-    """Maximum number of conversations at once."""
     parallel: bool = True
     """True if conversations of one scenario may run at once; a scenario can override it."""
     debounce_s: float = 0.0
@@ -71,11 +70,7 @@ def settings_of(config: Config, options: Options, *, keep_conversations: bool = 
 
 
 class Stop:
-    """Stops a run early. The first reason counts; finished conversations stay in the result.
-
-    Args:
-        on_stop: is called once, with the first reason.
-    """
+    """Stops a run early, and calls `on_stop` once. The first reason counts; what has finished stays."""
 
     def __init__(self, on_stop: Callable[[Stop], None] = lambda _: None) -> None:
         self.scope = anyio.CancelScope()
@@ -133,7 +128,6 @@ class RunSession:
     emit: Emit
     """Receives every event, in order."""
     stop: Stop
-    """Stops the run early."""
     on_note: Callable[[str], None]
     """Receives notes that the user reads at the end."""
     opened_models: tuple[Models, Ledger] | None = None
@@ -167,7 +161,6 @@ class RunOutcome:
     incomplete: bool = False
     """True if something failed after the result was made, such as writing the recording."""
     notes: list[str] = field(default_factory=list)
-    """Notes for the user in addition to the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +181,7 @@ async def open_models(
     gates: Gates | None = None,
     ledger: Ledger | None = None,
 ) -> tuple[Models, Ledger]:
-    """Open the models of a run and the ledger of their calls. The stack closes them.
-
-    Args:
-        gates: limits of the models, if others share them; None: new ones.
-        ledger: counts the calls; None: a new one.
-
-    Raises UsageError.
-    """
+    """Open the models of a run, and their ledger unless given. The stack closes them. Raises UsageError."""
     if session.opened_models:
         return session.opened_models
     prepared, ledger = session.prepared, ledger or new_ledger(session)
@@ -210,7 +196,15 @@ async def open_models(
         gates=gates or local_gates(session),
         hide=prepared.loaded.redact.transcript,
     )
-    stack.callback(_close_tape, tape, session.stop)
+
+    def close_tape() -> None:
+        if tape:
+            from agentest.models.tape import CassetteError
+
+            with suppress(CassetteError):  # `on_failure` has already reported it
+                tape.close(finished=session.stop.reason is None)
+
+    stack.callback(close_tape)
     models = await stack.enter_async_context(
         open_llm(prepared.user, prepared.judge, terms, prepared.named, prepared.confirm)
     )
@@ -280,10 +274,7 @@ def stopping(session: RunSession) -> Callable[[object], None]:
 
 
 def open_recordings(session: RunSession) -> Cassettes | None:
-    """Open the recorded responses of this run; None if nothing is recorded or replayed.
-
-    A missing response, or one that cannot be written, stops the run.
-    """
+    """Open the recorded responses, if any. A missing one, or one that cannot be written, stops the run."""
     prepared = session.prepared
     options, config = prepared.request.options, prepared.loaded.config
     if prepared.tape_mode is None:
@@ -298,13 +289,18 @@ def open_recordings(session: RunSession) -> Cassettes | None:
     from agentest.models.tape import CassetteMode
 
     models = {"user": prepared.user, "judge": prepared.judge}
+    named: dict[str, set[str]] = {role: set() for role in models}
+    for requested, spec in prepared.named.items():
+        named[requested.role].add(spec.name)
+    if prepared.confirm:
+        named["judge"].add(prepared.confirm.name)
     return Cassettes(
         folder,
         CassetteMode(prepared.tape_mode),
         prepared.loaded.redact,
         names=scenario_names(prepared),
         models={role: spec.name for role, spec in models.items() if spec},
-        named={role: _named_model_names(prepared, role) for role in models},
+        named=named,
         on_failure=stopping(session),
     )
 
@@ -327,11 +323,6 @@ def scenario_names(prepared: Prepared) -> dict[str, str]:
     return {unit.scope: unit.scenario.name for unit in prepared.plan.units}
 
 
-def _named_model_names(prepared: Prepared, role: str) -> set[str]:
-    names = {spec.name for requested, spec in prepared.named.items() if requested.role == role}
-    return names | ({prepared.confirm.name} if prepared.confirm and role == "judge" else set())
-
-
 def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
     """Raise ConfigError for a damaged recording."""
     if recordings is None:
@@ -344,14 +335,6 @@ def check_recordings(recordings: Cassettes | None, plan: Plan) -> None:
         recordings.check(unit.scope for unit in plan.units)
     except CassetteError as error:
         raise ConfigError(str(error)) from None
-
-
-def _close_tape(tape: Tape | None, stop: Stop) -> None:
-    if tape:
-        from agentest.models.tape import CassetteError
-
-        with suppress(CassetteError):  # `on_failure` has already reported it
-            tape.close(finished=stop.reason is None)
 
 
 @asynccontextmanager
@@ -369,11 +352,7 @@ async def ticking(emit: Emit, every_s: float = EVERY_S) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def report_wait(what: str, say: Callable[[str], object]) -> AsyncIterator[None]:
-    """Report through `say` what the block waits for, after some seconds and again later.
-
-    Args:
-        what: such as "for the agent's server to answer at http://…".
-    """
+    """Report that the block waits `what` ("for the agent's server"), after some seconds and again later."""
 
     async def remind() -> None:
         for pause, passed in pauses():

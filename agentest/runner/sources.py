@@ -26,7 +26,7 @@ from agentest.runner.agents import (
     OnOutput,
     check_mocks,
     connected_agents,
-    shared_part,
+    part_of,
     start_servers,
     with_ports,
 )
@@ -156,7 +156,7 @@ class LiveAgents:
 
     async def open(self, session: RunSession, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         check_mocks(session.prepared.plan)
-        local_part = shared_part(session.prepared) if session.has_workers else session.prepared
+        local_part = part_of(session.prepared, per_worker=False) if session.has_workers else session.prepared
         prepared, on_note = opened.enter_context(with_ports(local_part)), session.on_note
         started = await start_servers(
             prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
@@ -192,14 +192,14 @@ class EarlierRun:
         if session.model_names.get("judge"):
             for note in _read_mock_server_tools(session.prepared):
                 session.on_note(note)
-        return Origin(self._make, unclaimed=self.unclaimed, earlier=self._conversation)
 
-    async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
-        del models, stack
-        return FinishedConversations(self._conversation)
+        def earlier(unit: Unit, number: int) -> Conversation:
+            return self.conversations[unit.scope][number - 1]
 
-    def _conversation(self, unit: Unit, number: int) -> Conversation:
-        return self.conversations[unit.scope][number - 1]
+        async def make(*_: object) -> ConversationSource:
+            return FinishedConversations(earlier)
+
+        return Origin(make, unclaimed=self.unclaimed, earlier=earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +268,12 @@ class LiveConversations:
                 traced.append(TracedCalls(mocks, period.traces, served.who.key, alone=_needs_spans(unit)))
             conversation = await run(served, *traced, *in_process)
             period.failed = conversation.failure is not None
-            if period.failed and _unanswered_wait_s(conversation) >= self._timeout_s:
-                period.at_work_s = self._timeout_s
+            # The agent was waited for in the turn that never closed.
+            unanswered_ms = conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)
+            timeout_ms = self.prepared.loaded.config.request_timeout_ms
+            if period.failed and unanswered_ms >= timeout_ms:
+                period.at_work_s = timeout_ms / 1000
             return conversation
-
-    @property
-    def _timeout_s(self) -> float:
-        return self.prepared.loaded.config.request_timeout_ms / 1000
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
         prepared = self.prepared
@@ -285,13 +284,12 @@ class LiveConversations:
             conversation_id=conversation_id,
             unmocked_tools=unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
             recorded=unit.scenario.recorded,
-            timeout_s=max(_MIN_MOCK_TIMEOUT_S, self._timeout_s),
+            timeout_s=max(_MIN_MOCK_TIMEOUT_S, prepared.loaded.config.request_timeout_ms / 1000),
             redact=prepared.loaded.redact,
             state=unit.scenario.state,
         )
 
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
-        """Return the user's own tools if a model plays the user; other users call none."""
         tools = unit.scenario.user_tools
         if not tools or self.pick_user:
             return None
@@ -304,7 +302,7 @@ class LiveConversations:
         if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
             return None
         if plan:
-            from agentest.conversation.plan_user import plan_user_prompt
+            from agentest.conversation.simulated_user import plan_user_prompt
 
             return plan_user_prompt(plan, unit.scenario.date)
         from agentest.conversation.user_prompts import user_prompt
@@ -320,7 +318,7 @@ class LiveConversations:
             return OfflineUser(unit.scenario)
         user: User
         if plan:
-            from agentest.conversation.plan_user import PlanUser
+            from agentest.conversation.simulated_user import PlanUser
 
             user = PlanUser(model, plan, unit.scope, number, attempt=attempt, date=unit.scenario.date)
         else:
@@ -339,7 +337,7 @@ def _needs_spans(unit: Unit) -> bool:
     """
     banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
     kinds = any(not is_one_tool(tool) for tool in banned)  # may match more tools than are mocked
-    beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.listed))
+    beside = unit.traits.spans_count and (kinds or bool(banned - unit.traits.tools.mock_servers.listed()))
     return unit.traits.visible_by_spans_only or beside
 
 
@@ -354,11 +352,6 @@ def _identity(unit: Unit, spec: ConversationSpec) -> Identity:
         scenario=spec.scenario,
         agent=unit.agent,
     )
-
-
-def _unanswered_wait_s(conversation: Conversation) -> float:
-    """Return how long the agent was waited for in the turn that never closed."""
-    return (conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)) / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,10 +386,7 @@ class FinishedConversations:
 
 
 def _check_script_length(conversation: Conversation, unit: Unit) -> Conversation:
-    """Return the conversation, marked as failed if the script now has a different number of turns.
-
-    Checks of missing turns would be dropped silently, or applied to other turns.
-    """
+    """Return the conversation, marked as failed if the script now has another number of turns to check."""
     actual, expected = len(conversation.turns), len(unit.scenario.turns)
     if not expected or actual == expected:
         return conversation

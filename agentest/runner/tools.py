@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentest.config.agent_types import (
     TELLING,
@@ -51,7 +51,6 @@ class MockServerTools:
     mocked: frozenset[str] = frozenset()
     """Tools that any scenario with this agent mocks. Operations are known by the names that mocks use."""
     in_trajectories: frozenset[str] = frozenset()
-    """Tools that trajectories name."""
 
     def tools(self) -> tuple[KnownTool, ...]:
         """Return the tools that they serve. Raises ConfigError for a file that cannot be read."""
@@ -65,7 +64,10 @@ class MockServerTools:
             return ()
 
     def listed(self) -> frozenset[str]:
-        """The names in the servers' own lists. A mock alone does not prove that a server has the tool."""
+        """The names in the servers' own lists, whose every call is visible.
+
+        A mock does not prove that a server has the tool, and the agent may run tools of its requests itself.
+        """
         names = {tool.name for tool in self.known()}
         if any(isinstance(server, RestMock) for server in self.servers):
             names |= {name for name in self.mocked | self.in_trajectories if _is_request(name)}
@@ -164,20 +166,9 @@ class ToolsOfAgent:
     """The tools that its requests declare."""
     mock_servers: MockServerTools = MockServerTools()
 
-    @property
-    def listed(self) -> frozenset[str]:
-        """Tools from a mock server's own list, whose every call is visible.
-
-        Tools that requests declare do not count: the agent may run a tool of that name itself.
-        """
-        return self.mock_servers.listed()
-
 
 def read_mock_server_tools(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
-    """Read the tools of mock servers before the first conversation.
-
-    Yields notes about files that cannot be read; a live run has reported them when it opened the servers.
-    """
+    """Read the tools of mock servers. Yields notes about unreadable files, as a live run did before."""
     for name, agent in agents.items():
         try:
             agent.mock_servers.tools()
@@ -195,19 +186,13 @@ class KnownTools:
     text: str = ""
     """One line per tool; "": none is known."""
     some: bool = False
-    """True if any tool is known."""
 
 
 NOTHING_KNOWN = KnownTools()
 
 
 def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[str] = ()) -> KnownTools:
-    """Describe what is known about an agent's tools in a scenario.
-
-    Args:
-        mocks: the scenario's mocks by name.
-        named: further tools that the scenario names.
-    """
+    """Describe what is known about an agent's tools in a scenario, with its mocks and the tools it names."""
     served = agent.mock_servers.known()
     sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent))
     tools = joined_tools((*sources, map(_known, tool_specs(mocks))))
@@ -259,25 +244,17 @@ def joined_tools(sources: Iterable[Iterable[KnownTool]]) -> tuple[KnownTool, ...
     """Merge the tools of all sources by name; earlier sources take precedence."""
     tools: dict[str, KnownTool] = {}
     for tool in (tool for source in sources for tool in source):
-        known = tools.get(tool.name)
-        tools[tool.name] = _filled(known, tool) if known else tool
+        known = tools.setdefault(tool.name, tool)
+        tools[tool.name] = replace(
+            known,
+            description=known.description or tool.description,
+            parameters=known.parameters or tool.parameters,
+        )
     return tuple(tools.values())
 
 
-def _filled(known: KnownTool, other: KnownTool) -> KnownTool:
-    return replace(
-        known,
-        description=known.description or other.description,
-        parameters=known.parameters or other.parameters,
-    )
-
-
 def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[str]:
-    """Return a line for each tool. If all are too long, shorten them and count the rest.
-
-    Args:
-        first: names of tools to describe in full, as far as there is room.
-    """
+    """Return a line for each tool. If all are too long, shorten those not `first` and count the rest."""
     full = _fitting(map(_line, tools))
     if len(full) == len(tools):
         return full
@@ -345,7 +322,8 @@ def _type(schema: Mapping[str, Any]) -> str:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         more = [] if len(values) <= _MOST_VALUES else ["…"]
-        return " | ".join([*(_value(each) for each in values[:_MOST_VALUES]), *more])
+        texts = (json.dumps(each, ensure_ascii=False, default=repr) for each in values[:_MOST_VALUES])
+        return " | ".join([*(shortened(_one_line(text), _BRIEF_CHARS) for text in texts), *more])
     alternatives = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(alternatives, list):
         kinds = (_type(each) for each in alternatives if isinstance(each, Mapping))
@@ -357,16 +335,11 @@ def _type(schema: Mapping[str, Any]) -> str:
     return " | ".join(_one_line(str(each)) for each in types if each)
 
 
-def _value(value: Any) -> str:
-    return shortened(_one_line(json.dumps(value, ensure_ascii=False, default=repr)), _BRIEF_CHARS)
-
-
 _NEAR = 2
 """Maximum edit distance of a misspelling."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedTool:
+class NamedTool(NamedTuple):
     """A tool that a scenario names, and the key that names it."""
 
     key: str
@@ -375,25 +348,25 @@ class NamedTool:
 
 def named_tools(scenario: Scenario) -> Iterator[NamedTool]:
     """Yield the tools that a scenario's trajectories forbid, limit, order, expect or declare as reads."""
-    for trajectory in scenario.trajectory:
-        yield from _named(trajectory, "trajectory")
-    for at, turn in enumerate(scenario.turns):
-        for trajectory in turn.trajectory:
-            yield from _named(trajectory, f"turns[{at}].trajectory")
-
-
-def _named(trajectory: Trajectory, key: str) -> Iterator[NamedTool]:
-    for step in trajectory.expected or ():
+    for key, trajectory in keyed_trajectories(scenario):
         calls = "expected_writes" if trajectory.writes else "expected"
-        yield from (NamedTool(key=f"{key}.{calls}", name=name) for name in names_in(step))
-    for call in trajectory.forbidden:
-        yield NamedTool(key=f"{key}.forbidden", name=call.name)
-    if isinstance(trajectory.max_calls_per_tool, Mapping):
-        yield from (NamedTool(key=f"{key}.max_calls_per_tool", name=n) for n in trajectory.max_calls_per_tool)
-    yield from (NamedTool(key=f"{key}.reads", name=name) for name in trajectory.reads)
-    for order in trajectory.orders:
-        names = (*names_in(order.first), *names_in(order.then))
-        yield from (NamedTool(key=f"{key}.{order.kind}", name=name) for name in names)
+        limits = trajectory.max_calls_per_tool
+        names: list[tuple[str, Iterable[ToolName]]] = [
+            *((calls, names_in(step)) for step in trajectory.expected or ()),
+            ("forbidden", [call.name for call in trajectory.forbidden]),
+            ("max_calls_per_tool", limits if isinstance(limits, Mapping) else ()),
+            ("reads", trajectory.reads),
+            *((each.kind, (*names_in(each.first), *names_in(each.then))) for each in trajectory.orders),
+        ]
+        for kind, of_kind in names:
+            yield from (NamedTool(f"{key}.{kind}", name) for name in of_kind)
+
+
+def keyed_trajectories(scenario: Scenario) -> Iterator[tuple[str, Trajectory]]:
+    """Yield the trajectories of the scenario and of its turns, each with its key."""
+    yield from (("trajectory", each) for each in scenario.trajectory)
+    for at, turn in enumerate(scenario.turns):
+        yield from ((f"turns[{at}].trajectory", each) for each in turn.trajectory)
 
 
 def is_known(name: ToolName, known: Collection[str]) -> bool:
@@ -409,12 +382,7 @@ def is_known(name: ToolName, known: Collection[str]) -> bool:
 def unknown_tools(
     scenarios: Mapping[str, Scenario], mocked: Collection[str], agents: Iterable[ToolsOfAgent]
 ) -> dict[str, tuple[NamedTool, ...]]:
-    """Return key of a scenario → tools that it names but that no mock and no schema defines.
-
-    Args:
-        mocked: tools that any scenario mocks, including scenarios that do not run.
-        agents: the tools of all agents. Their files are read only if needed.
-    """
+    """Return key of a scenario → tools that it names, but no scenario mocks and no agent's schema defines."""
     named = {key: [t for t in named_tools(each) if t.name not in mocked] for key, each in scenarios.items()}
     left = {key: tools for key, tools in named.items() if tools}
     if not left:
@@ -432,9 +400,8 @@ def _tools_of_agent(agent: ToolsOfAgent) -> Iterator[str]:
 
 def misspelled_tool(scenario: Scenario, agent: ToolsOfAgent, unknown: Iterable[NamedTool]) -> str | None:
     """Return an error if the scenario misspells one of its own or its agent's tools; None if not."""
-    tools = {*scenario.tools, *_tools_of_agent(agent)}
     for named in unknown:
-        if near := _nearest(named.name, tools):
+        if near := _nearest(named.name, {*scenario.tools, *_tools_of_agent(agent)}):
             return (
                 f"{named.key} names tool {name_text(named.name)!r}, which is not known; "
                 f"did you mean {near!r}? "
@@ -477,7 +444,6 @@ class AgentTraits:
     """The facts about an agent that evaluation and executor need."""
 
     visibility: ToolVisibility = ToolVisibility.RETURNED
-    """How its tool calls become visible."""
     blind: str | None = None
     """Why some of its calls are invisible, with a remedy; None: all are visible."""
     unreported: str | None = None
@@ -490,7 +456,6 @@ class AgentTraits:
     queue: str | None = None
     """The queue of its conversations, if only one may run at a time; None: no limit."""
     mock_servers: tuple[str, ...] = ()
-    """The keys of its mock servers."""
     mocks_inside: bool = False
     """True if it is declared to run in this process with tools that mocks answer."""
     tools_on_either_side: bool = False
@@ -502,7 +467,6 @@ class AgentTraits:
     instructions: str = ""
     """Its instructions, for judges; "": unknown."""
     tools: ToolsOfAgent = ToolsOfAgent()
-    """Its tools, for judges."""
     tool_names: frozenset[str] = frozenset()
     """The names of the tools in the configuration."""
     unstreamed: str = ""
@@ -510,16 +474,23 @@ class AgentTraits:
 
 
 def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | None = None) -> AgentTraits:
-    """Collect the facts about an agent's calls and tools from its settings.
-
-    Args:
-        mock_servers: its mock servers, whose tools judges see.
-    """
-    visibility = visibility_of_agent(agent)
+    """Collect the facts about an agent's calls and tools from its settings and its mock servers."""
+    visibility, blind = visibility_of_agent(agent), None
+    if visibility is ToolVisibility.UNSEEN:
+        blind = advice_for_unseen_calls(name, agent)
+    elif visibility is ToolVisibility.PARTIAL:
+        blind = partial_visibility_advice(name, agent)
+    may_withhold = (
+        bool(agent.mock_servers)
+        and agent.tool_visibility is None
+        and visibility is not ToolVisibility.UNSEEN
+        # Calls of an agent object come to Agentest, but those of its clients do not.
+        and not (agent.type == "custom" and agent.reports_own_calls)
+    )
     return AgentTraits(
         visibility=visibility,
-        blind=_why_hidden(name, agent),
-        unreported=_why_unreported(name, agent),
+        blind=blind,
+        unreported=unreported_calls_advice(name, agent) if may_withhold else None,
         replies_show_calls=agent.tool_visibility is None,
         queue=_queue_name(name, agent) if agent.exclusive else None,
         mock_servers=tuple(key for key in agent.beside if key != "traces"),
@@ -532,27 +503,6 @@ def agent_traits(name: str, agent: AnyAgent, mock_servers: MockServerTools | Non
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
-
-
-def _why_hidden(name: str, agent: AnyAgent) -> str | None:
-    match visibility_of_agent(agent):
-        case ToolVisibility.UNSEEN:
-            return advice_for_unseen_calls(name, agent)
-        case ToolVisibility.PARTIAL:
-            return partial_visibility_advice(name, agent)
-    return None
-
-
-def _why_unreported(name: str, agent: AnyAgent) -> str | None:
-    if (
-        not agent.mock_servers
-        or agent.tool_visibility is not None
-        or visibility_of_agent(agent) is ToolVisibility.UNSEEN
-    ):
-        return None
-    if agent.type == "custom" and agent.reports_own_calls:
-        return None  # calls of an agent object come to Agentest, but those of its clients do not
-    return unreported_calls_advice(name, agent)
 
 
 def instructions_of(agent: AnyAgent) -> str:
@@ -569,21 +519,13 @@ def tools_of(agent: AnyAgent, mock_servers: MockServerTools | None = None) -> To
 
 
 def _spans_count(agent: AnyAgent) -> bool:
-    """Return True if spans show calls that the protocol does not.
-
-    An agent that runs its own tools hands over no calls even if its protocol could, unless the configuration
-    says that it does.
-    """
+    """Return True if spans show calls that the protocol does not, unless the configuration says otherwise."""
     tells = agent.natural_visibility is ToolVisibility.REPORTED or agent.type in TELLING
     return bool(agent.traces and not tells and agent.tool_visibility is not ToolVisibility.RETURNED)
 
 
 def _queue_name(name: str, agent: AnyAgent) -> str:
-    """Return the queue of an exclusive agent.
-
-    Agents at one address share it, because the limit applies to the server at that address. A free port does
-    not identify the server, so the settings of the server count, too.
-    """
+    """Return the queue of an exclusive agent: its address, with its server's settings if the port is free."""
     if not isinstance(agent, HttpAgent):
         return name
     return f"{agent.address} {agent.server}" if agent.server and agent.server.awaits_port else agent.address

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from agentest.domain.confidence import totals_of, with_figures
-from agentest.domain.events import ScenarioFinished
+from agentest.domain.events import Emit, ScenarioFinished
 from agentest.domain.metrics import PASS_RATE, TRAJECTORY_METRICS
 from agentest.domain.results import (
     ConversationResult,
@@ -20,7 +20,7 @@ from agentest.domain.results import (
     ScenarioResult,
     Status,
     Verdict,
-    VerdictWarning,
+    total_usage,
 )
 from agentest.domain.root_causes import find_scenario_causes
 from agentest.domain.tool_visibility import SeenBy
@@ -33,14 +33,14 @@ from agentest.domain.verdict import (
 )
 from agentest.judging.evaluation import ConversationEvaluation
 from agentest.judging.evaluator import ScenarioEvaluator
-from agentest.runner.notes import idle_user, rerun_notes, unit_notes
-from agentest.runner.plan import Unit, total_usage
+from agentest.runner.plan import Unit
 from agentest.runner.run_summary import (
-    agent_without_judge,
+    idle_user,
     known_agent,
+    rerun_notes,
     scenario_result,
     stop_reason,
-    with_goal_and_profile,
+    unit_notes,
 )
 from agentest.runner.session import RunSession, Settings, Stop, UnitConnections
 from agentest.runner.warnings import UnitEvidence, questioned, unit_warnings
@@ -49,7 +49,6 @@ from agentest.support.lazy_dataclasses import dataclass
 if TYPE_CHECKING:
     from agentest.judging.custom_metrics import Metric
     from agentest.judging.judge import Judge
-    from agentest.models.port import Model
     from agentest.runner.schedule import Schedule
 
 
@@ -85,10 +84,7 @@ class UnitProgress:
         return number <= self.wanted
 
     def is_complete(self) -> bool:
-        """Return True if all conversations needed so far have finished. May raise the number that is needed.
-
-        Treats failures of unknown severity as harmless; `close` checks again when the severity is known.
-        """
+        """Return True if all needed conversations have finished, as if unknown severities were harmless."""
         # An earlier run may have finished several batches.
         while self._schedule and len(self.results) >= self.wanted:
             if not self._wants_more(self._schedule, self.ordered):
@@ -96,11 +92,7 @@ class UnitProgress:
         return len(self.results) >= self.wanted
 
     def close(self, graded: Sequence[ConversationResult]) -> bool:
-        """Require no more conversations unless severe failures leave the verdict open. Return True if closed.
-
-        Args:
-            graded: the results with the severity of their failures (`verdict.with_severe_failures`).
-        """
+        """Require no more conversations unless severe failures leave the verdict open. True if closed."""
         if self._schedule and self._wants_more(self._schedule, graded):
             return False
         self._schedule = None
@@ -136,8 +128,11 @@ class UnitEvaluation:
         self._custom = custom
         self._skip_decided = settings.skip_decided
         self._redact = connections.redact
-        model = connections.models.judge
-        self._judge = _judge_with(model, settings) if model else None
+        self._judge: Judge | None = None
+        if model := connections.models.judge:
+            from agentest.judging.judge import Judge
+
+            self._judge = Judge(model, settings.samples, settings.batch)
         self._confirm = connections.models.confirm
         self._fail_on = settings.fail_on
         self._named = connections.models.named
@@ -156,11 +151,7 @@ class UnitEvaluation:
         return checked or self.needs_judge or bool(self._custom)
 
     def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> ConversationEvaluation:
-        """Begin to evaluate one conversation; its turns are added as they close.
-
-        Args:
-            at_end: evaluate nothing before the conversation has ended.
-        """
+        """Begin to evaluate one conversation, turn by turn as they close, or with `at_end` all at once."""
         if unit.scope not in self._evaluators:
             self._evaluators[unit.scope] = self._evaluator(unit)
         return ConversationEvaluation(self._evaluators[unit.scope], number, at_end=at_end)
@@ -187,7 +178,7 @@ class UnitEvaluation:
             judge=self._judge_of(unit),
             named=self._named,
             redact=self._redact.error,
-            agent=known_agent(unit, self._redact) if self._judge else agent_without_judge(unit),
+            agent=known_agent(unit, self._redact, is_judged=self._judge is not None),
             unstreamed=unit.traits.unstreamed,
             metrics_named=unit.metrics_named,
             credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
@@ -196,12 +187,6 @@ class UnitEvaluation:
             # If some conversations may fail, judges of a failed one can still affect the verdict.
             skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,
         )
-
-
-def _judge_with(model: Model, settings: Settings) -> Judge:
-    from agentest.judging.judge import Judge
-
-    return Judge(model, settings.samples, settings.batch)
 
 
 class UnitDecision:
@@ -216,15 +201,15 @@ class UnitDecision:
         self._redact = connections.redact
 
     async def decide(self, progress: UnitProgress, problem: Reason | None = None) -> ScenarioResult | None:
-        """Return the result of a unit whose conversations have finished; None if it needs more of them.
-
-        Args:
-            problem: a reason why the unit cannot pass, regardless of its conversations.
-        """
+        """Return the result of a finished unit; None if it needs more. `problem`: why it cannot pass."""
         deduplication = with_failing_groups(await self._deduplicate(progress), self._fail_on)
         if not progress.close(_graded(progress.ordered, deduplication)):
             return None
-        return self._result(progress, deduplication, problem or _incomplete_reason(progress.unit))
+        unit = progress.unit
+        if problem is None and unit.conversations < unit.planned:
+            message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
+            problem = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
+        return self._result(progress, deduplication, problem)
 
     def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
         """Return the result of an interrupted unit from the conversations that finished."""
@@ -257,7 +242,9 @@ class UnitDecision:
         self, progress: UnitProgress, deduplication: Deduplication, stopped: Reason | None
     ) -> ScenarioResult:
         unit, conversations = progress.unit, _graded(progress.ordered, deduplication)
-        thresholds = _thresholds_if_incomplete(unit.thresholds) if stopped else unit.thresholds
+        thresholds = unit.thresholds
+        if stopped:  # the missing conversations might have met them, and one failed one need not decide
+            thresholds = {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
         exact = unit.scenario.case is not None
         if deduplication.groups:
             from agentest.judging.error_grouping import add_examples
@@ -265,10 +252,22 @@ class UnitDecision:
             deduplication = add_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
         notes = unit_notes(unit, conversations, thresholds, has_user_model=self._user is not None)
+        final, of_repeat = verdict, dict[str, int | None]()
+        if stopped:  # it may have failed already, but it cannot pass
+            status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
+            others = (reason for reason in verdict.reasons if reason.kind is not ReasonKind.INTERRUPTED)
+            final = Verdict(status, (*others, stopped))
+        elif unit.repeat:
+            from agentest.runner.schedule import Schedule
+
+            schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
+            decided_after = schedule.decided_after(conversations, verdict)
+            of_repeat = {"planned": len(conversations), "decided_after": decided_after}
         result = scenario_result(
             unit,
-            _incomplete_verdict(verdict, stopped) if stopped else verdict,
-            **({} if stopped else _repeat_fields(unit, conversations, verdict)),
+            final,
+            self._redact,
+            **of_repeat,
             conversations=conversations,
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
@@ -276,17 +275,17 @@ class UnitDecision:
             causes=find_scenario_causes(verdict.reasons, conversations),
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
-            usage=total_usage(unit.finished_part.usage, self._ledger.of(unit.scope)),
+            usage=total_usage([unit.finished_part.usage, self._ledger.of(unit.scope)]),
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, notes)) + rerun_notes(unit.slug, progress.rerun_reason),
         )
-        result = with_figures(with_goal_and_profile(result, unit, self._redact), conversations)
+        result = with_figures(result, conversations)
         evidence = UnitEvidence(unit=unit, conversations=conversations, verdict=result.verdict)
-        questions = unit_warnings(evidence, complete=stopped is None)
-        return questioned(result, self._without_secrets(questions), strict=self._strict)
-
-    def _without_secrets(self, warnings: Iterable[VerdictWarning]) -> tuple[VerdictWarning, ...]:
-        return tuple(replace(each, message=self._redact.error(each.message)) for each in warnings)
+        warnings = [
+            replace(each, message=self._redact.error(each.message))
+            for each in unit_warnings(evidence, complete=stopped is None)
+        ]
+        return questioned(result, warnings, strict=self._strict)
 
 
 def _graded(
@@ -295,65 +294,20 @@ def _graded(
     return with_severe_failures(conversations, deduplication.groups, graded=deduplication.graded)
 
 
-def _repeat_fields(
-    unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
-) -> dict[str, int | None]:
-    """Return the result fields that only a unit with `repeat` has."""
-    if unit.repeat is None:
-        return {}
-    from agentest.runner.schedule import Schedule
-
-    schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
-    return {
-        "planned": len(conversations),
-        "decided_after": schedule.decided_after(conversations, verdict),
-    }
-
-
-def _incomplete_reason(unit: Unit) -> Reason | None:
-    """Return why the unit cannot pass if an earlier run ended before all of its conversations."""
-    if unit.conversations >= unit.planned:
-        return None
-    message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
-    return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
-
-
-def _thresholds_if_incomplete(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Drop thresholds for an incomplete scenario: the missing conversations might have met them.
-
-    For the same reason one failed conversation does not decide where some may fail.
-    """
-    return {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
-
-
-def _incomplete_verdict(verdict: Verdict, stopped: Reason) -> Verdict:
-    """Return the verdict on an incomplete scenario: it may have failed already, but it cannot pass."""
-    status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
-    reasons = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
-    return Verdict(status, (*reasons, stopped))
-
-
 def unreached_servers(unit: Unit, reached: Callable[[str, str], bool]) -> tuple[str, ...]:
-    """Return the keys of the mock servers that the unit needs and that no client of its agent connected to.
-
-    Args:
-        reached: returns True if a client connected (agent, key).
-    """
+    """Return the keys of the mock servers that the unit needs and that no client of its agent reached."""
     traits, scenario = unit.traits, unit.scenario
     if not traits.mock_servers or not scenario.speaks_of_calls:
         return ()
     missing = tuple(key for key in traits.mock_servers if not reached(unit.agent, key))
-    if any(map(_was_served, unit.finished_part.conversations.values())):  # in the resumed run
-        return ()
+    for result in unit.finished_part.conversations.values():  # of the resumed run
+        calls = result.conversation.tool_calls
+        if any(SeenBy.MOCK_SERVER in (call.seen_by, *call.also_seen_by) for call in calls):
+            return ()
     needed = traits.tools.mock_servers.keys_of({*scenario.tools, *scenario.named_tools})
     if needed:
         return tuple(key for key in missing if key in needed)
     return missing if len(missing) == len(traits.mock_servers) else ()
-
-
-def _was_served(result: ConversationResult) -> bool:
-    calls = result.conversation.tool_calls
-    return any(SeenBy.MOCK_SERVER in (call.seen_by, *call.also_seen_by) for call in calls)
 
 
 def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
@@ -370,29 +324,23 @@ def never_connected(unit: Unit, servers: Sequence[str]) -> Reason:
 def report_finished(session: RunSession) -> dict[str, ScenarioResult]:
     """Report units that an earlier run finished. Returns their results by scope."""
     finished = ((unit.scope, unit.finished_part.result) for unit in session.prepared.plan.units)
-    return {scope: _report(session, result) for scope, result in finished if result}
+    settings, emit = session.settings, session.emit
+    return {scope: report_result(result, emit, settings) for scope, result in finished if result}
 
 
 def report_never_begun(session: RunSession, begun: Collection[str]) -> dict[str, ScenarioResult]:
-    """Report the finished part of units that a stop interrupted. Returns their results by scope.
-
-    Args:
-        begun: scopes of the other units.
-    """
-    left = [unit for unit in session.prepared.plan.units if unit.scope not in begun]
-    return {
-        unit.scope: _report(session, _partial_result(session, unit))
-        for unit in left
-        if unit.finished_part.conversations
-    }
+    """Report the finished part of units that a stop kept from `begun`. Returns results by scope."""
+    results: dict[str, ScenarioResult] = {}
+    decision = UnitDecision(session.settings, UnitConnections(redact=session.prepared.loaded.redact))
+    for unit in session.prepared.plan.units:
+        if unit.finished_part.conversations and unit.scope not in begun:
+            progress = UnitProgress(unit, perf_counter(), results=dict(unit.finished_part.conversations))
+            result = decision.decide_early(progress, session.stop)
+            results[unit.scope] = report_result(result, session.emit, session.settings)
+    return results
 
 
-def _partial_result(session: RunSession, unit: Unit) -> ScenarioResult:
-    connections = UnitConnections(redact=session.prepared.loaded.redact)
-    progress = UnitProgress(unit, perf_counter(), results=dict(unit.finished_part.conversations))
-    return UnitDecision(session.settings, connections).decide_early(progress, session.stop)
-
-
-def _report(session: RunSession, result: ScenarioResult) -> ScenarioResult:
-    session.emit(ScenarioFinished(result))
-    return result if session.settings.keep_conversations else replace(result, conversations=())
+def report_result(result: ScenarioResult, emit: Emit, settings: Settings) -> ScenarioResult:
+    """Report the result of a unit, and return the part that the run retains."""
+    emit(ScenarioFinished(result))
+    return result if settings.keep_conversations else replace(result, conversations=())

@@ -15,7 +15,6 @@ from agentest.domain.reasons import threshold_counted_trajectories
 from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
-    CriterionResult,
     GoalOutcome,
     MetricResult,
     Reason,
@@ -36,7 +35,7 @@ from agentest.domain.transcript import ToolCall, Turn, mismatch
 from agentest.domain.verdict import conversation_passed
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, tool_specs
 from agentest.runner.plan import Plan, Unit
-from agentest.runner.tools import is_known
+from agentest.runner.tools import is_known, keyed_trajectories
 from agentest.scenarios.calls import AnyOf, ExpectedCall, ToolName, is_one_tool, name_text, names_in
 from agentest.scenarios.model import Scenario
 from agentest.scenarios.trajectory import Trajectory
@@ -103,11 +102,7 @@ Finding = tuple[str, Sequence[str]]
 
 
 def unit_warnings(evidence: UnitEvidence, *, complete: bool) -> tuple[VerdictWarning, ...]:
-    """Return what questions the verdict on a unit, based on its own conversations, in the order of the table.
-
-    Args:
-        complete: True if these are all of its conversations.
-    """
+    """Return what questions the verdict on a unit by its conversations; `complete`: these are all of them."""
     # An agent that only failed says nothing about the unit's checks and mocks.
     is_conclusive = complete and any(each.conversation.failure is None for each in evidence.conversations)
     return tuple(
@@ -138,10 +133,7 @@ def amended(result: ScenarioResult, late: Sequence[VerdictWarning], *, strict: b
 
 
 def questioned(result: ScenarioResult, warnings: Sequence[VerdictWarning], *, strict: bool) -> ScenarioResult:
-    """Return the result with exactly these warnings. In strict mode each of them makes it errored.
-
-    An interrupted unit has no verdict that could be questioned.
-    """
+    """Return the result with exactly these warnings, errored by them if `strict` and not interrupted."""
     others = tuple(r for r in result.verdict.reasons if r.kind is not ReasonKind.WARNING)
     status = result.verdict.status
     if status is Status.ERRORED and not others:
@@ -191,7 +183,6 @@ def _only_replies(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _declares_check(unit: Unit) -> bool:
-    """Return True if the scenario has checks other than judges' scores."""
     scenario = unit.scenario
     states = (scenario.final_state, scenario.final_session_state, scenario.check)
     return (
@@ -205,14 +196,14 @@ def _declares_check(unit: Unit) -> bool:
 
 def _has_deciding_score(result: ConversationResult) -> bool:
     """Return True if a metric was judged that can fail a scenario without a threshold."""
-    return any(_decides(name, score) for name, score in result.metric_results)
-
-
-def _decides(metric: str, result: MetricResult) -> bool:
-    if metric in BUILTIN:
-        return not isinstance(result, Skipped) and (metric == GOAL or METRICS[metric].kind is Kind.LABEL)
-    # Custom metrics that return labels.
-    return isinstance(result, Score) and isinstance(result.value, str)
+    for name, score in result.metric_results:
+        if name not in BUILTIN:  # custom metrics decide if they return labels
+            decides = isinstance(score, Score) and isinstance(score.value, str)
+        else:
+            decides = not isinstance(score, Skipped) and (name == GOAL or METRICS[name].kind is Kind.LABEL)
+        if decides:
+            return True
+    return False
 
 
 def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
@@ -235,13 +226,11 @@ def _error_replies(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _is_judged(result: ConversationResult) -> bool:
-    """Return True if a judge has read the replies for a deciding metric."""
     judged = any(criterion.required and not criterion.not_asked for criterion in result.criteria)
     return judged or _has_deciding_score(result)
 
 
 def _is_checked(scenario: Scenario, turn: Turn) -> bool:
-    """Return True if the script has checks for the reply of a turn."""
     expect = scenario.turns[turn.turn_index].expect if turn.turn_index < len(scenario.turns) else None
     if expect is None:
         return False
@@ -268,15 +257,12 @@ def _mocks_never_called(evidence: UnitEvidence) -> Iterator[Finding]:
 
 def _may_be_idle(scenario: Scenario, tool: str) -> bool:
     """Return True if the scenario itself says that the tool may, or must, stay unused."""
-    return any(_forbids(each, tool) for each in scenario.trajectories) or any(
-        _is_optional(each, tool) for each in scenario.trajectory
-    )
-
-
-def _forbids(trajectory: Trajectory, tool: str) -> bool:
-    bans = [each.name for each in trajectory.forbidden]
-    bans += [name for o in trajectory.orders if o.kind == "never_after" for name in names_in(o.first)]
-    return trajectory.limit_of(tool) == 0 or trajectory.max_calls == 0 or _any_matches(bans, tool)
+    for each in scenario.trajectories:
+        bans = [banned.name for banned in each.forbidden]
+        bans += [name for o in each.orders if o.kind == "never_after" for name in names_in(o.first)]
+        if each.limit_of(tool) == 0 or each.max_calls == 0 or _any_matches(bans, tool):
+            return True
+    return any(_is_optional(each, tool) for each in scenario.trajectory)
 
 
 def _is_optional(trajectory: Trajectory, tool: str) -> bool:
@@ -323,10 +309,7 @@ def _mocks_that_raised(evidence: UnitEvidence) -> Iterator[Finding]:
 
 
 def _vacuous_checks(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find checks that cannot fail; each message begins with the key.
-
-    Skips criteria of evaluation sets, where a threshold of 0 is the usual way to show a score.
-    """
+    """Find checks that cannot fail, except in cases, where a threshold of 0 is usual to show a score."""
     if evidence.scenario.case is None:
         yield from ((message, ()) for message in _checks_that_cannot_fail(evidence.unit))
 
@@ -335,14 +318,14 @@ def _checks_that_cannot_fail(unit: Unit) -> Iterator[str]:
     scenario = unit.scenario
     yield from _thresholds_without_effect(unit.thresholds)
     turns = len(scenario.turns) if scenario.scripted else unit.max_turns
-    for key, trajectory in _trajectories(scenario):
+    for key, trajectory in keyed_trajectories(scenario):
         if not _demands_anything(trajectory, turns):
             yield f"{key} demands nothing that a conversation could miss"
         for banned in trajectory.forbidden:
             yield from _unknown_arguments(key, banned, scenario.tools)
     for at, turn in enumerate(scenario.turns):
         for pattern in turn.expect.regex if turn.expect else ():
-            if _matches_everything(pattern):
+            if _matches_any_text(pattern) and pattern.search("") is not None:
                 yield f"turns[{at}].expect.regex: {pattern.pattern!r} matches every reply"
     if scenario.final_state is not None and not _is_state_written(scenario):
         yield (
@@ -357,12 +340,6 @@ def _thresholds_without_effect(thresholds: Mapping[str, float]) -> Iterator[str]
             yield f"thresholds.{name}: {least:g} is met even if every conversation fails"
         elif name in METRICS and least <= (1 if METRICS[name].kind is Kind.SCALE else 0):
             yield f"thresholds.{name}: no average is below {least:g}"
-
-
-def _trajectories(scenario: Scenario) -> Iterator[tuple[str, Trajectory]]:
-    yield from (("trajectory", each) for each in scenario.trajectory)
-    for at, turn in enumerate(scenario.turns):
-        yield from ((f"turns[{at}].trajectory", each) for each in turn.trajectory)
 
 
 def _demands_anything(trajectory: Trajectory, turns: int) -> bool:
@@ -398,10 +375,6 @@ def _matches_any_text(pattern: re.Pattern[str]) -> bool:
     return not looks_for_absence and all(map(pattern.search, _PROBES))
 
 
-def _matches_everything(pattern: re.Pattern[str]) -> bool:
-    return _matches_any_text(pattern) and pattern.search("") is not None
-
-
 def _is_state_written(scenario: Scenario) -> bool:
     mocks = chain(scenario.tools.values(), scenario.user_tools.values())
     steps = chain.from_iterable(mock.steps if isinstance(mock, MockSequence) else (mock,) for mock in mocks)
@@ -409,16 +382,14 @@ def _is_state_written(scenario: Scenario) -> bool:
 
 
 def _unproven_by_visible_calls(evidence: UnitEvidence) -> Iterator[Finding]:
-    """Find what is unproven because only some of the agent's tool calls are visible.
-
-    Finds nothing if the scenario is errored anyway, or if the agent's replies showed all of its calls.
-    """
+    """Find what partial visibility leaves unproven, unless errored or all replies showed their calls."""
     unit, conversations, traits = evidence.unit, evidence.conversations, evidence.unit.traits
     if traits.visibility is not ToolVisibility.PARTIAL or evidence.verdict.status is Status.ERRORED:
         return
     if traits.replies_show_calls and conversations and all(c.conversation.tells_calls for c in conversations):
         return
-    unseen_tools = [name for name in unit.scenario.tools if name not in evidence.called | traits.tools.listed]
+    listed = traits.tools.mock_servers.listed()
+    unseen_tools = [name for name in unit.scenario.tools if name not in evidence.called | listed]
     judged = dict.fromkeys(
         name
         for each in conversations
@@ -486,11 +457,7 @@ _ONLY_OF_RUN = RUN_WARNINGS.keys() - UNIT_WARNINGS.keys()
 
 
 def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
-    """Drop texts, arguments and reasons from a passed conversation, because no later report needs them.
-
-    A conversation with a problem stays complete. So does one whose unexpected calls only count, because it is
-    shown when its scenario ends.
-    """
+    """Drop what no later report needs from a passed conversation, unless it has calls left to show."""
     if result.failures or not conversation_passed(result) or threshold_counted_trajectories(result):
         return result
     turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)
@@ -500,7 +467,10 @@ def without_unneeded_parts(result: ConversationResult) -> ConversationResult:
         turns=tuple(map(_slim_evaluation, result.turns)),
         metrics=_slim_metrics(result.metrics),
         trajectory=_slim_trajectory(result.trajectory),
-        criteria=tuple(map(_slim_criterion, result.criteria)),
+        criteria=tuple(
+            replace(each, reason="") if each.result is CriterionOutcome.MET else each
+            for each in result.criteria
+        ),
     )
 
 
@@ -536,19 +506,13 @@ def _slim_trajectory(trajectory: TrajectoryResult | None) -> TrajectoryResult | 
 
 
 def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:
+    # The verdict shows why a goal was not reached or wrongly reached.
     return {
-        name: _slim_score(result) if isinstance(result, Score) else result for name, result in metrics.items()
+        name: replace(result, reason="")
+        if isinstance(result, Score) and result.outcome in (None, GoalOutcome.REACHED)
+        else result
+        for name, result in metrics.items()
     }
-
-
-def _slim_score(score: Score) -> Score:
-    """Retain the reason if a goal was not reached or wrongly reached, which the verdict shows."""
-    missed = score.outcome is not None and score.outcome is not GoalOutcome.REACHED
-    return score if missed else replace(score, reason="")
-
-
-def _slim_criterion(criterion: CriterionResult) -> CriterionResult:
-    return replace(criterion, reason="") if criterion.result is CriterionOutcome.MET else criterion
 
 
 def _reads_like_error(text: str) -> bool:

@@ -23,22 +23,24 @@ from agentest.scenarios.matchers.comparison import (
     is_plain,
 )
 from agentest.scenarios.matchers.display import shown
-from agentest.scenarios.trajectory import Slot, Trajectory
+from agentest.scenarios.trajectory import Trajectory
 from agentest.support.json_text import safe_repr
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.support.text import shortened
-from agentest.trajectory.assignment import Assignment
 from agentest.trajectory.call_facts import (
     ROUNDS_NOT_REPORTED,
     CallFacts,
     CallView,
+    expected_arguments,
+    expected_text,
     is_named,
     is_result_unknown,
+    place_text,
     result_holds,
+    slot_text,
     where_holds,
 )
-from agentest.trajectory.expected_text import expected_arguments, expected_text, place_text, slot_text
-from agentest.trajectory.limits import Assessment, over_limits
+from agentest.trajectory.differences import Assessment, Assignment, over_limits
 from agentest.trajectory.matching import best_in_order, union
 
 MOST_ROWS = 200
@@ -113,7 +115,6 @@ def _pairs(spec: Trajectory, assessment: Assessment, view: CallView, undecided: 
 
 
 def _marked(row: AlignedRow, status: RowStatus, problem: str) -> AlignedRow:
-    """Add a problem to a row."""
     if not problem:
         return row
     text = "; ".join(filter(None, (row.difference, problem)))
@@ -185,35 +186,36 @@ class _Rows:
     def _difference(self, assignment: Assignment, number: int, call: int) -> str:
         made = assignment.calls[call]
         text = nearest_difference(assignment.slots[number], made, self._matches_in_other_places(call))
-        if self.facts.free.failed.yes >> call & 1 and not text:
+        if self.facts.failures.yes >> call & 1 and not text:
             return _FAILED_CALL if made.ran else WAITS_FOR_APPROVAL
-        return "; ".join(filter(None, (text, self.facts.free.reasons.get(call, ""))))
+        return "; ".join(filter(None, (text, self.facts.free_reasons.get(call, ""))))
 
     def _matches_in_other_places(self, call: int) -> frozenset[int]:
         """Return the `id`s of expected calls that a call would match in another place."""
         return frozenset(key for key, calls in self.facts.misplaced.items() if calls >> call & 1)
 
     def _unpaired_row(self, call: int) -> AlignedRow:
-        """Return the row of a call without an expected call."""
         row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
         assignment = self.assessment.assignment
         if assignment is None or not assignment.counting >> call & 1:
-            return replace(row, difference=self.facts.free.reasons.get(call, ""))
+            return replace(row, difference=self.facts.free_reasons.get(call, ""))
         if not self.spec.forbids_others:
             return row
         if self.spec.match_mode != "within":
             return replace(row, status=RowStatus.EXTRA)
         if assignment.matched >> call & 1:
-            return _marked(row, RowStatus.UNKNOWN, _why_allowed(assignment, call))
-        return replace(row, status=RowStatus.EXTRA, difference=self._not_allowed(assignment, call))
-
-    def _not_allowed(self, assignment: Assignment, call: int) -> str:
-        """Describe how the call differs from the allowed calls of its tool."""
+            whys = [
+                assignment.reasons.get((number, call), "")
+                for number, mask in enumerate(assignment.rows)
+                if mask >> call & 1
+            ]
+            return _marked(row, RowStatus.UNKNOWN, whys[0] if all(whys) else "")
         why = next((why for (_, at), why in assignment.reasons.items() if at == call), "")
         allowed = [each for slot in assignment.slots for each in slot][: _MOST_NEAR * 10]
-        return why or nearest_difference(
+        why = why or nearest_difference(
             allowed, assignment.calls[call], self._matches_in_other_places(call), named=False
         )
+        return replace(row, status=RowStatus.EXTRA, difference=why)
 
     def _with_forbidden(self, call: int, row: AlignedRow) -> AlignedRow:
         for each in self.spec.forbidden:
@@ -227,36 +229,23 @@ class _Rows:
 
     def _missing_rows(self, number: int) -> Iterator[AlignedRow]:
         """Yield a row for each expected call from this number on, until one that was made."""
-        slots = self.assessment.assignment.slots if self.assessment.assignment else ()
-        made = self.pairs.of_call.values()
+        if self.assessment.assignment is None:
+            return
+        slots, made = self.assessment.assignment.slots, self.pairs.of_call.values()
         while number < len(slots) and number not in made:
-            yield self._missing_row(slots[number], number)
+            status, reasons = RowStatus.MISSING, self.assessment.assignment.reasons
+            why = next((why for (row, _), why in reasons.items() if row == number), "")
+            if self.spec.match_mode == "within":
+                status, why = RowStatus.FREE, ""
+            elif self.view.may_hide(each.name for each in slots[number]):
+                status, why = RowStatus.UNKNOWN, "not seen"
+            yield AlignedRow(
+                expected=shortened(slot_text(slots[number]), _TEXT_CHARS),
+                call=None,
+                status=status,
+                difference=shortened(why, _TEXT_CHARS),
+            )
             number += 1
-
-    def _missing_row(self, slot: Slot, number: int) -> AlignedRow:
-        assert self.assessment.assignment
-        why = next((why for (row, _), why in self.assessment.assignment.reasons.items() if row == number), "")
-        row = AlignedRow(
-            expected=shortened(slot_text(slot), _TEXT_CHARS),
-            call=None,
-            status=RowStatus.MISSING,
-            difference=shortened(why, _TEXT_CHARS),
-        )
-        if self.spec.match_mode == "within":
-            return replace(row, status=RowStatus.FREE, difference="")
-        if self.view.may_hide(each.name for each in slot):
-            return replace(row, status=RowStatus.UNKNOWN, difference="not seen")
-        return row
-
-
-def _why_allowed(assignment: Assignment, call: int) -> str:
-    """Return why it is uncertain that a call is allowed, or ""."""
-    reasons = [
-        assignment.reasons.get((row, call), "")
-        for row, mask in enumerate(assignment.rows)
-        if mask >> call & 1
-    ]
-    return reasons[0] if all(reasons) else ""
 
 
 def pair_different_calls(
@@ -306,12 +295,7 @@ def nearest_difference(
     *,
     named: bool = True,
 ) -> str:
-    """Describe how a call differs from the most similar of several alternatives.
-
-    Args:
-        misplaced: `id`s of the alternatives that it would match in another place.
-        named: True to name the alternative if there are several.
-    """
+    """Describe how a call differs from the most similar alternative, `named` if there are several."""
     alternatives = alternatives_for_tool(slot, made.name)
     if not alternatives:
         return ""

@@ -1,7 +1,7 @@
 """What is known about the actual calls: which match which expected call, and which are free.
 
 Every fact has three values: `KnownCalls` contains the calls for which something is true and those for which
-it is unknown.
+it is unknown. The texts of expected calls show them as they were written.
 """
 
 from __future__ import annotations
@@ -19,13 +19,20 @@ from agentest.domain.transcript import (
     are_arguments_unknown,
     failed,
 )
-from agentest.scenarios.calls import ANYTHING, ExpectedCall, ToolName, is_one_tool, name_matches, name_text
+from agentest.scenarios.calls import (
+    ANYTHING,
+    ExpectedCall,
+    Step,
+    ToolName,
+    is_one_tool,
+    name_matches,
+    name_text,
+)
 from agentest.scenarios.matchers.comparison import ComparisonUnknown, PredicateFailed, arguments_hold, equal
-from agentest.scenarios.matchers.display import FUNCTIONS
+from agentest.scenarios.matchers.display import FUNCTIONS, shown
 from agentest.scenarios.trajectory import Trajectory
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout
-from agentest.trajectory.expected_text import expected_arguments, place_text
 from agentest.trajectory.matching import bits, union
 
 RESULT_NOT_REPORTED = "the agent does not tell what the tool answered"
@@ -91,7 +98,6 @@ _NONE = KnownCalls()
 
 
 def _collected(answers: Iterable[tuple[int, bool | None]]) -> KnownCalls:
-    """Collect the answers for calls; None: unknown."""
     yes = maybe = 0
     for call, answer in answers:
         if answer:
@@ -102,12 +108,15 @@ def _collected(answers: Iterable[tuple[int, bool | None]]) -> KnownCalls:
 
 
 def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Return True if a call matches an expected call, apart from its place among the others.
-
-    A condition that is not met decides, even if others are unknown. Raises PredicateFailed, CannotTell.
-    """
+    """Return True if a call matches at any place; an unmet condition decides. Raises PredicateFailed."""
     doubts: list[PredicateFailed] = []
-    for holds in _conditions(expected, made):
+    conditions = [functools.partial(is_named, expected, made.name)]  # those without users' code come first
+    if expected.result is not ANYTHING:
+        conditions.append(functools.partial(result_holds, expected, made))
+    conditions.append(functools.partial(_arguments_hold, expected, made))
+    if expected.where is not None:
+        conditions.append(functools.partial(where_holds, expected.where, made))
+    for holds in conditions:
         try:
             if not holds():
                 return False
@@ -116,16 +125,6 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
     if doubts:
         raise doubts[0]
     return True
-
-
-def _conditions(expected: ExpectedCall, made: ToolCall) -> Iterator[Callable[[], bool]]:
-    """Yield the conditions for a call; those without users' code come first."""
-    yield functools.partial(is_named, expected, made.name)
-    if expected.result is not ANYTHING:
-        yield functools.partial(result_holds, expected, made)
-    yield functools.partial(_arguments_hold, expected, made)
-    if expected.where is not None:
-        yield functools.partial(where_holds, expected.where, made)
 
 
 def is_named(expected: ExpectedCall, name: str) -> bool:
@@ -167,38 +166,13 @@ def result_holds(expected: ExpectedCall, made: ToolCall) -> bool:
 
 
 def is_result_unknown(made: ToolCall) -> bool:
-    """Return True if a call's result, and therefore its success, is unknown.
-
-    An agent that reports no result cannot be distinguished from one that reports the result null.
-    """
+    """Return True if a call's result, and so its success, is unknown: no result may also mean null."""
     no_result = made.result is None and made.error is None and not made.mocked
     return no_result and made.seen_by in _REPORTED_BY_AGENT and not failed(made)
 
 
 def _why_failure_unknown(call: ToolCall) -> str:
     return f"ignore_failed: {call.name}: {RESULT_NOT_REPORTED}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeCalls:
-    """The calls that do not count."""
-
-    known: KnownCalls = _NONE
-    failed: KnownCalls = _NONE
-    """Calls that failed, if the trajectory ignores these, and calls that wait for approval."""
-    reasons: Mapping[int, str] = field(default_factory=dict)
-    """Call → why it is free, or may be."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateCalls:
-    """The calls that match each expected or forbidden call, apart from their place and their failure."""
-
-    anywhere: Mapping[int, KnownCalls]
-    named: Mapping[int, KnownCalls]
-    """Call with an expected place → the calls of its tool."""
-    reasons: Mapping[tuple[int, int], str]
-    """Expected call and call → why it is unknown whether they match."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,8 +183,18 @@ class CallFacts:
     view: CallView
     expected: Mapping[int, ExpectedCall]
     forbidden: Mapping[int, ExpectedCall]
-    candidates: CandidateCalls
-    free: FreeCalls
+    anywhere: Mapping[int, KnownCalls]
+    """Expected or forbidden call → the calls that match, apart from their place and their failure."""
+    named: Mapping[int, KnownCalls]
+    """Call with an expected place → the calls of its tool."""
+    reasons: Mapping[tuple[int, int], str]
+    """Expected call and call → why it is unknown whether they match."""
+    free: KnownCalls
+    """The calls that do not count."""
+    failures: KnownCalls
+    """Calls that failed, if the trajectory ignores these, and calls that wait for approval."""
+    free_reasons: Mapping[int, str]
+    """Call → why it is free, or may be."""
     fine: tuple[int, ...]
     """Groups of calls in any order, as bits, each as small as possible (`rounds`)."""
     coarse: tuple[int, ...]
@@ -223,27 +207,21 @@ class CallFacts:
     """Expected call with a place → the calls that would match in another place, as bits."""
 
     def __post_init__(self) -> None:
-        anywhere = self.candidates.anywhere
+        anywhere = self.anywhere
         worked = {key: anywhere[key].without(self._failed_for(each)) for key, each in self.expected.items()}
         self.cells = {key: self._at_its_place(key, each, worked[key]) for key, each in self.expected.items()}
         self.banned = {
             key: self._at_its_place(key, each, anywhere[key]) for key, each in self.forbidden.items()
         }
         self.misplaced = {
-            key: worked[key].yes & ~self.cells[key].at_most
-            for key in self.cells
-            if key in self.candidates.named
+            key: worked[key].yes & ~self.cells[key].at_most for key in self.cells if key in self.named
         }
 
     @classmethod
     def of(
         cls, spec: Trajectory, expected: Iterable[ExpectedCall], calls: Sequence[ToolCall], view: CallView
     ) -> CallFacts:
-        """Compare calls with a trajectory, each expected call once even if it occurs several times.
-
-        Args:
-            expected: the calls that the trajectory expects and puts in order.
-        """
+        """Compare calls with those that a trajectory forbids, and expects or puts in order (`expected`)."""
         wanted = {id(each): each for each in expected}
         forbidden = {id(each): each for each in spec.forbidden}
         by_tool: dict[str, list[int]] = {}
@@ -256,48 +234,45 @@ class CallFacts:
             if each.nth is not None:
                 named[key] = of_tool
         single = tuple(1 << at for at in range(len(calls)))
+        free, failures, free_reasons = _free_calls(spec, calls, view)
         return cls(
             calls=calls,
             view=view,
             expected=wanted,
             forbidden=forbidden,
-            candidates=CandidateCalls(anywhere=anywhere, named=named, reasons=reasons),
-            free=_free_calls(spec, calls, view),
-            fine=_fine_groups(calls) if spec.rounds else single,
-            coarse=_coarse_groups(calls) if spec.rounds else single,
+            anywhere=anywhere,
+            named=named,
+            reasons=reasons,
+            free=free,
+            failures=failures,
+            free_reasons=free_reasons,
+            fine=_groups(calls, fine=True) if spec.rounds else single,
+            coarse=_groups(calls, fine=False) if spec.rounds else single,
         )
 
     def decided(self, answers: Mapping[object, bool]) -> CallFacts:
-        """Return a copy with an answer for each of the `open_cells` and each call that may be free.
-
-        Raises KeyError if an answer is missing.
-        """
+        """Return a copy with an answer for each of `open_cells` and each call that may be free."""
         free, failures = (
             KnownCalls(known.yes | sum(answers[call] << call for call in bits(known.maybe)))
-            for known in (self.free.known, self.free.failed)
+            for known in (self.free, self.failures)
         )
-        anywhere = {key: known.yes for key, known in self.candidates.anywhere.items()}
+        anywhere = {key: known.yes for key, known in self.anywhere.items()}
         for key, call in self.open_cells:
             anywhere[key] |= answers[key, call] << call
         known = {key: KnownCalls(calls) for key, calls in anywhere.items()}
-        return replace(
-            self,
-            free=replace(self.free, known=free, failed=failures),
-            candidates=replace(self.candidates, anywhere=known),
-        )
+        return replace(self, free=free, failures=failures, anywhere=known)
 
     def _failed_for(self, expected: ExpectedCall) -> KnownCalls:
-        return self.free.failed if expected.result is ANYTHING else _NONE
+        return self.failures if expected.result is ANYTHING else _NONE
 
     def _at_its_place(self, key: int, expected: ExpectedCall, known: KnownCalls) -> KnownCalls:
         """Return those of the given calls that have the expected place among the calls of their tool."""
-        return known if expected.nth is None else known.both(self._place(expected.nth, key, expected))
-
-    def _place(self, nth: int, key: int, expected: ExpectedCall) -> KnownCalls:
-        """Return the n-th of the calls of a tool that count, from the end if negative."""
-        of_tool = self.candidates.named[key].without(self.free.known)
+        nth = expected.nth
+        if nth is None:
+            return known
+        of_tool = self.named[key].without(self.free)
         if self.view.may_hide([expected.name]) or (nth < 0 and not self.view.complete):
-            return KnownCalls(0, of_tool.at_most)
+            return known.both(KnownCalls(0, of_tool.at_most))
         order = list(bits(of_tool.at_most))
         yes = maybe = least = most = 0
         for call in order if nth > 0 else reversed(order):
@@ -309,17 +284,17 @@ class CallFacts:
                 else:
                     maybe |= bit
             least, most = least + sure, most + 1
-        return KnownCalls(yes, maybe)
+        return known.both(KnownCalls(yes, maybe))
 
     @property
     def certain(self) -> bool:
         """True if nothing is unknown, so that best and worst case are the same."""
-        known = (self.free.known, self.free.failed, *self.cells.values(), *self.banned.values())
+        known = (self.free, self.failures, *self.cells.values(), *self.banned.values())
         return self.fine == self.coarse and not any(each.maybe for each in known)
 
     def counting(self, best: bool) -> int:
         """Return the calls that count: with `best` as few as possible, else as many as possible."""
-        return (1 << len(self.calls)) - 1 & ~(self.free.known.at_most if best else self.free.known.yes)
+        return (1 << len(self.calls)) - 1 & ~self.free.surely(not best)
 
     def cell(self, slot: Sequence[ExpectedCall]) -> KnownCalls:
         """Return the calls that meet any of these alternatives."""
@@ -331,14 +306,14 @@ class CallFacts:
 
     def only_failed(self, expected: ExpectedCall) -> int:
         """Return the calls that would match if they had succeeded, as bits."""
-        return self.candidates.anywhere[id(expected)].yes & self._failed_for(expected).yes
+        return self.anywhere[id(expected)].yes & self._failed_for(expected).yes
 
     @property
     def open_cells(self) -> tuple[tuple[int, int], ...]:
         """Pairs of an expected or forbidden call and a call for which a match is unknown."""
         return tuple(
             (key, call)
-            for key, known in self.candidates.anywhere.items()
+            for key, known in self.anywhere.items()
             for call in bits(
                 known.maybe & (self.cells.get(key, _NONE).at_most | self.banned.get(key, _NONE).at_most)
             )
@@ -355,7 +330,7 @@ class CallFacts:
         return self._why(forbidden, call) if self.banned[id(forbidden)].maybe >> call & 1 else ""
 
     def _why(self, expected: ExpectedCall, call: int) -> str:
-        if why := self.candidates.reasons.get((id(expected), call)):
+        if why := self.reasons.get((id(expected), call)):
             return why
         if self._failed_for(expected).maybe >> call & 1:
             return _why_failure_unknown(self.calls[call])
@@ -368,12 +343,11 @@ class CallFacts:
             for key, known in known_calls.items():
                 for call in bits(known.maybe):
                     yield call, self._why(wanted[key], call)
-        for call in bits(self.free.known.maybe):
-            yield call, self.free.reasons[call]
+        for call in bits(self.free.maybe):
+            yield call, self.free_reasons[call]
 
 
 def _calls_of_tool(expected: ExpectedCall, by_tool: Mapping[str, Sequence[int]]) -> KnownCalls:
-    """Return the calls of the tools that an expected call names."""
 
     def answer(name: str) -> bool | None:
         try:
@@ -402,10 +376,13 @@ def _answers(
             yield call, None
 
 
-def _free_calls(spec: Trajectory, calls: Sequence[ToolCall], view: CallView) -> FreeCalls:
+def _free_calls(
+    spec: Trajectory, calls: Sequence[ToolCall], view: CallView
+) -> tuple[KnownCalls, KnownCalls, Mapping[int, str]]:
+    """Return the free calls, the failures, and the reasons, as `CallFacts` has them."""
     reasons: dict[int, str] = {}
     if not (spec.reads or spec.ignore_failed or any(call.approval for call in calls)):
-        return FreeCalls()
+        return _NONE, _NONE, {}
     waiting = {at for at, call in enumerate(calls) if call.approval is Approval.PENDING}
     others = [(at, call) for at, call in enumerate(calls) if at not in waiting]
     reads = _collected((at, _is_read(spec, at, call, reasons)) for at, call in others)
@@ -415,7 +392,7 @@ def _free_calls(spec: Trajectory, calls: Sequence[ToolCall], view: CallView) -> 
         reasons |= dict.fromkeys(waiting, f"free: {WAITS_FOR_APPROVAL}")
     yes = reads.yes | failures.yes | (waits.yes if view.of_turn else 0)
     free = KnownCalls(yes, (reads.maybe | failures.maybe) & ~yes)
-    return FreeCalls(known=free, failed=KnownCalls(failures.yes | waits.yes, failures.maybe), reasons=reasons)
+    return free, KnownCalls(failures.yes | waits.yes, failures.maybe), reasons
 
 
 def _is_read(spec: Trajectory, at: int, call: ToolCall, reasons: dict[int, str]) -> bool | None:
@@ -440,19 +417,18 @@ def _is_failure(at: int, call: ToolCall, reasons: dict[int, str]) -> bool | None
     return False
 
 
-def _fine_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
-    """Return one group per message; a call in an unknown message is its own group."""
-    keys = [(call.turn_index, at if call.round is None else -1, call.round) for at, call in enumerate(calls)]
-    return _grouped(keys)
+def _groups(calls: Sequence[ToolCall], *, fine: bool) -> tuple[int, ...]:
+    """Return one group per message.
 
-
-def _coarse_groups(calls: Sequence[ToolCall]) -> tuple[int, ...]:
-    """Return one group per message; a turn with a call in an unknown message is one group."""
+    A call in an unknown message is its own group (`fine`), or its whole turn is one group.
+    """
     unknown = {call.turn_index for call in calls if call.round is None}
-    return _grouped([(call.turn_index, None if call.turn_index in unknown else call.round) for call in calls])
-
-
-def _grouped(keys: Sequence[object]) -> tuple[int, ...]:
+    keys: list[object] = [
+        (call.turn_index, at if call.round is None else -1, call.round)
+        if fine
+        else (call.turn_index, None if call.turn_index in unknown else call.round)
+        for at, call in enumerate(calls)
+    ]
     groups: list[int] = []
     for at, key in enumerate(keys):
         if at and key == keys[at - 1]:
@@ -460,3 +436,77 @@ def _grouped(keys: Sequence[object]) -> tuple[int, ...]:
         else:
             groups.append(1 << at)
     return tuple(groups)
+
+
+_MOST_SHOWN = 20
+_MOST_CHARS = 2_000
+"""Limit for one value, because a result repeats each expected call for every conversation."""
+_PLACES = {1: "first", -1: "last"}
+
+
+def expected_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
+    """Return the expected arguments; None: any arguments match."""
+    if expected.arg_match_mode == "ignore" or (expected.arg_match_mode == "partial" and not expected.args):
+        return None
+    return expected.args
+
+
+def expected_text(expected: ExpectedCall) -> str:
+    """Format an expected call as `name(key=value, …)` with its other conditions."""
+    name, wanted = _cut(name_text(expected.name)), expected_arguments(expected)
+    conditions = []
+    if expected.where is not None:
+        conditions.append(f"where={_cut(shown(expected.where))}")
+    if expected.result is not ANYTHING:
+        conditions.append(f"result={_cut(shown(expected.result))}")
+    if expected.nth is not None:
+        conditions.append(place_text(expected.nth))
+    if wanted is None and not conditions:
+        return name
+    arguments = [_argument(key, value) for key, value in (wanted or {}).items()]
+    more = ["…"] if wanted is None or expected.arg_match_mode == "partial" else []
+    written = f"{name}({', '.join([*arguments, *more, *conditions])})"
+    return f"exactly({written})" if conditions and not more else written
+
+
+def _argument(key: str, value: Any) -> str:
+    text = _cut(shown(value))
+    return f"{key}={text}" if str(key).isidentifier() else f"{key!r}: {text}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}… ({len(text):,} characters)"
+
+
+def place_text(nth: int) -> str:
+    """Format the expected place among the calls of a tool that count: `first`, `last`, `nth=2`."""
+    return _PLACES.get(nth, f"nth={nth}")
+
+
+def slot_text(slot: Sequence[ExpectedCall]) -> str:
+    """Format alternatives for one call."""
+    texts = [expected_text(each) for each in slot]
+    return texts[0] if len(texts) == 1 else f"any_of({', '.join(texts)})"
+
+
+def slot_name(slot: Sequence[ExpectedCall]) -> str:
+    """Return the name of the tool, or of all alternatives."""
+    return " or ".join(dict.fromkeys(_cut(name_text(each.name)) for each in slot))
+
+
+def step_text(step: Step) -> str:
+    """Format an expected call, or alternatives, as written."""
+    if isinstance(step, ExpectedCall):
+        return expected_text(step)
+    paths = (
+        ", ".join(map(step_text, path)) if len(path) == 1 else f"[{', '.join(map(step_text, path))}]"
+        for path in step.paths
+    )
+    return f"any_of({', '.join(paths)})"
+
+
+def listed(texts: Iterable[str], nothing: str = "no calls") -> str:
+    """Join texts with commas; beyond the first twenty, only their number is given."""
+    items = list(texts)
+    more = f", … {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
+    return (", ".join(items[:_MOST_SHOWN]) + more) or nothing

@@ -21,23 +21,28 @@ from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.lazy_dataclasses import dataclass, replace
 from agentest.trajectory.alignment import align_calls
-from agentest.trajectory.assignment import (
+from agentest.trajectory.call_facts import (
+    ROUNDS_NOT_REPORTED,
+    CallFacts,
+    CallView,
+    expected_text,
+    listed,
+    slot_text,
+    step_text,
+)
+from agentest.trajectory.differences import (
     NO_DIFFERENCES,
+    Assessment,
     Assignment,
     CallDifferences,
-    compare_calls,
-    failed_options,
-    may_hold,
-    min_differences,
-)
-from agentest.trajectory.call_facts import ROUNDS_NOT_REPORTED, CallFacts, CallView
-from agentest.trajectory.expected_text import expected_text, listed, slot_text, step_text
-from agentest.trajectory.limits import (
-    Assessment,
     breakable_by_hidden_calls,
     broken_order,
     check_limits,
+    compare_calls,
+    failed_options,
+    may_hold,
     meetable_by_hidden_calls,
+    min_differences,
 )
 from agentest.trajectory.matching import best_in_order, bits
 
@@ -116,7 +121,6 @@ class TrajectoryMatcher:
         return result
 
     def _is_plain(self) -> bool:
-        """Return True if no part of the trajectory can take long."""
         spec = self.trajectory
         expected = chain(calls_in(spec.expected or ()), spec.forbidden, _calls_in_orders(spec))
         return all(isinstance(name, str) for name in spec.reads) and all(
@@ -188,7 +192,12 @@ class _Decision:
         if worst.holds:
             return self._certain_result(worst)
         decided = self._assess_all_cases()
-        return self._certain_result(self._with_reasons(decided)) if decided else self._unknown_result()
+        if not decided:
+            return self._unknown_result()
+        if not decided.holds and decided.assignment:  # show the reasons for unknowns
+            reasons = Assignment.of(decided.assignment.slots, self.facts, best=True).reasons
+            decided = replace(decided, assignment=replace(decided.assignment, reasons=reasons))
+        return self._certain_result(decided)
 
     def _assess(self, *, best: bool, groups: tuple[int, ...] = ()) -> Assessment:
         """Assess each requirement separately.
@@ -204,7 +213,6 @@ class _Decision:
     def _nearest_path(
         self, *, best: bool, groups: tuple[int, ...]
     ) -> tuple[Assignment | None, CallDifferences]:
-        """Return the first path that holds, else the one with the fewest differences."""
         if self.paths is None:
             return None, NO_DIFFERENCES
         spec, blind = self.spec, self.view.blind
@@ -238,28 +246,27 @@ class _Decision:
         return nearest
 
     def _combinations(self) -> Iterator[_Decision]:
-        """Yield all combinations of answers to the unknowns, if there are few."""
         facts = self.facts
-        unknown = [*facts.open_cells, *bits(facts.free.known.maybe | facts.free.failed.maybe)]
+        unknown = [*facts.open_cells, *bits(facts.free.maybe | facts.failures.maybe)]
         count = 1 << min(len(unknown), 30)
         cells = count * sum(map(len, self.paths or ())) * len(facts.calls)
         # Calls that are counted by tool need a tool.
-        named = not any(known.maybe for known in facts.candidates.named.values())
+        named = not any(known.maybe for known in facts.named.values())
         if count <= _MOST_COMBINATIONS and cells <= _MOST_CELLS and named:
             for answers in product((True, False), repeat=len(unknown)):
                 yield replace(self, facts=facts.decided(dict(zip(unknown, answers, strict=True))))
 
-    def _with_reasons(self, assessment: Assessment) -> Assessment:
-        """Add the reasons for unknowns to the rows of a failed trajectory."""
-        if assessment.holds or not assessment.assignment:
-            return assessment
-        reasons = Assignment.of(assessment.assignment.slots, self.facts, best=True).reasons
-        return replace(assessment, assignment=replace(assessment.assignment, reasons=reasons))
-
     def _certain_result(self, assessment: Assessment) -> TrajectoryResult:
+        summary = _passed_summary(self.spec, len(self.facts.calls), self.turns)
+        if not assessment.holds:
+            problems = list(assessment.problems)
+            if len(self.paths or ()) > 1 and assessment.calls.problems and assessment.assignment:
+                path = listed(map(slot_text, assessment.assignment.slots))
+                problems.append(f"the nearest of {len(self.paths or ())} ways: {path}")
+            summary = "; ".join(problems)
         return TrajectoryResult(
             matched=assessment.holds,
-            summary=self._summary(assessment),
+            summary=summary,
             **self._comparison_fields(assessment),
             missing_calls=assessment.calls.missing,
             extra_calls=assessment.calls.extra,
@@ -269,15 +276,6 @@ class _Decision:
             without_calls=assessment.holds and not self.facts.calls and self.spec.about_calls,
             score=self._score(assessment),
         )
-
-    def _summary(self, assessment: Assessment) -> str:
-        if assessment.holds:
-            return _passed_summary(self.spec, len(self.facts.calls), self.turns)
-        nearest = []
-        if len(self.paths or ()) > 1 and assessment.calls.problems and assessment.assignment:
-            path = listed(map(slot_text, assessment.assignment.slots))
-            nearest = [f"the nearest of {len(self.paths or ())} ways: {path}"]
-        return "; ".join((*assessment.problems, *nearest))
 
     def _score(self, assessment: Assessment) -> TrajectoryScore | None:
         """Return the score, unless it depends on unknowns."""
@@ -303,17 +301,12 @@ class _Decision:
         return self._hidden_result(best, met)
 
     def _hidden_result(self, best: Assessment, what: Sequence[str] = ()) -> TrajectoryResult:
-        """Return an undecided result: visible calls do not fail it, but hidden calls may.
-
-        Args:
-            what: the requirements that hidden calls could affect.
-        """
+        """Return an undecided result, because hidden calls may change it. `what`: what they could affect."""
         more = " (those that were seen all the same may not be all)" if self.facts.calls else ""
         why = f"{self.view.blind}{more}" + (f". Not known: {'; '.join(what)}" if what else "")
         return TrajectoryResult(matched=False, summary=why, error=why, **self._comparison_fields(best))
 
     def _unknown_result(self) -> TrajectoryResult:
-        """Return an undecided result that depends on unknowns."""
         facts = self.facts
         fine = self._assess(best=True, groups=facts.fine)
         reasons = list(dict.fromkeys(why for _, why in facts.doubts()))

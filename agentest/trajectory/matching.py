@@ -36,9 +36,7 @@ def union(masks: Sequence[int]) -> int:
 
 
 class Matching:
-    """Pairs of rows and columns, extended along shortest augmenting paths. A paired row or column stays
-    paired.
-    """
+    """Pairs of rows and columns, extended along shortest augmenting paths; paired ones stay paired."""
 
     __slots__ = ("_of_column", "_rows", "of_row", "taken")
 
@@ -59,23 +57,19 @@ class Matching:
             if free:
                 column = (free & -free).bit_length() - 1
                 row_of_column[column] = at
-                self._flip(column, row_of_column)
+                self.taken |= 1 << column
+                end: int | None = column
+                while end is not None:  # update the pairs along the path to the free column
+                    row = row_of_column[end]
+                    before = self.of_row[row]
+                    self.of_row[row], self._of_column[end] = end, row
+                    end = before
                 return True
             visited |= unvisited
             for column in bits(unvisited):
                 row_of_column[column] = at
                 queue.append(self._of_column[column])
         return False
-
-    def _flip(self, column: int, row_of_column: dict[int, int]) -> None:
-        """Update the pairs along the path to a free column."""
-        self.taken |= 1 << column
-        at: int | None = column
-        while at is not None:
-            row = row_of_column[at]
-            before = self.of_row[row]
-            self.of_row[row], self._of_column[at] = at, row
-            at = before
 
 
 def maximum_matching(rows: Sequence[int], counting: int | None = None, begin: Partners = ()) -> Partners:
@@ -108,9 +102,7 @@ def _extended(rows: Sequence[int], begin: Partners, order: Sequence[int]) -> Par
 
 
 def transposed(rows: Sequence[int]) -> dict[int, int]:
-    """Return a mapping from each column to the rows it may be paired with, as bits; columns without rows are
-    omitted.
-    """
+    """Return column → rows that it may be paired with, as bits; columns without rows are omitted."""
     columns: dict[int, int] = {}
     for row, mask in enumerate(rows):
         for column in bits(mask):
@@ -127,12 +119,7 @@ def columns_saturated(rows: Sequence[int], wanted: int) -> bool:
 
 
 def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None) -> Partners:
-    """Pair as many rows as possible with columns in rising order.
-
-    Args:
-        size: number of columns.
-        counting: columns to prefer among results of equal size; None: no preference.
-    """
+    """Pair as many rows as possible with columns in rising order, among them most columns that count."""
     early = _earliest_partners(rows, size)
     uniform = counting is None or counting.bit_count() == size
     if (None not in early and uniform) or len(rows) * size > _MOST_CELLS:
@@ -189,24 +176,21 @@ def exactly_in_order(rows: Sequence[int], groups: Sequence[int], counting: int) 
     reached = 1  # bit n: the first n rows may have been matched so far
     for group in groups:
         if group & (group - 1):
-            reached = union([_reached_with(rows, at, group, counting & group) for at in bits(reached)])
+            # Each row that is reached with this message needs a call of it, and each call that counts needs
+            # one of the rows. If both can be satisfied separately, they can be satisfied together
+            # (Mendelsohn and Dulmage).
+            following = 0
+            for at in bits(reached):
+                most = rows_of_block(rows, at, group)
+                least = least_rows(rows[at : at + most], counting & group)
+                following |= 0 if least is None else (1 << at + most + 1) - (1 << at + least)
+            reached = following
         else:
             skipped = 0 if counting & group else reached
             reached = skipped | (reached & columns.get(group.bit_length() - 1, 0)) << 1
         if not reached:
             return False
     return bool(reached >> len(rows) & 1)
-
-
-def _reached_with(rows: Sequence[int], at: int, group: int, counting: int) -> int:
-    """Return the numbers of rows, as bits, that may be matched after one message if `at` were before it.
-
-    Each of these rows needs a call of the message, and each call that counts needs one of the rows. If both
-    can be satisfied separately, they can be satisfied together (Mendelsohn and Dulmage).
-    """
-    most = rows_of_block(rows, at, group)
-    least = least_rows(rows[at : at + most], counting)
-    return 0 if least is None else (1 << at + most + 1) - (1 << at + least)
 
 
 def rows_of_block(rows: Sequence[int], at: int, group: int) -> int:
@@ -217,9 +201,7 @@ def rows_of_block(rows: Sequence[int], at: int, group: int) -> int:
 
 
 def least_rows(rows: Sequence[int], counting: int) -> int | None:
-    """Return the number of leading rows with which each of these columns can have its own row; None:
-    impossible.
-    """
+    """Return how many leading rows give each of these columns its own row; None: impossible."""
     wanted = counting.bit_count()
     if not wanted:
         return 0
@@ -232,10 +214,7 @@ def least_rows(rows: Sequence[int], counting: int) -> int | None:
 
 
 def count_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
-    """Count the leading rows that can have a column in order.
-
-    The earliest column for each row is optimal because it leaves the most columns to later rows.
-    """
+    """Count the leading rows that can have a column in order. The earliest leaves the most to later rows."""
     at = 0
     for group in groups:
         if at == len(rows):
@@ -248,28 +227,16 @@ def count_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
 
 
 def first_out_of_place(rows: Sequence[int], groups: Sequence[int], counting: int) -> int | None:
-    """Return the first column that counts and has no row after the rows of earlier columns; None if each has.
-
-    Rows may be skipped, because their calls may be hidden.
-    """
+    """Return the first column that counts without a row after those of earlier ones; rows may be skipped."""
     at = 0
     for group in groups:
         wanted = counting & group
         least = least_rows(rows[at:], wanted)
-        if least is None:
-            return _first_unplaced(rows[at:], wanted)
+        if least is None:  # the first column that cannot have a row together with those before it
+            upto = (wanted & ((2 << column) - 1) for column in bits(wanted))
+            return next(each.bit_length() - 1 for each in upto if least_rows(rows[at:], each) is None)
         at += least
     return None
-
-
-def _first_unplaced(rows: Sequence[int], wanted: int) -> int:
-    """Return the first of these columns that cannot have a row together with those before it."""
-    placed = 0
-    for column in bits(wanted):
-        placed |= 1 << column
-        if least_rows(rows, placed) is None:
-            return column
-    raise AssertionError("each column can have a row of its own")
 
 
 @lru_cache(maxsize=8)  # verdict, alignment and score need the same pairs
@@ -282,9 +249,7 @@ def best_in_order(rows: tuple[int, ...], groups: tuple[int, ...], counting: int)
 
 
 def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
-    """Find the best pairs by dynamic programming over groups: rows matched after each group, and maximum
-    weight.
-    """
+    """Find the best pairs by dynamic programming over groups: rows matched after each, most weight."""
     best: dict[int, int] = {0: 0}
     steps: list[dict[int, int]] = []
     for group in groups:
@@ -299,17 +264,14 @@ def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -
     partners: list[int | None] = [None] * len(rows)
     for group, came in zip(reversed(groups), reversed(steps), strict=True):
         begin = came[end]
-        for row, column in enumerate(_block_partners(rows[begin:end], group, counting), begin):
-            partners[row] = column
+        block = [row & group for row in rows[begin:end]]
+        partners[begin:end] = maximum_matching(block, counting)
         end = begin
     return partners
 
 
 def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> list[tuple[int, int]]:
-    """List numbers of rows from `at` on that the group can match, each with the weight of its pairs.
-
-    Among equal numbers of pairs, those with columns that count weigh more.
-    """
+    """List numbers of rows from `at` on that the group can match, each with the most weight of its pairs."""
     matching = Matching([row & group for row in rows[at:]])
     counting_matching = Matching([row & group & counting for row in rows[at:]])
     pair = len(rows) + 1
@@ -322,7 +284,3 @@ def _block_weights(rows: Sequence[int], at: int, group: int, counting: int) -> l
             weight += counting_matching.add(row)
             weights.append((at + row + 1, weight))
     return weights
-
-
-def _block_partners(rows: Sequence[int], group: int, counting: int) -> Partners:
-    return maximum_matching([row & group for row in rows], counting)

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from anyio.abc import TaskGroup
 
 from agentest.mock_servers.port import ActiveConversation, ActivePeriod, Conversations, Identity, WaitingBlock
-from agentest.runner.agents import in_worker, per_worker_part, start_servers, with_ports
+from agentest.runner.agents import in_worker, part_of, start_servers, with_ports
 from agentest.runner.prepare import Prepared
 from agentest.runner.session import RunSession
 from agentest.runner.sources import Origin
@@ -44,7 +44,7 @@ async def open_worker_agents(
     Raises UsageError.
     """
     prepared = stack.enter_context(with_ports(in_worker(session.prepared, worker)))
-    part = per_worker_part(prepared)
+    part = part_of(prepared, per_worker=True)
     if not part.plan.agents:
         client = await stack.enter_async_context(open_client(AddressGuard()))
         return prepared, client, hosted

@@ -11,7 +11,7 @@ from builders import turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.conversation.plan_user import PlanUser, check_instructions, plan_messages
+from agentest.conversation.simulated_user import PlanUser, check_instructions, plan_messages
 from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Blame, Turn

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from project import Project
 
 from agentest import scenario
+from agentest.agents.port import AgentReply, TurnContext
+from agentest.agents.server_output import AgentServers, Positions
 from agentest.conversation.in_process_calls import RequestCalls
+from agentest.conversation.turn_loop import ConversationSpec, TurnLoop
+from agentest.conversation.user import ScriptedUser
+from agentest.domain.messages import Message, UserText
 from agentest.domain.results import ConversationResult, ScenarioResult
 from agentest.domain.tool_visibility import SeenBy
-from agentest.domain.transcript import ToolCall
+from agentest.domain.transcript import ServerOutput, ToolCall
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.trajectory_parser import parse_trajectory
 from agentest.store.codec import CODECS
@@ -59,6 +68,32 @@ def test_a_turn_that_was_never_closed_says_what_it_waited_for() -> None:
     assert left.tools_ms == pytest.approx(conversation.time.tools_ms)
     assert 0 < (left.agent_ms or 0) < conversation.time.agent_ms
     assert (left.started_at or "") >= (turns[0].started_at or "")
+
+
+def test_the_wait_for_the_last_output_of_a_server_is_time_of_the_agent() -> None:
+    """Where a turn fails, what its agent's server prints is waited for, and that is no time of ours."""
+    waits: list[float] = []
+
+    class Servers(AgentServers):
+        async def since(self, positions: Positions) -> tuple[ServerOutput, ...]:
+            began = perf_counter()
+            await checkpoint()
+            waits.append((perf_counter() - began) * 1000)
+            return ()
+
+    class Silent:
+        name = "bot"
+
+        async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+            return AgentReply("")
+
+    mocks = MockResolver({}, scenario="s", conversation_id="c")
+    user = ScriptedUser([UserText("Hi.")])
+    loop = TurnLoop(ConversationSpec("c", "s", 2), Silent(), user, mocks, servers=Servers())
+    conversation = anyio.run(loop.run)
+    left, [waited_ms] = conversation.unfinished, waits
+    assert left
+    assert conversation.time.agent_ms >= (left.agent_ms or 0) + waited_ms
 
 
 def test_a_call_that_is_only_told_of_has_no_time() -> None:

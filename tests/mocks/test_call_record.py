@@ -155,7 +155,7 @@ def test_whose_answer_is_kept() -> None:
     mocked = CallRecord()
     call = mocked.begin(seen("pay", CALLER, "c1", {"n": 1}, mocked=True))
     mocked.observe([seen("pay", AGENT, "c1", {"n": 1}, result={"real": True})])
-    mocked.finish(call, result={"mock": True})
+    mocked.finish(call, {"mock": True})
     [kept] = mocked.calls
     assert (kept.result, kept.mocked, kept.also_seen_by) == ({"mock": True}, True, (AGENT,))
 

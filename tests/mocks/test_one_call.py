@@ -22,7 +22,7 @@ def told(name: str, args: Any, by: SeenBy = AGENT, id: str | None = None, turn: 
 def served(record: CallRecord, name: str, args: Any, turn: int = 0) -> None:
     """A call that came to a mock server, which answered."""
     call = ToolCall(name, args, None, True, turn, seen_by=SERVER)
-    record.finish(record.begin(call), result="mocked")
+    record.finish(record.begin(call), "mocked")
 
 
 ALIKE: list[tuple[Any, Any]] = [

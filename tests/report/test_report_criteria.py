@@ -12,7 +12,7 @@ import builders as make
 from rich.console import Console
 
 from agentest.domain.end_reason import Ending
-from agentest.domain.goal_outcome import criterion_message, missed_goals
+from agentest.domain.reasons import criterion_message, missed_goals
 from agentest.domain.results import (
     DECIDED,
     NO_MODEL,

@@ -19,7 +19,7 @@ from agentest.domain.results import (
     TurnEvaluation,
 )
 from agentest.domain.transcript import Conversation, Turn
-from agentest.runner.notes import disagreements
+from agentest.runner.run_summary import disagreements
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 BOOKS = {"match_mode": "contains", "expected": ["book"]}

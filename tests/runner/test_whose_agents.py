@@ -12,8 +12,7 @@ import pytest
 from agentest.runner.agents import (
     in_worker,
     known_ports,
-    per_worker_part,
-    shared_part,
+    part_of,
     shared_ports,
     with_known_ports,
     with_ports,
@@ -48,7 +47,7 @@ def run_of(folder: Path, engine: str | None = None) -> Prepared:
 def test_who_looks_after_whom(tmp_path: Path, engine: str) -> None:
     """Each agent, and each server, is looked after once; what lives on Ray's nodes has its servers there."""
     run = run_of(tmp_path, engine)
-    here, there = shared_part(run), per_worker_part(run)
+    here, there = part_of(run, per_worker=False), part_of(run, per_worker=True)
     assert {*there.plan.agents} == {"own", "twin", *(["program"] if engine == "ray" else [])}
     assert {*here.plan.agents} == AGENTS.keys() - there.plan.agents.keys()
     assert [own.agents for own in there.managed_servers.servers] == [("own", "twin")]
@@ -71,7 +70,7 @@ def test_ports(tmp_path: Path) -> None:
             agents = known.plan.agents
             assert agents["free"].address == f"http://h:{port}/v1"
             assert agents["own"].address == agents["twin"].address.replace("v2", "v1")
-            (own,) = per_worker_part(known).managed_servers.servers
+            (own,) = part_of(known, per_worker=True).managed_servers.servers
             assert own.server == agents["own"].server
             assert (own.log, own.printed.name) == (f"{own.name}-worker-{worker}", own.name)
             found.append(agents["own"].address)

@@ -330,7 +330,9 @@ class Lab:
                         await between(self)
                     if meddle:
                         self._tasks.start_soon(meddle, self)
-                    results = (await crew.work(units_in_order(self.session, crew, connections))).results
+                    results = (
+                        await crew.work(units_in_order(self.session, crew, connections, origin))
+                    ).results
                     await crew.close()
                 except UsageError as error:
                     problem = error

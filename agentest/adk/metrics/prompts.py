@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from agentest.adk.formats.eval_set import Rubric
 from agentest.adk.metrics.grader import AgentFacts
-from agentest.conversation.plan_user import plan_ends
+from agentest.conversation.simulated_user import plan_ends
 from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground, block, message_blocks
 from agentest.models.port import Message

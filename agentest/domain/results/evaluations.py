@@ -107,10 +107,7 @@ class Evidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A metric's value: a number, or a label for a qualitative metric.
-
-    `samples` has every answer if the judge was called more than once (`judge.samples`).
-    """
+    """A metric's value, a number or a label; `samples` has every answer if there are several."""
 
     value: float | str
     reason: str
@@ -175,10 +172,7 @@ class TrajectoryScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryResult:
-    """The comparison of expected and actual tool calls.
-
-    `…_calls` are tool names; the sides are calls as text.
-    """
+    """The comparison of expected and actual tool calls: names in `…_calls`, and both sides as text."""
 
     matched: bool
     summary: str

@@ -119,13 +119,11 @@ class VerdictWarning:
 
     code: WarningCode
     scenario: str
-    """The scenario's name."""
     message: str
     agent: str = ""
     file: str = ""
     line: int = 0
     tools: tuple[str, ...] = ()
-    """The tools that the warning is about."""
 
     @property
     def text(self) -> str:
@@ -173,7 +171,6 @@ class ScenarioCause:
     """The first conversation; None if the cause is not about a single one."""
     turn_index: int | None = None
     text: str = ""
-    """The finding in the first conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,10 +224,7 @@ class CauseJoin:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """An average or a rate with its 95 % interval.
-
-    `low` and `high` are both None if the observations do not allow an interval.
-    """
+    """An average or a rate with its 95 % interval, which is None if the observations do not allow one."""
 
     value: float
     n: int
@@ -276,10 +270,7 @@ ROLES = ("user", "judge", "dedup")
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """Calls to models and the reported tokens; `retries` counts repeated requests.
-
-    `cost` is in USD; None if the price of a model is not known.
-    """
+    """Model calls, tokens, repeated requests (`retries`), and cost in USD; None if a price is not known."""
 
     calls: int = 0
     tokens: Usage = field(default_factory=Usage)
@@ -295,6 +286,15 @@ class ModelUsage:
         )
 
 
+def total_usage(usages: Iterable[Mapping[str, ModelUsage]]) -> dict[str, ModelUsage]:
+    """Return the sum of model usages by role."""
+    total: dict[str, ModelUsage] = {}
+    for each in usages:
+        for role, used in each.items():
+            total[role] = total.get(role, ModelUsage()) + used
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class SlowTurn:
     """One of the turns with the longest response times."""
@@ -303,7 +303,6 @@ class SlowTurn:
     conversation_id: str
     turn_index: int
     first_token_ms: float | None = None
-    """None if the reply was not streamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +319,6 @@ class Totals:
     agent_retries: int = 0
     agent_tokens: Usage = field(default_factory=Usage)
     slowest: tuple[SlowTurn, ...] = ()
-    """The slowest turns; the slowest comes first."""
     time: TimeSpent = field(default_factory=TimeSpent)
     unanswered: Mapping[str, int] = field(default_factory=dict)
     """Tool → number of calls that were answered with null because no source had an answer."""
@@ -335,15 +333,11 @@ class Totals:
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
     called: frozenset[str] = frozenset()
-    """The tools that were called."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """One scenario against one agent, or a file that did not load: errored, without conversations.
-
-    `conversations` may be dropped when the scenario has finished; `totals` stay.
-    """
+    """One scenario against one agent, or a file that did not load. Its `conversations` may be dropped."""
 
     name: str
     agent: str
@@ -378,7 +372,6 @@ class ScenarioResult:
     warnings: tuple[str, ...] = ()
     """Problems to look at even if the scenario passed, such as mocks that do not accept the agent's calls."""
     verdict_warnings: tuple[VerdictWarning, ...] = ()
-    """Warnings that question the verdict."""
     intervals: Mapping[str, Figure] = field(default_factory=dict)
     """Metric → its average with n and interval, for the metrics of `averages`."""
     pass_rate: Figure | None = None
@@ -386,7 +379,6 @@ class ScenarioResult:
     pass_hat_k: Mapping[int, float] = field(default_factory=dict)
     """k → the probability that k conversations all pass (pass^k), for k up to the `n` of `pass_rate`."""
     flaky: bool = False
-    """True if some conversations passed and some failed."""
     goal: str = ""
     """The simulated user's goal, without secrets; "" if the scenario has none."""
     profile: str = ""
@@ -479,14 +471,11 @@ class RunResult:
 
     @property
     def usage(self) -> ModelUsage:
-        return sum((used for part in self._usages for used in part.values()), ModelUsage())
+        return sum(total_usage(self._usages).values(), ModelUsage())
 
     @property
     def usage_by_role(self) -> dict[str, ModelUsage]:
-        usage: dict[str, ModelUsage] = {}
-        for part in self._usages:
-            for role, used in part.items():
-                usage[role] = usage.get(role, ModelUsage()) + used
+        usage = total_usage(self._usages)
         return {role: usage[role] for role in ROLES if role in usage}
 
     @property
