@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import ProbeResponse, hint, readable
+from agentest.agents.error_hints import ProbeResponse, hint, leads_to_login, readable
 from agentest.agents.port import AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
@@ -224,7 +224,8 @@ class HttpSender:
             except _UnusableResponse as error:
                 raise NoReply(await self.advised(str(error), error.seen), attempt - 1) from None
             except NoReply as error:
-                raise NoReply(str(error), attempt - 1 + error.retries, error.observed) from None
+                error.retries += attempt - 1
+                raise
             except AgentError as error:
                 raise NoReply(str(error), attempt - 1) from None
             # Do not charge the agent for a blocked event loop, unless it blocked the loop itself.
@@ -389,8 +390,6 @@ def _redirect_hint(response: DirectResponse) -> str:
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
-    from agentest.agents.response_features import leads_to_login
-
     advice = "" if leads_to_login(probe_response_of(response)) else ": set the endpoint to that address"
     return f"{response.url} answered {status} and points to {target}{advice}"
 

@@ -60,7 +60,6 @@ _PATHS = {
     "/v1/messages": "anthropic_messages",
 }
 """Usual end of a path → type."""
-_LOGIN = {"login", "signin", "sign-in", "sign_in", "log-in", "sso", "oauth", "auth", "saml"}
 _MISSING = re.compile(r"missing|required", re.I)
 _NO_MODEL = re.compile(r"model=None|must provide a model|parameter: 'model'|model: field required", re.I)
 _NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
@@ -79,17 +78,6 @@ def detect_type(response: ProbeResponse) -> str | None:
         or _by_value(_json_value(response.body))
         or _by_missing_fields(response)
         or _by_missing_parameter(_error(response.json))
-    )
-
-
-def leads_to_login(response: ProbeResponse) -> bool:
-    """Return True if a response redirects to a login."""
-    try:
-        path = urlsplit(response.headers.get("location", "")).path.lower()
-    except ValueError:
-        return False
-    return 300 <= response.status < 400 and bool(
-        _LOGIN & {part.partition(".")[0] for part in path.split("/")}
     )
 
 
