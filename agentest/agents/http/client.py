@@ -69,7 +69,7 @@ def open_agent(_: str, config: HttpTemplateAgent, resources: Resources) -> HttpC
 
 
 class HttpClient:
-    """Opens conversations with one agent, and has what they share: the compiled configuration and the login."""
+    """Opens conversations with one agent, which share the compiled configuration and the login."""
 
     def __init__(self, config: HttpTemplateAgent, resources: Resources) -> None:
         self.name = config.name
@@ -118,9 +118,7 @@ class HttpClient:
         if login := self.login.last:
             jar, saved = CookieJar(login.cookies), dict(login.saved)
             sender = self.open_sender(jar, for_setup=True)
-            await self.tear_down(
-                self._steps(_TEARDOWN, "run"), lambda step: step.take(sender, jar, saved)
-            )
+            await self.tear_down(self._steps(_TEARDOWN, "run"), lambda step: step.take(sender, jar, saved))
         more = self.notes.times(_TEARDOWN) - 1
         if more > 0:
             self.notes.add("times", f"`teardown` went wrong {more} times more")
