@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.mock_servers.port import Addresses, CallOutcome, Identity, ServedAnswer, ServedCall
-from agentest.mock_servers.registry import HEADER, Names, Registry, ServerGroup, names_of
+from agentest.mock_servers.registry import HEADER, Registry, ServerGroup, names_of
 from agentest.support.trace_context import TraceContext, new_key
 
 
@@ -95,7 +95,7 @@ class Agents:
     async def call(self, owner: Talk, names: Names | None = None) -> str | None:
         """A call that is made for `owner`; returns who answered it, None where it was refused."""
         call = ServedCall(tool="stock", arguments={"of": owner.who.conversation_id})
-        answer = await self.registry.answer(self.shop, names or Names(), call)
+        answer = await self.registry.answer(self.shop, names or (), call)
         return None if answer.how is CallOutcome.REFUSED else answer.result
 
     async def prove(self) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import anyio
 
-from agentest.mock_servers.mcp.jsonrpc import METHOD_NOT_FOUND
 from agentest.mock_servers.mcp.tool_catalog import failed, value_of
 from agentest.mock_servers.port import RealAnswer
 from agentest.support.deadlines import TimeLimit
@@ -92,7 +91,7 @@ class Upstream:
         tools: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
         for _ in range(_MAX_PAGES):
-            result = await self._result("tools/list", params)
+            result = self._result("tools/list", await self._answer("tools/list", params))
             page = result.get("tools")
             if not isinstance(page, list):
                 raise UpstreamError(f"{self.description} answered `tools/list` without a list `tools`")
@@ -113,38 +112,32 @@ class Upstream:
             raise UpstreamError(f"{self.description} answered a call of {name!r} with no result")
         return RealAnswer(result=value_of(result), raw=result, failed=result.get("isError") is True)
 
-    async def _result(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer = await self._answer(method, params)
+    def _result(self, method: str, answer: Mapping[str, Any], lacks: str = "result") -> Mapping[str, Any]:
         if "error" in answer:
             raise UpstreamError(
                 f"{self.description} answered `{method}` with: {_error_text(answer['error'])}"
             )
         result = answer.get("result")
         if not isinstance(result, Mapping):
-            raise UpstreamError(f"{self.description} answered `{method}` with no result")
+            raise UpstreamError(f"{self.description} answered `{method}` with no {lacks}")
         return result
 
     async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        limit = TimeLimit(self._limit_s)
         try:
-            with limit:
-                return await self._in_session(method, params)
+            with TimeLimit(self._limit_s):
+                await self._begin()
+                try:
+                    return await self._transport.request(self._request(method, params))
+                except SessionLost:  # the server was restarted, or drops idle sessions
+                    self._begun = False
+                    await self._begin()
+                return await self._transport.request(self._request(method, params))
+        except SessionLost:
+            raise UpstreamError(f"{self.description} forgets each session as soon as it has begun") from None
         except TimeoutError:
             raise UpstreamError(
                 f"{self.description} did not answer `{method}` within {self._limit_s:g} s"
             ) from None
-
-    async def _in_session(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        await self._begin()
-        try:
-            return await self._transport.request(self._request(method, params))
-        except SessionLost:  # the server was restarted, or drops idle sessions
-            self._begun = False
-            await self._begin()
-        try:
-            return await self._transport.request(self._request(method, params))
-        except SessionLost:
-            raise UpstreamError(f"{self.description} forgets each session as soon as it has begun") from None
 
     async def _begin(self) -> None:
         async with self._beginning:
@@ -157,20 +150,13 @@ class Upstream:
                 answer = await self._transport.request(self._request("initialize", params))
             except SessionLost:
                 raise UpstreamError(f"{self.description} has no MCP server: it answered 404") from None
-            self._transport.agreed(self._version_in(answer))
+            lacks = "`protocolVersion`"
+            version = self._result("initialize", answer, lacks).get("protocolVersion")
+            if not isinstance(version, str):
+                raise UpstreamError(f"{self.description} answered `initialize` with no {lacks}")
+            self._transport.agreed(version)
             await self._transport.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
             self._begun = True
-
-    def _version_in(self, answer: Mapping[str, Any]) -> str:
-        if "error" in answer:
-            raise UpstreamError(
-                f"{self.description} answered `initialize` with: {_error_text(answer['error'])}"
-            )
-        result = answer.get("result")
-        version = result.get("protocolVersion") if isinstance(result, Mapping) else None
-        if not isinstance(version, str):
-            raise UpstreamError(f"{self.description} answered `initialize` with no `protocolVersion`")
-        return version
 
     def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         self._last_id += 1
@@ -184,7 +170,7 @@ def reply_to(message: Mapping[str, Any]) -> dict[str, Any] | None:
     head = {"jsonrpc": "2.0", "id": message["id"]}
     if message["method"] == "ping":
         return {**head, "result": {}}
-    return {**head, "error": {"code": METHOD_NOT_FOUND, "message": "Agentest offers nothing to servers"}}
+    return {**head, "error": {"code": -32601, "message": "Agentest offers nothing to servers"}}
 
 
 def _error_text(error: Any) -> str:
