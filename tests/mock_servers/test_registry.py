@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.mock_servers.port import Addresses, CallOutcome, Identity, ServedAnswer, ServedCall
-from agentest.mock_servers.registry import HEADER, Registry, ServerGroup, names_of
+from agentest.mock_servers.registry import HEADER, Names, Registry, ServerGroup, names_of
 from agentest.support.trace_context import TraceContext, new_key
 
 

@@ -23,7 +23,6 @@ from agentest.mock_servers.rest.request_reader import (
     RequestTarget,
     Routes,
     ToolHttpRequest,
-    allowed,
     read_request,
 )
 from agentest.mock_servers.rest.schema import SchemaViolation
@@ -65,20 +64,16 @@ async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
 
 
 def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
-    """Read the document and its operations, under the names that mocks use."""
     try:
         document = Document(opening.root / Path(settings.openapi).expanduser())
         api = read_api(document)
-        return document, api.named_as(_names_of_mocks(api, opening), opening.spoken)
+        if opening.left_out is None:  # no tool has been named yet: take the most readable names
+            mocked = {each.short_name for each in api.operations if each.short_name}
+        else:
+            mocked = {tool.name for tool in opening.tools} | opening.left_out
+        return document, api.named_as(mocked, opening.spoken)
     except ConfigError as error:
         raise ConfigError(f"{opening.key_location('rest_mock.openapi')}: {error}") from None
-
-
-def _names_of_mocks(api: Api, opening: ServerInputs) -> set[str]:
-    """Return the tool names that scenarios use; if there are none yet, the most readable ones."""
-    if opening.left_out is None:
-        return {each.short_name for each in api.operations if each.short_name}
-    return {tool.name for tool in opening.tools} | opening.left_out
 
 
 def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> None:
@@ -111,7 +106,6 @@ def _operation_named(name: str, routes: Routes) -> str | None:
 
 
 def _is_undocumented_request(name: str, routes: Routes) -> bool:
-    """True if a name is a method and a path that the document does not have."""
     method, _, path = name.partition(" ")
     return method.isupper() and path.startswith("/") and _operation_named(name, routes) is None
 
@@ -140,8 +134,9 @@ class _RestServer:
         self._in_threads = document.has_patterns
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer any request."""
-        path, _, query = _target(request).partition("?")
+        # Path and query as sent, because `%2F` is not a separator.
+        sent = request.raw_path if request.raw_path.startswith("/") else str(request.rel_url)
+        path, _, query = sent.partition("?")
         target = self._routes.find(request.method, path)
         if is_preflight(request) and target.operation is None:
             return preflight(request, self._callers)
@@ -217,13 +212,14 @@ class _RestServer:
         """Answer a request without an operation, and record it if it belongs to a conversation."""
         if request.method == "GET" and target.path == _OWN_DOCUMENT:
             return self._own_document(request, target)
-        operation = _unknown_operation(request.method, target.path)
-        status, headers = (405, [("allow", allowed(target.methods))]) if target.methods else (404, [])
-        available = (
-            f"it has {allowed(target.methods)}"
-            if target.methods
-            else self._routes.describe_operations(target.path)
+        name, anything = (
+            shortened(f"{request.method} {target.path}", _NAME_CHARS),
+            BodyContent(kinds={"*/*": None}),
         )
+        operation = Operation(tool=name, method=request.method, path=target.path, body=anything)
+        allowed = ", ".join(sorted(target.methods))
+        status, headers = (405, [("allow", allowed)]) if allowed else (404, [])
+        available = f"it has {allowed}" if allowed else self._routes.describe_operations(target.path)
         text = f"{operation.tool} is no operation of {self._document.path.name}: {available}"
         registry, group = self._opening.registry, self._opening.group
         if not registry.claims(group, names):
@@ -266,20 +262,7 @@ def _response(operation: Operation, read: ParsedRequest, answer: ServedAnswer) -
     return misfit(operation, problems, read.status)
 
 
-def _unknown_operation(method: str, path: str) -> Operation:
-    """Return an operation for a request that the document does not have; it accepts any body."""
-    name = shortened(f"{method} {path}", _NAME_CHARS)
-    return Operation(tool=name, method=method, path=path, body=BodyContent(kinds={"*/*": None}))
-
-
-def _target(request: web.Request) -> str:
-    """Return path and query as sent, because `%2F` is not a separator."""
-    raw = request.raw_path
-    return raw if raw.startswith("/") else str(request.rel_url)
-
-
 async def _body_of(request: web.Request) -> tuple[bytes, ParsedRequest | None]:
-    """Return the decompressed body, or the problem if it is too large or not decodable."""
     try:
         return await read_body(request, MAX_BODY_BYTES), None
     except BodyRefused as error:
@@ -487,7 +470,6 @@ class RealApi:
 
 
 def _value(body: bytes) -> Any:
-    """Return the recorded form of a body."""
     try:
         return json.loads(body) if body else ""  # not null, which stands for a call without an answer
     except (ValueError, RecursionError):
