@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -14,7 +14,6 @@ from agentest.support.errors import ConfigError
 from agentest.support.function_threads import in_thread
 from agentest.support.http.bodies import BodyRefused, read_body, skip_body
 from agentest.tracing.collector import Collector
-from agentest.tracing.conventions import Span
 from agentest.tracing.span_calls import SpanWriter
 from agentest.tracing.wire import InvalidSpans, spans_in_json, spans_in_protobuf
 
@@ -43,18 +42,13 @@ async def open_traces_server(settings: Traces, opening: ServerInputs) -> str:
 
 def check_installed(key: str) -> None:
     """Raise ConfigError if the protobuf package is missing, because most exporters can send only protobuf."""
-    if importlib.util.find_spec("opentelemetry") is None or not _has_proto():
-        raise ConfigError(
-            f"{key} needs the package opentelemetry-proto, which is not installed: "
-            "pip install 'agentest-sim[traces]'"
-        )
-
-
-def _has_proto() -> bool:
-    try:
-        return importlib.util.find_spec("opentelemetry.proto.collector.trace") is not None
-    except ImportError:
-        return False
+    with suppress(ImportError):
+        if importlib.util.find_spec("opentelemetry.proto.collector.trace") is not None:
+            return
+    raise ConfigError(
+        f"{key} needs the package opentelemetry-proto, which is not installed: "
+        "pip install 'agentest-sim[traces]'"
+    )
 
 
 def trace_application(collector: Collector, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
@@ -74,68 +68,58 @@ class _Receiver:
 
     async def traces(self, request: web.Request) -> web.Response:
         """Store spans. Unreadable requests get a status that stops exporters from sending them again."""
-        is_json = request.content_type == _JSON
-        if not is_json and request.content_type not in _PROTOBUF:
-            problem = f"the content type {request.content_type!r:.80} is neither protobuf nor JSON"
-            return self._refused(415, problem, is_json=is_json)
+        status, problem = 400, ""
         try:
+            if request.content_type == _JSON:
+                read = spans_in_json
+            elif request.content_type in _PROTOBUF:
+                read = spans_in_protobuf
+            else:
+                status = 415
+                kind = f"{request.content_type!r:.80}"
+                raise InvalidSpans(f"the content type {kind} is neither protobuf nor JSON")
             body = await read_body(request, self._max_body_bytes)
-            spans = await _spans_in(body, spans_in_json if is_json else spans_in_protobuf)
-            await self._add(spans)
+            # A large body is parsed in a thread, so that conversations are not delayed.
+            spans = await in_thread(read, body) if len(body) > _LARGE_BYTES else read(body)
+            # For the same reason, spans are stored in small batches.
+            for first in range(0, len(spans), _AT_ONCE):
+                self._collector.add(spans[first : first + _AT_ONCE])
+                await asyncio.sleep(0)
         except InvalidSpans as error:
-            return self._refused(400, str(error)[:300], is_json=is_json)
+            problem = str(error)[:300]
         except BodyRefused as error:
-            return self._refused(error.status, f"the body {error}"[:300], is_json=is_json)
-        return _empty_response(is_json=is_json)
-
-    async def _add(self, spans: Sequence[Span]) -> None:
-        """Store spans in small batches, so that one conversation does not delay the others."""
-        for first in range(0, len(spans), _AT_ONCE):
-            self._collector.add(spans[first : first + _AT_ONCE])
-            await asyncio.sleep(0)
+            status, problem = error.status, f"the body {error}"[:300]
+        if problem:
+            self._collector.refuse(problem)
+            return _refusal(request, status, problem)
+        return _accepted(request)
 
     async def ignore(self, request: web.Request) -> web.Response:
         """Accept data that is not needed, because the exporter would report a refusal in the agent's log."""
-        is_json = request.content_type == _JSON
         try:
             await skip_body(request, self._max_body_bytes)
         except BodyRefused as error:
-            return _refusal(error.status, f"the body {error}"[:300], is_json=is_json)
-        return _empty_response(is_json=is_json)
-
-    def _refused(self, status: int, problem: str, *, is_json: bool) -> web.Response:
-        self._collector.refuse(problem)
-        return _refusal(status, problem, is_json=is_json)
+            return _refusal(request, error.status, f"the body {error}"[:300])
+        return _accepted(request)
 
 
 _INVALID = 3
 
 
-async def _spans_in(body: bytes, read: Callable[[bytes], list[Span]]) -> list[Span]:
-    """Parse a body. A large one is parsed in a thread, so that conversations are not delayed."""
-    if len(body) <= _LARGE_BYTES:
-        return read(body)
-    spans: list[Span] = await in_thread(read, body)
-    return spans
-
-
-def _refusal(status: int, problem: str, *, is_json: bool) -> web.Response:
-    if is_json:
+def _refusal(request: web.Request, status: int, problem: str) -> web.Response:
+    """Return a `google.rpc.Status`: code and message."""
+    if request.content_type == _JSON:
         return web.json_response({"code": _INVALID, "message": problem}, status=status)
-    return web.Response(body=_status(problem), status=status, content_type=_PROTOBUF[0])
+    text = problem.encode(errors="replace")
+    body = bytes((0x08, _INVALID, 0x12)) + _varint(len(text)) + text
+    return web.Response(body=body, status=status, content_type=_PROTOBUF[0])
 
 
-def _empty_response(*, is_json: bool) -> web.Response:
+def _accepted(request: web.Request) -> web.Response:
     """Return an empty Export…ServiceResponse."""
-    if is_json:
+    if request.content_type == _JSON:
         return web.json_response({})
     return web.Response(body=b"", content_type=_PROTOBUF[0])
-
-
-def _status(message: str) -> bytes:
-    """Encode a `google.rpc.Status` in protobuf: code and message."""
-    text = message.encode(errors="replace")
-    return bytes((0x08, _INVALID, 0x12)) + _varint(len(text)) + text
 
 
 def _varint(number: int) -> bytes:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentest.support.json_text import parse_untrusted_json
 from agentest.tracing.conventions import KINDS, STATUSES, Span, SpanEvent
-
-if TYPE_CHECKING:
-    from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 _TIMES_END = 2**64
@@ -47,27 +44,26 @@ def spans_in_json(body: bytes) -> list[Span]:
 
 def _request_spans(body: memoryview) -> Iterator[Span]:
     """Parse each span separately, because a parsed message takes a hundred times its encoded size."""
+    from google.protobuf.json_format import MessageToDict
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
+    def read(kind: Any, part: memoryview) -> _Keys:
+        if len(part) > _MAX_SPAN_BYTES:
+            raise ValueError(f"a span, or what it is of, has more than {_MAX_SPAN_BYTES / 1e6:g} MB")
+        return _Keys(MessageToDict(kind.FromString(bytes(part))))
+
     left = iter(range(_MAX_FIELDS))
     for of_resource in _parts(body, 1, left):
-        resources = [Resource.FromString(_small(part)) for part in _parts(of_resource, 1, left)]
-        about = {name: value for each in resources for name, value in _attributes(each.attributes).items()}
+        about: dict[str, Any] = {}
+        for part in _parts(of_resource, 1, left):
+            about |= _json_attributes(read(Resource, part))
         service = str(about.get("service.name", ""))
         for of_scope in _parts(of_resource, 2, left):
-            scopes = [
-                InstrumentationScope.FromString(_small(part)).name for part in _parts(of_scope, 1, left)
-            ]
+            scopes = [read(InstrumentationScope, part).text("name") for part in _parts(of_scope, 1, left)]
             for span in _parts(of_scope, 2, left):
-                yield _span(Message.FromString(_small(span)), scopes[-1] if scopes else "", service)
-
-
-def _small(part: memoryview) -> bytes:
-    if len(part) > _MAX_SPAN_BYTES:
-        raise ValueError(f"a span, or what it is of, has more than {_MAX_SPAN_BYTES / 1e6:g} MB")
-    return bytes(part)
+                yield _json_span(read(Message, span), scopes[-1] if scopes else "", service)
 
 
 def _parts(message: memoryview, wanted: int, left: Iterator[int]) -> Iterator[memoryview]:
@@ -106,45 +102,6 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + position + 1
     raise ValueError("a number does not end")
-
-
-def _span(span: Message, scope: str, service: str) -> Span:
-    return Span(
-        trace_id=_id(span.trace_id.hex(), _TRACE_BYTES),
-        span_id=_id(span.span_id.hex(), _SPAN_BYTES),
-        parent_id=_id(span.parent_span_id.hex(), _SPAN_BYTES) if span.parent_span_id else None,
-        name=span.name,
-        kind=_word(KINDS, int(span.kind)),
-        start_ns=span.start_time_unix_nano,
-        end_ns=span.end_time_unix_nano,
-        attributes=_attributes(span.attributes),
-        status=_word(STATUSES, int(span.status.code)),
-        status_message=span.status.message,
-        events=tuple(
-            SpanEvent(name=each.name, at_ns=each.time_unix_nano, attributes=_attributes(each.attributes))
-            for each in span.events
-        ),
-        scope=scope,
-        service=service,
-    )
-
-
-def _attributes(pairs: Any) -> dict[str, Any]:
-    return {pair.key: _value(pair.value) for pair in pairs}
-
-
-def _value(value: Any) -> Any:
-    match value.WhichOneof("value"):
-        case None:
-            return None
-        case "array_value":
-            return [_value(each) for each in value.array_value.values]
-        case "kvlist_value":
-            return _attributes(value.kvlist_value.values)
-        case "bytes_value":
-            return base64.b64encode(value.bytes_value).decode()
-        case name:
-            return getattr(value, name)
 
 
 class _Keys:
@@ -235,21 +192,14 @@ def _json_value(value: _Keys) -> Any:
 
 def _id(text: str, length: int) -> str:
     """Return an id in hex. JSON from protobuf's own libraries has it in base64. Raises ValueError."""
-    raw = _unpacked(text, length)
-    if raw is None or not any(raw):
-        raise ValueError(f"{text!r:.60} is no id of {length} bytes")
-    return raw.hex()
-
-
-def _unpacked(text: str, length: int) -> bytes | None:
     for unpack in (bytes.fromhex, base64.b64decode):
         try:
             raw = unpack(text)
         except (ValueError, binascii.Error):
             continue
-        if len(raw) == length:
-            return raw
-    return None
+        if len(raw) == length and any(raw):
+            return raw.hex()
+    raise ValueError(f"{text!r:.60} is no id of {length} bytes")
 
 
 def _word(words: tuple[str, ...], value: Any) -> str:

@@ -67,7 +67,7 @@ class PageTalk:
     """One conversation on the page. It stays available after its end, so that it can be saved."""
 
     def __init__(self, chosen: PreparedTalk, alone_s: float = ALONE_S) -> None:
-        """Start the conversation in the running event loop. It ends `alone_s` seconds after the last viewer left."""
+        """Start the conversation in the running event loop. `alone_s` seconds without a viewer end it."""
         self.id = secrets.token_hex(8)
         self.chosen = chosen
         self.began = time()
