@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from agentest.support.json_text import parse_untrusted_json
@@ -104,6 +105,12 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a number does not end")
 
 
+@cache
+def _camel(key: str) -> str:
+    head, *rest = key.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
 class _Keys:
     """A JSON object with snake-case access to keys in snake or camel case."""
 
@@ -113,9 +120,7 @@ class _Keys:
         self._value = value
 
     def get(self, key: str) -> Any:
-        head, *rest = key.split("_")
-        camel = head + "".join(word.capitalize() for word in rest)
-        return self._value.get(camel, self._value.get(key))
+        return self._value.get(_camel(key), self._value.get(key))
 
     def text(self, key: str) -> str:
         value = self.get(key)
