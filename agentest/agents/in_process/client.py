@@ -85,8 +85,8 @@ class ObjectConversation:
         """Return the agent's reply. Raises AgentError; other AgentestErrors pass through."""
         who = f"the {self._agent.framework.title} agent"
         call = partial(self._turn, messages, ctx)
-        timed = await call_with_timeout(call, self._agent.timeout_s, who, self.name)
-        return replace(timed.value, latency_ms=timed.latency_ms)
+        reply, latency_ms = await call_with_timeout(call, self._agent.timeout_s, who, self.name)
+        return replace(reply, latency_ms=latency_ms)
 
     async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: BlockingTimer) -> AgentReply:
         gate = ToolGate.of(ctx)

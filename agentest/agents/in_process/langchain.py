@@ -6,6 +6,7 @@ LangGraph's agents use the same tools.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
@@ -15,7 +16,7 @@ from agentest.agents.in_process.tool_gate import (
     Begin,
     FindGate,
     ToolGate,
-    current_gate,
+    any_gate,
     gate_method,
     output_text,
     result_text,
@@ -47,7 +48,6 @@ def prepare(runnable: Any) -> Begin:
 
 
 def _required_keys(runnable: Any) -> set[str]:
-    """Return the keys that a Runnable's input requires. Empty if it takes a list of messages."""
     try:
         schema = runnable.get_input_jsonschema()
     except Exception:  # noqa: BLE001 - the user's types may have no schema
@@ -99,14 +99,7 @@ class ModelCallCounter:
         """Return the reply with the counts. Models called without LangChain are not counted."""
         if not self.model_calls:
             return reply
-        return AgentReply(
-            text=reply.text,
-            tool_requests=reply.tool_requests,
-            usage=self.usage,
-            model_calls=self.model_calls,
-            remarks=reply.remarks,
-            author=reply.author,
-        )
+        return replace(reply, usage=self.usage, model_calls=self.model_calls)
 
 
 @cache
@@ -135,12 +128,11 @@ def install_gate() -> None:
 
 def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
     """Return copies of the tools that call a gate. Raises UsageError for a value that is not a tool."""
-    return [_with_gate(tool, find) for tool in tools]
+    # Tools that are mappings run at the model's provider.
+    return [tool if isinstance(tool, Mapping) else _with_gate(tool, find) for tool in tools]
 
 
 def _with_gate(tool: Any, find: FindGate) -> Any:
-    if isinstance(tool, Mapping):
-        return tool  # it runs at the model's provider
     kinds = import_module("langchain_core.tools")
     if not isinstance(tool, kinds.BaseTool):
         if not callable(tool):
@@ -156,11 +148,7 @@ def _with_gate(tool: Any, find: FindGate) -> Any:
     return gated_tool
 
 
-def _current_gate(_: str) -> ToolGate | None:
-    return current_gate()
-
-
-def _gated(run: Callable[..., Any], find: FindGate = _current_gate) -> Callable[..., Any]:
+def _gated(run: Callable[..., Any], find: FindGate = any_gate) -> Callable[..., Any]:
     def run_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         gate, call_id = find(tool.name), kwargs.get("tool_call_id")
         if gate is None or _hands_over(tool, gate, call_id):
@@ -177,7 +165,7 @@ def _gated(run: Callable[..., Any], find: FindGate = _current_gate) -> Callable[
     return run_by_the_gate
 
 
-def _gated_async(arun: Callable[..., Any], find: FindGate = _current_gate) -> Callable[..., Any]:
+def _gated_async(arun: Callable[..., Any], find: FindGate = any_gate) -> Callable[..., Any]:
     async def arun_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         gate, call_id = find(tool.name), kwargs.get("tool_call_id")
         if gate is None or _hands_over(tool, gate, call_id):
@@ -195,7 +183,6 @@ def _gated_async(arun: Callable[..., Any], find: FindGate = _current_gate) -> Ca
 
 
 def _hands_over(tool: Any, gate: ToolGate, call_id: str | None) -> bool:
-    """Return True for a pseudo-tool that hands over to another agent of the graph."""
     if _HANDOFF not in (tool.metadata or {}):
         return False
     gate.let_pass(call_id)

@@ -81,7 +81,6 @@ def _remarks(messages: Sequence[Any]) -> Iterator[Remark]:
 
 
 def _refuse_interrupts(state: Any) -> None:
-    """Raise AgentError for a graph that waits for input."""
     if not state.next:
         return
     asks = (
@@ -95,7 +94,6 @@ def _refuse_interrupts(state: Any) -> None:
 
 
 def _record_other_calls(messages: Sequence[Any], gate: ToolGate) -> None:
-    """Record calls that reached no LangChain tool."""
     results = {message.tool_call_id: message for message in messages if message.type == "tool"}
     for message in messages:
         for call in getattr(message, "tool_calls", ()):
@@ -104,6 +102,6 @@ def _record_other_calls(messages: Sequence[Any], gate: ToolGate) -> None:
             result = results.get(call["id"])
             if result is None or result.status == "error":
                 why = "no answer" if result is None else text_of(result.content)
-                gate.note(call["name"], call["args"], {"error": f"not run: {why}"}, call["id"])
+                gate.note_not_run(call["name"], call["args"], why, call["id"])
             else:
                 gate.note_past(call["name"], call["args"], text_of(result.content), _PAST)

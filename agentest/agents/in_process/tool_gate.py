@@ -57,7 +57,8 @@ class ToolGate:
         self._without_id: list[tuple[str, Any]] = []
         """Calls without an id, as (tool, arguments): the user's code makes them for a call of the model."""
         self._running: dict[str, RealCall] = {}
-        self._ended: AgentestError | None = None
+        self.ended: AgentestError | None = None
+        """The error that ended the turn, such as a missing or broken mock."""
         self._closed = False
 
     @classmethod
@@ -67,16 +68,11 @@ class ToolGate:
 
     def end_turn(self, error: AgentestError) -> None:
         """End the turn with an error about a call that may belong to it. No further call is answered."""
-        self._ended = self._ended or error
+        self.ended = self.ended or error
 
     def close(self) -> None:
         """Answer no more calls, because the conversation has ended."""
         self._closed = True
-
-    @property
-    def ended(self) -> AgentestError | None:
-        """The error that ended the turn, such as a missing or broken mock."""
-        return self._ended
 
     def saw(self, call_id: str | None, name: str, args: Any) -> bool:
         """Return True if a call went through this gate. A call without an id counts once."""
@@ -160,6 +156,10 @@ class ToolGate:
         self._ctx.record_tool(name, args if isinstance(args, dict) else {"arguments": args}, result)
         self._remember(name, args, call_id)
 
+    def note_not_run(self, name: str, args: Any, why: Any, call_id: str | None) -> None:
+        """Record a call that the framework did not run."""
+        self.note(name, args, {"error": f"not run: {why}"}, call_id)
+
     def note_past(self, name: str, args: Any, result: Any, where: str) -> None:
         """Record a call that bypassed the gate, and end the turn if the real tool was not allowed to run."""
         with self._storing_error():
@@ -178,8 +178,8 @@ class ToolGate:
         return await found if inspect.isawaitable(found) else found
 
     def _start_call(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
-        if self._ended is not None:
-            raise self._ended
+        if self.ended is not None:
+            raise self.ended
         if self._closed:
             raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
         self._remember(name, args, call_id)
@@ -196,10 +196,10 @@ class ToolGate:
         try:
             yield
         except UnmockedToolError as error:
-            self._ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
-            raise self._ended from None
+            self.ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+            raise self.ended from None
         except AgentestError as error:
-            self._ended = self._ended or error
+            self.ended = self.ended or error
             raise
 
 
@@ -268,6 +268,11 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
             "the agent in Agentest's process (`app`, or type: custom)"
         )
     return None
+
+
+def any_gate(_: str) -> ToolGate | None:
+    """Return the gate of the current conversation, for a tool of any name."""
+    return current_gate()
 
 
 def _unknown_conversation(name: str) -> MockError:
