@@ -56,9 +56,9 @@ def load_app(name: str, app: App | str, root: Path) -> App:
             inspect.signature(target).bind({}, None, None)
         except TypeError:
             raise ConfigError(
-                f"agent {name!r}: app: {app!r} does not take (scope, receive, send), as ASGI applications "
-                "do. Name the application itself, not the function that makes it; one of WSGI (Flask, Django's "
-                "wsgi) needs a wrapper like asgiref.wsgi.WsgiToAsgi"
+                f"agent {name!r}: app: {app!r} does not take (scope, receive, send), as ASGI "
+                "applications do. Name the application itself, not the function that makes it; one of WSGI "
+                "(Flask, Django's wsgi) needs a wrapper like asgiref.wsgi.WsgiToAsgi"
             ) from None
     return target  # type: ignore[no-any-return]
 

@@ -76,9 +76,8 @@ class WebSocketClient:
         if self.late:
             self.notes.add(
                 "late messages",
-                f"{count(self.late, 'message')} came after the end of a turn, and belonged to no reply. If they "
-                "are the rest of one, say "
-                "by `done` which message is the last of a turn",
+                f"{count(self.late, 'message')} came after the end of a turn, and belonged to no reply. If "
+                "they are the rest of one, say by `done` which message is the last of a turn",
             )
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
