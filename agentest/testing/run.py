@@ -36,7 +36,7 @@ from agentest.runner.session import RunOutcome, RunSession, Stop, settings_of
 from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import AgentestError, ConfigError, UsageError
-from agentest.testing.agent import ScriptedAgent
+from agentest.testing.scripted import ScriptedAgent
 
 AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any] | AnyAgent
 ConfigLike = str | Path | Mapping[str, Any] | Config

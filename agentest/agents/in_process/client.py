@@ -37,11 +37,12 @@ async def open_object(
         raise ConfigError(
             f"agent {name!r}: context: agents of {framework.title} take none; leave the key out"
         )
-    runner = import_module(f"agentest.agents.in_process.{framework.runner}")
+    module, _, function = framework.runner.partition(":")
+    runner = import_module(f"agentest.agents.in_process.{module}")
     if hasattr(runner, "open_object"):
         opened: Agent = await runner.open_object(name, agent, resources)
         return opened
-    prepare: Prepare = runner.prepare
+    prepare: Prepare = getattr(runner, function or "prepare")
     try:
         begin = prepare(agent)
     except (ImportError, AttributeError) as error:

@@ -1,8 +1,11 @@
 """The gate between an agent object and its tools: a mock answers each call, or the real tool may run.
 
 A gate belongs to one turn of one conversation. A tool call from another task, a thread or a nested agent
-reaches the gate of its own conversation through context variables (`standing`, `current`).
-"""
+reaches the gate of its own conversation through context variables.
+
+At the end are the functions behind `agentest.mocks.langchain(tools, ctx)` and its siblings. Each returns
+tools that its framework accepts, with unchanged names, descriptions and schemas. Outside of a run, the real
+tools run, so the line can stay in production code."""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from importlib import import_module
 from os import environ
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from agentest.agents.port import AgentReply, RealCall, TurnContext
 from agentest.domain.messages import Message
@@ -23,10 +27,18 @@ from agentest.support.calling import (
     current_code_owner,
     is_run_in_progress,
     make_loop_independent,
+    message_of_error,
 )
-from agentest.support.errors import REAL_TOOLS_RUN, AgentError, AgentestError, MockError, UnmockedToolError
+from agentest.support.errors import (
+    REAL_TOOLS_RUN,
+    AgentError,
+    AgentestError,
+    MockError,
+    UnmockedToolError,
+    UsageError,
+)
 from agentest.support.function_threads import in_function_thread
-from agentest.support.json_text import NotJson, json_text
+from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -360,3 +372,78 @@ def output_text(output: Any) -> str | None:
 def result_text(answer: Any) -> str:
     """Convert a mock's answer to a tool result: text unchanged, other values as JSON."""
     return answer if isinstance(answer, str) else json_text(answer)
+
+
+def langchain(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
+    """Return LangChain or LangGraph tools whose calls the mocks answer.
+
+    Args:
+        tools: tools, or functions to convert to tools. Tools of the model's provider (mappings) are
+            unchanged.
+        ctx: the handler's context. Default: the conversation in which a tool is called.
+    """
+    gates = _gates(ctx)
+    wrapped: list[Any] = _framework_module("langchain", "langchain_core", "LangChain").asking_tools(
+        tools, gates
+    )
+    return wrapped
+
+
+def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
+    """Return function tools of the OpenAI Agents SDK whose calls the mocks answer; `ctx` as in `langchain`.
+
+    Tools that the provider runs are unchanged. Raises UsageError for a tool that acts on this machine.
+    """
+    gates = _gates(ctx)
+    runner = _framework_module("openai_agents", "agents", "the OpenAI Agents SDK")
+    wrapped: list[Any] = runner.asking_tools(tools, gates)
+    return wrapped
+
+
+@overload
+def pydantic_ai(tools: None = None, ctx: TurnContext | None = None) -> Any: ...
+@overload
+def pydantic_ai(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]: ...
+def pydantic_ai(tools: Iterable[Any] | None = None, ctx: TurnContext | None = None) -> Any:
+    """Return a capability for pydantic-ai's `capabilities`, through which mocks answer all tools.
+
+    Args:
+        tools: functions, tools and toolsets. If given, the result is for `toolsets`, and mocks answer these.
+        ctx: as in `langchain`.
+    """
+    gates = _gates(ctx)
+    runner = _framework_module("pydantic_ai", "pydantic_ai", "pydantic-ai")
+    return runner.asking_capability(gates) if tools is None else runner.asking_toolsets(tools, gates)
+
+
+def adk(ctx: TurnContext | None = None) -> Any:
+    """Return a plugin for the `plugins` of google-adk's App or runners, through which mocks answer all tools.
+
+    `ctx` is as in `langchain`.
+    """
+    gates = _gates(ctx)
+    return _framework_module("google_adk", "google.adk", "google-adk").asking_plugin(gates)
+
+
+def _framework_module(name: str, package: str, title: str) -> Any:
+    """Return a framework's module. Raises UsageError if the framework is not installed."""
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise UsageError(
+            f"agentest.mocks: {title} is not installed where Agentest runs, or too old: "
+            f"{message_of_error(error)}"
+        ) from error
+    return import_module(f"agentest.agents.in_process.{name}")
+
+
+def _gates(ctx: TurnContext | None) -> FindGate:
+    if ctx is None:
+        return gate_for_wrapped_tool
+    if not isinstance(ctx, TurnContext):
+        raise UsageError(
+            f"agentest.mocks: `ctx` is {safe_repr(ctx):.100}; expected the ctx that a handler is given, or "
+            "nothing: then it is the conversation that is under way where a tool is called"
+        )
+    gate = ToolGate.of(ctx)
+    return lambda name: gate_for_wrapped_tool(name, gate)
