@@ -101,7 +101,7 @@ class _UnusableResponse(AgentError):
 
 
 class ErrorAdvisor:
-    """Advice about unusable answers of one agent. Its modules are imported when there is such an answer."""
+    """Advice about unusable answers of one agent. Its modules are imported at the first of them."""
 
     def __init__(self, config: HttpAgent, client: Sender) -> None:
         self.has_answered = False
@@ -147,14 +147,13 @@ class HttpSender:
         self._retries = config.retries
         self._client = client
         self._timeout_s = timeout_s
-        headers = {
+        self._headers = {
             "accept": "text/event-stream" if config.streaming else "application/json",
             "accept-encoding": ", ".join(CODINGS),
             "content-type": "application/json",
             **{name.lower(): value for name, value in config.headers.items()},
         }
-        self._headers = headers
-        self._templates = Template(headers)
+        self._templates = Template(self._headers)
 
     async def post(
         self,
@@ -232,14 +231,11 @@ class HttpSender:
             took = min(limit.elapsed + response.held_up, limit.elapsed_in_all)
             if response.held_up and took > self._timeout_s:
                 raise NoReply(self._timeout_message(request.url), attempt - 1)
-            self._note_answer(request, response)
+            # A GET proves nothing: many servers answer every path.
+            if self._advisor and request.content is not None and response.is_success:
+                self._advisor.has_answered = True
             return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
-
-    def _note_answer(self, request: OutgoingRequest, response: DirectResponse) -> None:
-        """Note that the agent speaks its protocol. A GET proves nothing: many servers answer every path."""
-        if self._advisor and request.content is not None and response.is_success:
-            self._advisor.has_answered = True
 
     async def advised(self, problem: str, response: ProbeResponse) -> str:
         """Return the problem with a response, followed by the configuration that would fit if it is known."""
@@ -367,7 +363,7 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
     if not location:
         raise AgentError(f"{url} answered {response.status_code} without a location to go to")
     try:
-        target = check_url(_resolve_url(url, location))
+        target = check_url(_joined(url, location))
     except ValueError as error:
         raise AgentError(f"{url} redirects to an address that {error}") from None
     if urlsplit(target)[:2] != urlsplit(url)[:2]:
@@ -376,7 +372,7 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
     return target, headers
 
 
-def _resolve_url(url: str, location: str) -> str:
+def _joined(url: str, location: str) -> str:
     try:
         return urljoin(url, location)
     except ValueError as error:
@@ -386,7 +382,7 @@ def _resolve_url(url: str, location: str) -> str:
 def _redirect_hint(response: DirectResponse) -> str:
     status, target = response.status_code, response.headers.get("location", "nowhere")
     try:
-        host = urlsplit(_resolve_url(str(response.url), target)).hostname or ""
+        host = urlsplit(_joined(str(response.url), target)).hostname or ""
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
@@ -461,9 +457,6 @@ async def again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[b
         yield piece
 
 
-_LIMIT_S = 2.0
-
-
 @asynccontextmanager
 async def cancelled_on_server(cancel: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Call `cancel` if the block raises or is cancelled by a time-out or the end of the run."""
@@ -471,6 +464,6 @@ async def cancelled_on_server(cancel: Callable[[], Awaitable[object]]) -> AsyncI
         yield
     except BaseException:
         # The work may have ended, or the server may not support this: the original error matters.
-        with anyio.move_on_after(_LIMIT_S, shield=True), suppress(AgentestError):
+        with anyio.move_on_after(2.0, shield=True), suppress(AgentestError):
             await cancel()
         raise

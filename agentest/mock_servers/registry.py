@@ -127,7 +127,6 @@ class Registry:
             self.on_reached(group)
 
     def _clients(self, group: ServerGroup, names: Names) -> list[str]:
-        """Return the agents that the client may belong to; all agents if nothing identifies it."""
         named = [active for name in names if (active := self._active.get(name.text))]
         known = {active.who.agent for active in named[:1] or self._of_group(group) if active.group is group}
         if len(known) != 1:
@@ -259,7 +258,6 @@ class Registry:
         return candidates[0]
 
     def _of_group(self, group: ServerGroup) -> list[_Active]:
-        """Return the active conversations of a group, each of which may have several names."""
         return list(
             {active.who.key: active for active in self._active.values() if active.group is group}.values()
         )
@@ -346,14 +344,9 @@ class Admission:
     """Controls when conversations of agents with shared servers may begin."""
 
     def __init__(self, *, exclusive: bool, open_at_once: bool = False) -> None:
-        """Create the admission of a group.
-
-        Args:
-            exclusive: True if the configuration allows only one conversation at a time, whatever its calls
-                name.
-            open_at_once: True to allow any number of conversations without proof of names.
-        """
+        """Create the admission of a group. `open_at_once` needs no proof that calls name conversations."""
         self.promised = exclusive
+        """True if the configuration allows only one conversation at a time."""
         self.exclusive = exclusive
         """True if only one conversation may run at a time, by configuration or by observation."""
         self._open = open_at_once

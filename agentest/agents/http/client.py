@@ -28,10 +28,10 @@ from agentest.agents.http.exchange import (
 )
 from agentest.agents.http.extraction import (
     SESSION,
+    AnswerPaths,
     ResponseExtraction,
+    ResponsePiece,
     SavedValueSources,
-    paths_of,
-    piece_of_response,
 )
 from agentest.agents.http.reader import AnswerReader
 from agentest.agents.http.requests import RequestTemplate, auxiliary_request, turn_request
@@ -75,7 +75,7 @@ class HttpClient:
         self.name = config.name
         self.config = config
         self.resources = resources
-        self.paths = paths_of(config)
+        self.paths = AnswerPaths(config)
         self.notes = AgentNotes(config.name, resources.on_note)
         self.turn = turn_request(config)
         self.poll = auxiliary_request(config, config.poll) if config.poll else None
@@ -395,7 +395,7 @@ class SetUpStep:
         except (ValueError, RecursionError):
             answer = text
         kept = self._kept
-        found = {**kept.in_piece(piece_of_response(answer)), **kept.in_text(text)}
+        found = {**kept.in_piece(ResponsePiece(answer, answer)), **kept.in_text(text)}
         return {**found, **kept.in_headers(response.headers)}, answer
 
 

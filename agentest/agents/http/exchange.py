@@ -96,7 +96,7 @@ class CookieSender:
         *,
         follows_all: bool = False,
     ) -> None:
-        """Create a browser. `follows_all` also follows redirects to a login, as login requests need."""
+        """Create a sender. `follows_all` also follows redirects to a login, as login requests need."""
         self._client = client
         self._jar = jar
         self._on_secret = on_secret
@@ -117,7 +117,10 @@ class CookieSender:
             if target is None:
                 return response
             await response.aclose()
-            headers = _headers_of_get(headers, origin(target) == origin(url))
+            # Drop headers about the body and, for another server, all that may be credentials.
+            headers = [header for header in headers if header[0].lower() not in _BODY_HEADERS]
+            if origin(target) != origin(url):
+                headers = [header for header in headers if header[0].lower() in _SAFE_FOR_ANY_ORIGIN]
             method, url, content = "GET", target, None
         raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
 
@@ -144,12 +147,6 @@ class CookieSender:
             return target
         asks_for_get = method == "GET" or response.status_code == 303
         return target if asks_for_get and not is_login(target) else None
-
-
-def _headers_of_get(headers: Headers, same_origin: bool) -> Headers:
-    """Drop headers about the body and, for another server, all that may be credentials."""
-    kept = [header for header in headers if header[0].lower() not in _BODY_HEADERS]
-    return kept if same_origin else [header for header in kept if header[0].lower() in _SAFE_FOR_ANY_ORIGIN]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,13 +51,6 @@ class ToolAnswer:
     mocked: bool
 
 
-Shown = Callable[[Any], Any]
-
-
-def _unchanged(value: Any) -> Any:
-    return value
-
-
 class ToolGate:
     """Answers the tool calls of one turn. Stores the error that ends it, as frameworks may swallow it."""
 
@@ -101,7 +94,7 @@ class ToolGate:
         args: Any,
         run: Callable[[], Awaitable[Any]],
         call_id: str | None = None,
-        shown: Shown = _unchanged,
+        shown: Callable[[Any], Any] = lambda value: value,
     ) -> ToolAnswer:
         """Answer a call with its mock, or run the real tool if that is allowed.
 
@@ -124,7 +117,7 @@ class ToolGate:
         args: Any,
         run: Callable[[], Any],
         call_id: str | None = None,
-        shown: Shown = _unchanged,
+        shown: Callable[[Any], Any] = lambda value: value,
     ) -> ToolAnswer:
         """Answer a call from sync code, and block until the answer is there. Otherwise like `answer`."""
         with self._storing_error():
@@ -382,11 +375,8 @@ def langchain(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]
             unchanged.
         ctx: the handler's context. Default: the conversation in which a tool is called.
     """
-    gates = _gates(ctx)
-    wrapped: list[Any] = _framework_module("langchain", "langchain_core", "LangChain").asking_tools(
-        tools, gates
-    )
-    return wrapped
+    gates, runner = _gates(ctx), _framework_module("langchain", "langchain_core", "LangChain")
+    return list(runner.asking_tools(tools, gates))
 
 
 def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
@@ -394,10 +384,8 @@ def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[
 
     Tools that the provider runs are unchanged. Raises UsageError for a tool that acts on this machine.
     """
-    gates = _gates(ctx)
-    runner = _framework_module("openai_agents", "agents", "the OpenAI Agents SDK")
-    wrapped: list[Any] = runner.asking_tools(tools, gates)
-    return wrapped
+    gates, runner = _gates(ctx), _framework_module("openai_agents", "agents", "the OpenAI Agents SDK")
+    return list(runner.asking_tools(tools, gates))
 
 
 @overload
