@@ -158,8 +158,7 @@ async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | No
 async def detect_within_limit(probe: EndpointProbe, first: str = "") -> list[DetectedProtocol]:
     """Return what the probes find within `LONGEST_LOOK_S` seconds, up to the first finding at the endpoint.
 
-    Args:
-        first: the type to probe first.
+    The probe of the type `first` runs first.
     """
     detected: list[DetectedProtocol] = []
     with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):

@@ -193,16 +193,13 @@ class HttpSender:
         *,
         values: Values = NO_VALUES,
     ) -> HttpAnswer[T]:
-        """Send a request and return what `read` makes of the response.
+        """Send a request and return what `read` makes of the response. `values` fill the agent's headers.
 
-        Args:
-            read: receives a response with status 2xx, or one in `also`, before its body is read. It reports
-                the first token with `note_first_token`.
-            values: values for the placeholders in the agent's headers.
+        `read` receives a response with status 2xx, or one in `also`, before its body is read. It reports the
+        first token with `note_first_token`.
 
-        Raises:
-            NoReply: for any other response, or none. Each attempt has the full time-out.
-            CannotSend: for an invalid header, or if this machine cannot open a connection.
+        Raises NoReply for any other response, or none. Each attempt has the full time-out. Raises CannotSend
+        for an invalid header, or if this machine cannot open a connection.
         """
         headers = self._headers_of(request, values)
         for attempt in range(1, self._retries + 2):
@@ -425,8 +422,7 @@ async def read_body(
 ) -> T:
     """Parse the body with `convert`, or with `stream` if it consists of server-sent events.
 
-    Args:
-        streaming: whether events were requested. A body of unknown type is then read as events.
+    If events were requested (`streaming`), a body of unknown type is read as events.
     """
     content_type = response.headers.get("content-type", "")
     if not ("event-stream" in content_type or (streaming and "json" not in content_type)):

@@ -48,8 +48,8 @@ async def running_server(
 ) -> AsyncIterator[None]:
     """Run a server during the block. A server that already runs is used as it is (`reuse`).
 
-    A task in `tasks` reads its output. Raises ServerError, with the end of the output, if
-    the server exits or is not ready in time.
+    A task in `tasks` reads its output. Raises ServerError, with the end of the output, if the server exits or
+    is not ready in time.
 
     Args:
         required_knowledge: data that only a server started by this run can have. A running server cannot be

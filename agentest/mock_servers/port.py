@@ -144,8 +144,7 @@ class ActiveConversation(Protocol):
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
         """Record the real tool's answer to a call with the outcome `CallOutcome.REAL`.
 
-        Args:
-            status: the HTTP status, if the call was a request.
+        The status is that of HTTP, if the call was a request.
         """
         ...
 

@@ -380,9 +380,7 @@ class Admission:
     def leave(self, *, called: bool, at_work_s: float = 0.0) -> bool:
         """End a conversation. Returns True if the next one waits for its agent to become idle.
 
-        Args:
-            called: True if any of its calls arrived.
-            at_work_s: how long its agent may continue, so that unnamed calls may belong to it.
+        Its agent may continue for `at_work_s` seconds, so that unnamed calls may belong to it.
         """
         self._active -= 1
         if not called:
@@ -448,13 +446,7 @@ Names = Sequence[Name]
 def names_of(
     headers: Mapping[str, str], path: str | None = None, meta: Mapping[str, Any] | None = None
 ) -> Names:
-    """Return the names in a request.
-
-    Args:
-        headers: by lower-case name.
-        path: the part of the path that names the conversation.
-        meta: the `_meta` of an MCP request.
-    """
+    """Return the names in a request: its headers (by lower-case name), its path, and the `_meta` of MCP."""
     meta = meta or {}
 
     def text(values: Mapping[str, Any], key: str) -> str | None:

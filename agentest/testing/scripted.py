@@ -126,7 +126,15 @@ def _handler_for(agent: ScriptedAgent) -> type[BaseHTTPRequestHandler]:
 
 
 def _completion(answer: AgentAnswer, request: Mapping[str, Any]) -> Raw:
-    message = _message(answer, request.get("messages", []))
+    calls: Any = [answer] if isinstance(answer, Mapping) and "function" in answer else answer
+    if isinstance(calls, str):
+        message: Mapping[str, Any] = {"role": "assistant", "content": calls}
+    elif isinstance(calls, Mapping):
+        message = calls
+    else:
+        number = len(request.get("messages", []))
+        numbered = [{"id": f"call_{number}_{i}", **call} for i, call in enumerate(calls)]
+        message = {"role": "assistant", "content": None, "tool_calls": numbered}
     finish = "tool_calls" if message.get("tool_calls") else "stop"
     body = {
         "object": "chat.completion",
@@ -134,16 +142,6 @@ def _completion(answer: AgentAnswer, request: Mapping[str, Any]) -> Raw:
         "usage": {"prompt_tokens": 10, "completion_tokens": 5},
     }
     return Raw(json.dumps(body).encode())
-
-
-def _message(answer: Any, messages: Sequence[Any]) -> Mapping[str, Any]:
-    if isinstance(answer, str):
-        return {"role": "assistant", "content": answer}
-    calls = [answer] if isinstance(answer, Mapping) and "function" in answer else answer
-    if isinstance(calls, Mapping):
-        return calls
-    numbered = [{"id": f"call_{len(messages)}_{i}", **call} for i, call in enumerate(calls)]
-    return {"role": "assistant", "content": None, "tool_calls": numbered}
 
 
 KEPT_ITS_ROLE = "kept its role"
@@ -216,7 +214,9 @@ class ScriptedModel:
                 turn_request = replace(
                     request, key=replace(request.key, turn=int(name.removeprefix("turn_")))
                 )
-                answer[name] = self._answer_batch(_resolved(inner, request.schema), turn_request)
+                if "$ref" in inner:
+                    inner = request.schema["$defs"][inner["$ref"].rpartition("/")[2]]
+                answer[name] = self._answer_batch(inner, turn_request)
             else:
                 metric = name.replace("criterion_", "criterion ")
                 answer[name] = self._answer_question(
@@ -231,25 +231,12 @@ class ScriptedModel:
             return {"reason": "scripted", **value}
         if metric in BUILTIN and BUILTIN[metric].kind is Kind.LABEL:
             return {"reason": "scripted", "labels": [] if value == NO_FAILURE else [value]}
-        return {"reason": "scripted", _key_of(metric, value): value}
+        key = "outcome" if metric == GOAL and isinstance(value, str) else "value"
+        return {"reason": "scripted", "result" if metric.startswith("criterion ") else key: value}
 
     def _line(self, turn: int) -> dict[str, Any]:
         line = self._user[turn] if turn < len(self._user) else STOP
         return {"message": line.replace(STOP, ""), "should_stop": STOP in line}
-
-
-def _resolved(form: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a part of a schema after resolving its reference."""
-    definition: Mapping[str, Any] = (
-        schema["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
-    )
-    return definition
-
-
-def _key_of(metric: str, value: Any) -> str:
-    if metric.startswith("criterion "):
-        return "result"
-    return "outcome" if metric == GOAL and isinstance(value, str) else "value"
 
 
 def _best(metric: str) -> Any:

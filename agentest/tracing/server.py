@@ -190,11 +190,7 @@ def _request_spans(body: memoryview) -> Iterator[Span]:
 
 
 def _parts(message: memoryview, wanted: int, left: Iterator[int]) -> Iterator[memoryview]:
-    """Yield the submessages with this field number. Raises ValueError.
-
-    Args:
-        left: has one item for each field that may still be read.
-    """
+    """Yield the submessages with this field number, and count each field in `left`. Raises ValueError."""
     at = 0
     while at < len(message):
         if next(left, None) is None:

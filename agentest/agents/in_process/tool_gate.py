@@ -96,11 +96,9 @@ class ToolGate:
         call_id: str | None = None,
         shown: Callable[[Any], Any] = lambda value: value,
     ) -> ToolAnswer:
-        """Answer a call with its mock, or run the real tool if that is allowed.
+        """Answer a call with its mock, or `run` the real tool if that is allowed.
 
-        Args:
-            run: runs the real tool.
-            shown: converts the real tool's result to the value that is recorded.
+        `shown` converts the real tool's result to the value that is recorded.
         """
         with self._storing_error():
             real = self._start_call(name, args, call_id)
@@ -320,8 +318,7 @@ def gate_for_lookup(gate: ToolGate) -> Iterator[None]:
 def gate_method(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Route a method of a framework's class through the gate, once. Without a gate it behaves as before.
 
-    Args:
-        gated: returns the new method for the original one.
+    `gated` returns the new method for the original one.
     """
     original = owner.__dict__[method]
     if hasattr(original, _GATED_MARK):

@@ -28,9 +28,6 @@ Place = Callable[[str], str]
 def open_upstream(settings: McpMock, client: Client, root: Path, locate: Place) -> Upstream | None:
     """Create the connection to the real server, which starts on first use; None if it is not configured.
 
-    Args:
-        locate: returns the location of a key, for errors.
-
     Raises ConfigError.
     """
     upstream = settings.upstream

@@ -271,8 +271,7 @@ class Document:
     def _converted(self, node: Node, *, named: bool) -> Any:
         """Convert the schemas in a value to current JSON Schema, with absolute references.
 
-        Args:
-            named: True if the keys are the user's names, so that a key `default` has no special meaning.
+        If its keys are names of the user (`named`), a key `default` has no special meaning.
         """
         value, at = node.value, node.at
         if isinstance(value, list):

@@ -85,8 +85,7 @@ class Api:
     def named_as(self, mocked: Iterable[str], spoken: Iterable[str] = ()) -> Api:
         """Rename operations to the names that mocks use: their ids, or else FastAPI's functions.
 
-        Args:
-            spoken: names in trajectories, which decide the names of operations without a mock.
+        Names in trajectories (`spoken`) decide the names of operations without a mock.
         """
         mocks, others = frozenset(mocked), frozenset(spoken)
         ids = {each.tool for each in self.operations}

@@ -59,11 +59,7 @@ class ParsedRequest:
 def read_request(
     operation: Operation, request: ToolHttpRequest, keys_in_query: frozenset[str]
 ) -> ParsedRequest:
-    """Read a request. Never raises: problems are part of the result.
-
-    Args:
-        keys_in_query: query parameters that are credentials.
-    """
+    """Read a request; `keys_in_query` are credentials. Never raises: problems are part of the result."""
     arguments: dict[str, Any] = {}
     problems: list[SchemaViolation] = []
     for parameter in operation.parameters:
@@ -190,11 +186,7 @@ class Routes:
         self._paths = [(pattern(path), by_path[path]) for path in sorted(by_path, key=openness)]
 
     def find(self, method: str, raw_path: str) -> RequestTarget:
-        """Find the target of a request.
-
-        Args:
-            raw_path: as sent, with `%2F` for a slash within a segment.
-        """
+        """Find the target of a request. `raw_path` is as sent, with `%2F` for a slash within a segment."""
         path = re.sub("/{2,}", "/", raw_path)
         match = _CONVERSATION.fullmatch(path)
         if match is None:

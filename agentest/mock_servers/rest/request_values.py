@@ -30,8 +30,7 @@ Pairs = Sequence[tuple[str, str]]
 def value_of(parameter: Parameter, pairs: Pairs) -> Any:
     """Return the value of a parameter, or MISSING. Raises ValueError if its format is invalid.
 
-    Args:
-        pairs: those of the parameter's location; for paths and headers, one for each name.
+    `pairs` are those of the parameter's location; for paths and headers, one for each name.
     """
     schema, name = parameter.schema, parameter.name
     if parameter.style == "deepObject":
@@ -208,11 +207,7 @@ class UnreadableRequest(ValueError):
 
 
 def read_body(body: bytes, content_type: str, content: BodyContent) -> tuple[Any, Schema | None]:
-    """Return the value of a body, and the schema that applies to it. Raises BadBody.
-
-    Args:
-        content_type: the request's header; "" if it has none.
-    """
+    """Return the value of a body, and the schema that applies to it. Raises BadBody."""
     header = _header(content_type)
     charset = header.get_content_charset()
     if content_type:

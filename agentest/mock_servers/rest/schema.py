@@ -80,9 +80,7 @@ class Schema:
     def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[SchemaViolation]:
         """Return the first violations of a value.
 
-        Args:
-            answered: True for a response, in which `writeOnly` properties may be missing; False for a
-                request, in which `readOnly` properties may be missing.
+        In a response (`answered`), `writeOnly` properties may be missing; in a request, `readOnly` ones.
         """
         not_needed = "writeOnly" if answered else "readOnly"
         if not_needed not in self._validators:
@@ -204,11 +202,7 @@ def _validator_class(not_needed: str) -> tuple[Any, Any]:
 
 
 def check_schema(document: Document, node: Node, visited: set[int]) -> None:
-    """Raise ConfigError if a schema, or one that it refers to, is invalid.
-
-    Args:
-        visited: identities of the checked schemas, which this extends.
-    """
+    """Raise ConfigError if a schema, or one that it refers to, is invalid. `visited` has the checked ones."""
     waiting = [node]
     while waiting:
         each = document.follow(waiting.pop())
