@@ -1,8 +1,4 @@
-"""Run an agent's ASGI application in this process and send requests to it without a socket.
-
-`running_app` starts the application, and the `RunningApp` that it returns sends requests. `Lifespan` drives
-startup and shutdown, and `AsgiExchange` is one request with its response.
-"""
+"""Run an agent's ASGI application in this process and send requests to it without a socket."""
 
 from __future__ import annotations
 
@@ -330,14 +326,18 @@ class AsgiExchange:
                 self._complete = True
                 self._closed.set()
             if body := message.get("body", b""):
-                return _bytes(body)
+                if isinstance(body, bytes | bytearray | memoryview):
+                    return bytes(body)
+                # For an integer, bytes() would return as many zeros.
+                kind = type(body).__name__
+                raise AppFailed(f"the application sent a {kind} as the body of its answer, expected bytes")
         return b""
 
     async def _next(self) -> Message:
         message = await self._messages.get()
+        if isinstance(message, Mapping) and isinstance(message.get("type"), str):
+            return message
         if message is not None:
-            if isinstance(message, Mapping) and isinstance(message.get("type"), str):
-                return message
             raise AppFailed(f"the application sent what is no message of ASGI: {message!r:.100}")
         if self._error is not None:
             raise AppFailed(describe_app_error(self._error))
@@ -363,10 +363,3 @@ class AsgiExchange:
             if isinstance(message, Mapping) and message.get("type") == "http.response.body":
                 self._sent_all = self._sent_all or not message.get("more_body", False)
             await self._messages.put(message)
-
-
-def _bytes(body: Any) -> bytes:
-    """Check a body piece's type. Raises AppFailed: for an integer, bytes() would return as many zeros."""
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    raise AppFailed(f"the application sent a {type(body).__name__} as the body of its answer, expected bytes")

@@ -100,16 +100,20 @@ class Runner:
         names the key and the expected value.
         """
         prepared = self._prepared(scenarios)
+
+        def note(text: str) -> None:
+            self._emit(Noted(text))
+
         session = RunSession(
             prepared=prepared,
             settings=settings_of(prepared.loaded.config, prepared.request.options),
             emit=self._emit,
             stop=stop or Stop(),
-            on_note=lambda text: self._emit(Noted(text)),
+            on_note=note,
             opened_models=self._opened_model(prepared.loaded.config),
         )
         for text in prepared.notes:
-            self._emit(Noted(text))
+            note(text)
         return to_checked_run(await run_session(session))
 
     def _prepared(self, scenarios: tuple[Scenario, ...]) -> Prepared:

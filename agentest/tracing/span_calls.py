@@ -202,7 +202,6 @@ def _outermost(tools: Sequence[ParsedSpan], by_id: Mapping[str, ParsedSpan]) -> 
 
 
 def _enclosing_spans(span: ParsedSpan, by_id: Mapping[str, ParsedSpan]) -> Iterator[ParsedSpan]:
-    """Yield the enclosing spans, nearest first. A cycle ends where it started."""
     known = {span.span_id}
     above = by_id.get(span.parent_id or "")
     while above and above.span_id not in known and len(known) <= _MAX_ENCLOSING:

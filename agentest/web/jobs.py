@@ -208,7 +208,6 @@ class Jobs:
         return process
 
     def _kill_group(self, process: asyncio.subprocess.Process) -> None:
-        """Kill the processes that the command has left in its process group."""
         signal_group(process.pid, signal.SIGKILL)
         if self._reaper and process.returncode is not None:
             self._reaper.forget(process.pid)

@@ -61,6 +61,7 @@ class WebRuns:
 
     def __init__(self, project: WebProject) -> None:
         self._project = project
+        self.folder = project.output_dir / RUNS
         self._indexes: dict[Path, RunIndex] = {}
         self._ended_records: dict[str, RunRecord] = {}
         """Records of runs that have ended, which do not change."""
@@ -79,12 +80,8 @@ class WebRuns:
         if path is None:
             return None
         folder = path.parent
-        is_stored = is_run_id(folder.name) and folder.parent.resolve() == self._folder.resolve()
+        is_stored = is_run_id(folder.name) and folder.parent.resolve() == self.folder.resolve()
         return folder.name if is_stored else CHOSEN
-
-    @property
-    def _folder(self) -> Path:
-        return self._project.output_dir / RUNS
 
     def find(self, name: str) -> RequestedRun:
         """Find a run by id, `latest` or `chosen`. Raises Missing with a message for the page."""
@@ -94,12 +91,12 @@ class WebRuns:
             name = self._latest()
         if not is_run_id(name):
             raise ItemNotFound(f"{name[:80]!r} is not a run: expected the id of a stored run, or {LATEST}")
-        run = StoredRunFolder(self._folder / name)
+        run = StoredRunFolder(self.folder / name)
         if not run.path.is_dir():
             raise ItemNotFound(
                 f"the run {name} is no longer stored: `keep_runs` in the configuration sets how many runs are"
             )
-        if run.path.is_symlink() and run.path.resolve().parent != self._folder.resolve():
+        if run.path.is_symlink() and run.path.resolve().parent != self.folder.resolve():
             raise ItemNotFound(
                 f"{run.path} is a link to elsewhere: agentest ui {run.path.resolve()} shows it"
             )
@@ -110,7 +107,7 @@ class WebRuns:
         for run in reversed(list_stored_runs(self._project.output_dir)):
             if run.file or self._record(run):
                 return run.id
-        raise ItemNotFound(f"no run is stored in {self._folder} yet: start one, here or with agentest run")
+        raise ItemNotFound(f"no run is stored in {self.folder} yet: start one, here or with agentest run")
 
     def _record(self, run: StoredRunFolder) -> RunRecord | None:
         known = self._ended_records.get(run.id)
@@ -179,7 +176,7 @@ class WebRuns:
         return {
             "runs": [*live, *(each for each in runs if each["state"] != UNDER_WAY)],
             "chosen": self.chosen,
-            "folder": str(self._folder),
+            "folder": str(self.folder),
         }
 
     def _listed(self, run: StoredRunFolder) -> Json:

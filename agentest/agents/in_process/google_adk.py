@@ -63,17 +63,8 @@ async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) ->
     except ValueError as error:
         raise ConfigError(f"agent {name!r}: module: {_known_secrets()(str(error))}") from None
     client = AdkModuleClient(name, config, source, resources.timeout_s)
-    resources.closing.push_async_callback(_close, client, resources.on_note)
+    resources.closing.push_async_callback(client.close, resources.on_note)
     return client
-
-
-async def _close(client: AdkModuleClient, on_note: Callable[[str], None]) -> None:
-    """Close what google-adk has opened. Errors become notes, because the conversations are over."""
-    try:
-        await client.close()
-    except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
-        problem = f"closing it raised {type(error).__name__}: {message_of_error(error)}"
-        on_note(f"agent {client.name!r}: {_known_secrets()(problem)}")
 
 
 def _known_secrets() -> Redactor:
@@ -184,12 +175,16 @@ class AdkModuleClient:
             self._runners[key] = import_module("google.adk.runners").InMemoryRunner(**arguments)
         return self._runners[key]
 
-    async def close(self) -> None:
-        """Close the toolsets and plugins, which all runners share."""
-        for runner in [*self._runners.values()][:1]:
-            await runner.close()
-        if self._found.closes is not None:
-            await self._found.closes.aclose()
+    async def close(self, on_note: Callable[[str], None]) -> None:
+        """Close the toolsets and plugins, which all runners share. Errors become notes: it is over."""
+        try:
+            for runner in [*self._runners.values()][:1]:
+                await runner.close()
+            if self._found.closes is not None:
+                await self._found.closes.aclose()
+        except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
+            problem = f"closing it raised {type(error).__name__}: {message_of_error(error)}"
+            on_note(f"agent {self.name!r}: {_known_secrets()(problem)}")
 
 
 def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,11 +216,13 @@ async def find_agent(source: str | AgentObject, agent_name: str | None, root: Pa
 
     Raises ValueError if there is no such agent or if the module cannot be imported.
     """
-    candidates = (
-        _found_in_object(source.value)
-        if isinstance(source, AgentObject)
-        else await _found_in_module(source, root)
-    )
+    if not isinstance(source, AgentObject):
+        candidates = await _found_in_module(source, root)
+    else:
+        value = source.value
+        app = value if _is_app(value) else None
+        agent = value.root_agent if app else value
+        candidates = AdkAgentSource(agent=agent, app=app, app_name=value.name)
     if agent_name is None:
         return candidates
     chosen = candidates.agent.find_agent(agent_name)
@@ -239,12 +236,6 @@ def _agent_names(agent: Any) -> Iterator[str]:
     yield agent.name
     for sub_agent in getattr(agent, "sub_agents", None) or ():
         yield from _agent_names(sub_agent)
-
-
-def _found_in_object(value: Any) -> AdkAgentSource:
-    if _is_app(value):
-        return AdkAgentSource(agent=value.root_agent, app=value, app_name=value.name)
-    return AdkAgentSource(agent=value, app_name=value.name)
 
 
 def _is_app(value: Any) -> bool:

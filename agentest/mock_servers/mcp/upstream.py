@@ -50,6 +50,8 @@ class Transport(Protocol):
 
     description: str
     """The server's name for people."""
+    version: str | None
+    """The protocol version of all further messages; None when a new session starts."""
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for the response with its id. Raises UpstreamError, SessionLost."""
@@ -57,10 +59,6 @@ class Transport(Protocol):
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         """Send a message without a response. Raises UpstreamError."""
-        ...
-
-    def agreed(self, version: str | None) -> None:
-        """Set the protocol version of all further messages; None when a new session starts."""
         ...
 
     async def close(self) -> None:
@@ -73,14 +71,11 @@ class Upstream:
 
     def __init__(self, transport: Transport, limit_s: float = _LIMIT_S) -> None:
         self._transport = transport
+        self.description = transport.description
         self._limit_s = limit_s
         self._begun = False
         self._beginning = anyio.Lock()
         self._last_id = 0
-
-    @property
-    def description(self) -> str:
-        return self._transport.description
 
     async def close(self) -> None:
         """End the session, and the server process if there is one."""
@@ -143,7 +138,7 @@ class Upstream:
         async with self._beginning:
             if self._begun:
                 return
-            self._transport.agreed(None)
+            self._transport.version = None
             client = {"name": "agentest", "version": __version__}
             params = {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": client}
             try:
@@ -154,7 +149,7 @@ class Upstream:
             version = self._result("initialize", answer, lacks).get("protocolVersion")
             if not isinstance(version, str):
                 raise UpstreamError(f"{self.description} answered `initialize` with no {lacks}")
-            self._transport.agreed(version)
+            self._transport.version = version
             await self._transport.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
             self._begun = True
 
@@ -191,19 +186,14 @@ class HttpTransport:
         self._url = url
         self._headers = {name.lower(): value for name, value in headers.items()}
         self._session: str | None = None
-        self._version: str | None = None
+        self.version: str | None = None
         self.description = f"the real MCP server at {without_credentials(url)}"
-
-    def agreed(self, version: str | None) -> None:
-        self._version = version
-        if version is None:
-            self._session = None
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         response = await self._send(message)
         try:
             self._check(response)
-            self._session = response.headers.get(_SESSION, self._session)
+            self._session = response.headers.get(_SESSION, self._session if self.version else None)
             return await self._answer(response, message["id"])
         except BadBody as error:
             raise UpstreamError(f"{self.description}: the answer {error}") from None
@@ -221,7 +211,7 @@ class HttpTransport:
 
     async def close(self) -> None:
         """End the session, which the server would otherwise retain."""
-        if self._session is None:
+        if self._session is None or self.version is None:
             return
         with suppress(RefusedAddress, *CONNECTION_ERRORS), TimeLimit(_LAST_WORDS_S):
             headers = list(self._all_headers().items())
@@ -238,7 +228,8 @@ class HttpTransport:
             raise UpstreamError(f"{self.description} cannot be reached: {describe(error)}") from None
 
     def _all_headers(self) -> dict[str, str]:
-        known = {_SESSION: self._session, "mcp-protocol-version": self._version}
+        session = self._session if self.version else None  # a new one starts without a version
+        known = {_SESSION: session, "mcp-protocol-version": self.version}
         return {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
@@ -249,7 +240,7 @@ class HttpTransport:
     def _check(self, response: DirectResponse) -> None:
         """Raise an error for an unsuccessful status."""
         status = response.status_code
-        if status == 404 and (self._session or not self._version):
+        if status == 404 and (self._session or not self.version):
             raise SessionLost
         if status in (401, 403):
             raise UpstreamError(
@@ -306,10 +297,9 @@ class StdioTransport:
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: dict[Any, asyncio.Future[Mapping[str, Any]]] = {}
         self._log = ""
+        self.version: str | None = None
+        """Not used, because only HTTP messages state the version."""
         self.description = f"the real MCP server (command {self._words[0]!r})"
-
-    def agreed(self, version: str | None) -> None:
-        """Do nothing, because only HTTP messages state the version."""
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         await self._start()
