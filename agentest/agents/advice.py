@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import ProbeResponse, is_page
+from agentest.agents.error_hints import ProbeResponse, is_page, leads_to_login
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
@@ -20,7 +19,6 @@ from agentest.agents.response_features import (
     detect_type,
     is_login_page,
     is_missing_model_error,
-    leads_to_login,
     missing_fields,
     possible_type_hint,
     settings_line,
@@ -32,7 +30,7 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.redaction import MAX_ERROR_CHARS
 
 _SPEAKS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
-_CREDENTIALS = (401, 403)
+_WITH_MODEL = ("chat_completions", "responses", "anthropic_messages")
 _ROOT_ENDPOINT_TYPES = ("adk", "langgraph")
 """Types whose endpoint is the server's root and which need the name of an agent on that server."""
 _LOG_IN = "send the credentials with `headers`, or log in first by a `setup` request (type: http)"
@@ -42,12 +40,7 @@ class Advisor:
     """Gives advice about one agent. Probes its server once, however many conversations fail."""
 
     def __init__(self, kind: str, probe: EndpointProbe) -> None:
-        """Create an advisor.
-
-        Args:
-            kind: the configured agent type.
-            look: sends the probe requests, which do not make an agent do any work.
-        """
+        """Create an advisor about the configured type. The probe requests make an agent do no work."""
         self._kind = kind
         self._endpoint = probe
         self._findings: dict[bool, tuple[DetectedProtocol, ...]] = {}
@@ -79,11 +72,9 @@ class Advisor:
         detected_type = detect_type(response)
         if detected_type is None:
             return await self._advice_for_unknown(response)
-        return (
-            await self._advice_for_type(detected_type)
-            if detected_type != self._kind
-            else await self._advice_for_configured_type(response)
-        )
+        if detected_type != self._kind:
+            return await self._advice_for_type(detected_type)
+        return await self._first_model_advice() if is_missing_model_error(response) else ""
 
     async def _advice_for_type(self, detected_type: str) -> str:
         finding = None
@@ -93,31 +84,24 @@ class Advisor:
         settings = f"type: {detected_type}" if finding is None else settings_line(finding.settings)
         return f"this looks like {NAMES[detected_type]}: `{settings}`"
 
-    async def _advice_for_configured_type(self, response: ProbeResponse) -> str:
-        return await self._first_model_advice() if is_missing_model_error(response) else ""
-
     async def _advice_for_unknown(self, response: ProbeResponse) -> str:
         """Return advice about an answer that is not specific to any protocol."""
-        if response.status in _CREDENTIALS:
+        if response.status in (401, 403):
             return ""
-        if is_missing_model_error(response) and self._kind in (
-            "chat_completions",
-            "responses",
-            "anthropic_messages",
-        ):
+        if self._kind in _WITH_MODEL and is_missing_model_error(response):
             return await self._first_model_advice()
         is_elsewhere = response.status in (404, 405, 426) or is_page(response.body)
         detected = await self._probe(only_gets=not is_elsewhere)
-        at_endpoint = next((each for each in detected if is_at(each, self._endpoint.url)), None)
-        if at_endpoint is not None:
-            return self._advice_for_endpoint(at_endpoint, response)
+        if at_endpoint := next((each for each in detected if is_at(each, self._endpoint.url)), None):
+            # A finding of the configured type helps only if a 422 suggests wrong keys.
+            is_of_form = self._kind == "http" and response.status == 422
+            is_new = is_of_form or at_endpoint.settings["type"] != self._kind
+            return describe_detected(at_endpoint) if is_new else ""
         if detected and is_elsewhere:
-            of_configured_type = next(filter(self._has_configured_type, detected), None)
-            return (
-                describe_detected(of_configured_type)
-                if of_configured_type
-                else f"elsewhere at this server: {describe_detected(detected[0])}"
-            )
+            of_kind = next((each for each in detected if each.settings["type"] == self._kind), None)
+            if of_kind:
+                return describe_detected(of_kind)
+            return f"elsewhere at this server: {describe_detected(detected[0])}"
         advice_text = self._advice_from_response(response)
         if advice_text or not is_elsewhere:
             return advice_text
@@ -131,14 +115,6 @@ class Advisor:
             return suggest_for_fields(missing)
         suggestion = "" if self._kind == "http" else suggest_for_reply(response)
         return suggestion or possible_type_hint(response, self._kind, self._endpoint.url)
-
-    def _has_configured_type(self, finding: DetectedProtocol) -> bool:
-        return bool(finding.settings["type"] == self._kind)
-
-    def _advice_for_endpoint(self, finding: DetectedProtocol, response: ProbeResponse) -> str:
-        """Describe the finding if its type is not the configured one, or if a 422 suggests wrong keys."""
-        is_of_form = self._kind == "http" and response.status == 422
-        return describe_detected(finding) if is_of_form or not self._has_configured_type(finding) else ""
 
     async def _probe(self, *, only_gets: bool) -> tuple[DetectedProtocol, ...]:
         """Probe the server once per mode. POST requests are sent only if the endpoint itself is in doubt."""
@@ -159,29 +135,14 @@ class Advisor:
 
 def first_model(listed: Any) -> str:
     """Return the first model of a /v1/models response, or "" if it lists none."""
-    models = listed.get("data") if isinstance(listed, Mapping) else None
-    first = models[0] if isinstance(models, list) and models else None
-    name = first.get("id") if isinstance(first, Mapping) else None
-    return name if isinstance(name, str) else ""
+    match listed:
+        case {"data": [{"id": str(name)}, *_]}:
+            return name
+    return ""
 
 
 LONGEST_LOOK_S = 5.0
 _FALLBACK_TYPES = ("http", "websocket")
-"""Types that fit only if no other type does."""
-
-
-async def detect_protocols(probe: EndpointProbe, first: str = "") -> AsyncIterator[DetectedProtocol]:
-    """Yield the findings, up to the first one about the endpoint itself.
-
-    Args:
-        first: the type to probe first.
-    """
-    for name in _order(first):
-        finding = await run_probe(name, probe)
-        if finding is not None:
-            yield finding
-            if is_at(finding, probe.url):
-                return
 
 
 async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | None:
@@ -195,25 +156,26 @@ async def run_probe(name: str, endpoint: EndpointProbe) -> DetectedProtocol | No
 
 
 async def detect_within_limit(probe: EndpointProbe, first: str = "") -> list[DetectedProtocol]:
-    """Return the findings that the probes make within `LONGEST_LOOK_S` seconds."""
+    """Return what the probes find within `LONGEST_LOOK_S` seconds, up to the first finding at the endpoint.
+
+    The probe of the type `first` runs first.
+    """
     detected: list[DetectedProtocol] = []
     with suppress(TimeoutError), TimeLimit(LONGEST_LOOK_S):
-        async for finding in detect_protocols(probe, first):
-            detected.append(finding)
+        for name in _order(first):
+            if finding := await run_probe(name, probe):
+                detected.append(finding)
+                if is_at(finding, probe.url):
+                    break
     return detected
 
 
 def is_at(finding: DetectedProtocol, url: str) -> bool:
     """Return True if a finding is about this exact address, not about another path of its server."""
-    return _server_and_path(str(finding.settings.get("endpoint", ""))) == _server_and_path(url)
+    there, here = urlsplit(str(finding.settings.get("endpoint", ""))), urlsplit(url)
+    return (there.netloc, there.path.rstrip("/")) == (here.netloc, here.path.rstrip("/"))
 
 
-def _order(first: str) -> Iterator[str]:
-    yield from (name for name in AGENT_TYPES if name == first)
-    yield from (name for name in AGENT_TYPES if name != first and name not in _FALLBACK_TYPES)
-    yield from (name for name in _FALLBACK_TYPES if name != first)
-
-
-def _server_and_path(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return parts.netloc, parts.path.rstrip("/")
+def _order(first: str) -> list[str]:
+    """The type to probe first, then the others; those that fit only if no other does come last."""
+    return sorted(AGENT_TYPES, key=lambda name: (name != first, name in _FALLBACK_TYPES))

@@ -1,16 +1,12 @@
-"""Run an agent's ASGI application in this process and send requests to it without a socket.
-
-`running_app` starts the application, and the `RunningApp` that it returns sends requests. `Lifespan` drives
-startup and shutdown, and `AsgiExchange` is one request with its response.
-"""
+"""Run an agent's ASGI application in this process and send requests to it without a socket."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -51,38 +47,27 @@ def load_app(name: str, app: App | str, root: Path) -> App:
         raise ConfigError(
             f"agent {name!r}: app: {app!r} is no ASGI application, like FastAPI's, but {target!r:.100}"
         )
-    if not _takes_a_scope(target):
-        raise ConfigError(
-            f"agent {name!r}: app: {app!r} does not take (scope, receive, send), as ASGI applications do. "
-            "Name the application itself, not the function that makes it; one of WSGI (Flask, Django's "
-            "wsgi) needs a wrapper like asgiref.wsgi.WsgiToAsgi"
-        )
+    with suppress(ValueError):  # some callables have no signature
+        try:
+            inspect.signature(target).bind({}, None, None)
+        except TypeError:
+            raise ConfigError(
+                f"agent {name!r}: app: {app!r} does not take (scope, receive, send), as ASGI "
+                "applications do. Name the application itself, not the function that makes it; one of WSGI "
+                "(Flask, Django's wsgi) needs a wrapper like asgiref.wsgi.WsgiToAsgi"
+            ) from None
     return target  # type: ignore[no-any-return]
-
-
-def _takes_a_scope(app: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(app).bind({}, None, None)
-    except TypeError:
-        return False
-    except ValueError:  # some callables have no signature
-        return True
-    return True
 
 
 @asynccontextmanager
 async def running_app(name: str, app: App, on_note: Callable[[str], None]) -> AsyncIterator[RunningApp]:
-    """Run the application from startup to shutdown. Raises ConfigError if it does not start.
+    """Run the agent's application from startup to shutdown. Raises ConfigError if it does not start.
 
-    Args:
-        name: the agent's name, for messages.
-        on_note: receives problems that occur after a response is complete or during shutdown.
+    `on_note` receives problems that occur after a response is complete or during shutdown.
     """
     lifespan = Lifespan(app)
-    try:
-        await lifespan.start()
-    except StartupFailed as error:
-        raise ConfigError(f"agent {name!r}: the application did not start: {error}") from None
+    if problem := await lifespan.start():
+        raise ConfigError(f"agent {name!r}: the application did not start: {problem}")
     running = RunningApp(app, lifespan.state)
     try:
         yield running
@@ -101,7 +86,7 @@ class RunningApp:
         self._app = app
         self._state = state
         self._running_requests: dict[asyncio.Task[None], AsgiExchange] = {}
-        self._late_errors: dict[str, int] = {}
+        self._late_errors: Counter[str] = Counter()
         self.left = ""
         """A message about requests that did not end, or ""."""
 
@@ -123,10 +108,8 @@ class RunningApp:
         return DirectResponse(exchange)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        error = self._running_requests.pop(task).late_error
-        if error is not None:
-            problem = describe_app_error(error)
-            self._late_errors[problem] = self._late_errors.get(problem, 0) + 1
+        if error := self._running_requests.pop(task).late_error:
+            self._late_errors[describe_app_error(error)] += 1
 
     async def finish(self) -> None:
         """Wait up to `_LAST_REQUESTS_S` seconds for requests that are still running, then cancel them."""
@@ -165,10 +148,6 @@ def _scope(method: str, url: str, headers: Headers, content: bytes) -> dict[str,
     }
 
 
-class StartupFailed(Exception):
-    """The application failed to start. The message is one sentence."""
-
-
 class Lifespan:
     """Runs the lifespan protocol of one application.
 
@@ -185,21 +164,20 @@ class Lifespan:
         self._started, self._stopping, self._stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._problem: str | None = None
 
-    async def start(self) -> None:
-        """Wait until startup is complete. Raises CannotStart."""
+    async def start(self) -> str | None:
+        """Wait until startup is complete. Returns the problem, if any."""
         self._task = asyncio.create_task(self._run())
         try:
             with TimeLimit(STARTUP_S):
                 await self._started.wait()
         except TimeoutError:
-            await end_tasks([self._task])
-            raise StartupFailed(f"its startup did not end within {STARTUP_S:g} s") from None
+            self._problem = f"its startup did not end within {STARTUP_S:g} s"
         except BaseException:
             self._task.cancel()
             raise
         if self._problem is not None:
             await end_tasks([self._task])
-            raise StartupFailed(self._problem)
+        return self._problem
 
     async def stop(self) -> str | None:
         """Wait until shutdown is complete. Returns the problem, if any."""
@@ -348,14 +326,18 @@ class AsgiExchange:
                 self._complete = True
                 self._closed.set()
             if body := message.get("body", b""):
-                return _bytes(body)
+                if isinstance(body, bytes | bytearray | memoryview):
+                    return bytes(body)
+                # For an integer, bytes() would return as many zeros.
+                kind = type(body).__name__
+                raise AppFailed(f"the application sent a {kind} as the body of its answer, expected bytes")
         return b""
 
     async def _next(self) -> Message:
         message = await self._messages.get()
+        if isinstance(message, Mapping) and isinstance(message.get("type"), str):
+            return message
         if message is not None:
-            if isinstance(message, Mapping) and isinstance(message.get("type"), str):
-                return message
             raise AppFailed(f"the application sent what is no message of ASGI: {message!r:.100}")
         if self._error is not None:
             raise AppFailed(describe_app_error(self._error))
@@ -378,18 +360,6 @@ class AsgiExchange:
         if not self._complete and self._closed.is_set():
             raise ClientDisconnected("nobody listens any more")
         if not self._closed.is_set():  # a server discards messages after the end of the response, too
-            self._sent_all = self._sent_all or _is_last(message)
+            if isinstance(message, Mapping) and message.get("type") == "http.response.body":
+                self._sent_all = self._sent_all or not message.get("more_body", False)
             await self._messages.put(message)
-
-
-def _is_last(message: Any) -> bool:
-    """Return True if a message, which may be of any type, completes the response."""
-    is_body = isinstance(message, Mapping) and message.get("type") == "http.response.body"
-    return is_body and not message.get("more_body", False)
-
-
-def _bytes(body: Any) -> bytes:
-    """Check a body piece's type. Raises AppFailed: for an integer, bytes() would return as many zeros."""
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    raise AppFailed(f"the application sent a {type(body).__name__} as the body of its answer, expected bytes")

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -30,7 +30,6 @@ from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, CannotSend, ConfigError
 from agentest.support.http.bodies import MAX_BODY_BYTES
 from agentest.support.http.retries import describe_shortage, shortage_in
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.process_groups import Reaper, end_group, search_path
 from agentest.support.templates import Template, as_text
 from agentest.support.terminal import without_colours
@@ -72,29 +71,32 @@ class CommandClient:
         self._body = Template(_BODIES.get(config.input) if config.body is None else config.body)
         self._as_argument = config.input == "argument" and "message" not in self._command_template.names
         self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
-        self._form = MessagePaths.of(config)
+        self.form = MessagePaths.of(config)
         self._cwd = cwd
         self._reaper = reaper
-        self._timeout_s = resources.timeout_s
+        self.timeout_s = resources.timeout_s
+        """The longest time that one reply may take."""
         self._notes = AgentNotes(config.name, resources.on_note)
 
-    def conversation(self) -> AbstractAsyncContextManager[Agent]:
-        """Open a conversation: one process for all of it if `input` is `jsonl`."""
-        return self._open()
-
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[Agent]:
+    async def conversation(self) -> AsyncIterator[Agent]:
+        """Open a conversation: one process for all of it if `input` is `jsonl`."""
         async with AsyncExitStack() as stack:
             yield self if self._input != "jsonl" else CommandConversation(self, stack)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """Run the program for one turn and return its reply. Raises AgentError, CannotSend."""
         values = TurnValues(messages, ctx)
-        limit = TimeLimit(self._timeout_s)
+        limit = TimeLimit(self.timeout_s)
         program = await self.start(values, messages)
+        content = b""
+        if self._input == "stdin":
+            content = last_message(messages).encode(errors="replace")
+        elif self._input == "json":
+            content = self.line(values)
         try:
             with limit:
-                program.write(self._content(values, messages), last=True)
+                program.write(content, last=True)
                 output = await program.finished()
         except TimeoutError:
             raise NoReply(self.too_late(program)) from None
@@ -109,7 +111,7 @@ class CommandClient:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
         env = with_user_variables(values.environment, {name: as_text(value) for name, value in env.items()})
-        program = await Program.start(CommandLine(words=words, env=env, cwd=self._cwd), self._reaper)
+        program = await Program.start(words, env, self._cwd, self._reaper)
         note_request(stays_open=self._input == "jsonl")
         return program
 
@@ -117,43 +119,20 @@ class CommandClient:
         """Return the request body as a line of JSON."""
         return json.dumps(self._body.filled(values), ensure_ascii=False).encode(errors="replace") + b"\n"
 
-    def _content(self, values: TurnValues, messages: Sequence[Message]) -> bytes:
-        match self._input:
-            case "stdin":
-                return last_message(messages).encode(errors="replace")
-            case "json":
-                return self.line(values)
-            case _:
-                return b""
-
-    @property
-    def form(self) -> MessagePaths:
-        """The paths that read the program's messages."""
-        return self._form
-
-    @property
-    def timeout_s(self) -> float:
-        """The longest time that one reply may take, in seconds."""
-        return self._timeout_s
-
     def too_late(self, program: Program) -> str:
         """Return the error message for a program that did not answer in time."""
-        seconds = f"{self._timeout_s:g} s (request_timeout_ms)"
+        seconds = f"{self.timeout_s:g} s (request_timeout_ms)"
         return f"the agent's command did not answer within {seconds}{program.log}"
 
     def hearing(self, turn_index: int) -> TurnReader:
         """Return a reader for the messages of a turn."""
-        return TurnReader(self._form, turn_index, self._notes)
+        return TurnReader(self.form, turn_index, self._notes)
 
     def _read(self, output: bytes, turn_index: int) -> AgentReply:
         text = output.decode("utf-8", errors="replace").strip()
         if not self._is_json:
             return AgentReply(text or None)
-        return self._read_json(text, turn_index)
-
-    def _read_json(self, text: str, turn_index: int) -> AgentReply:
-        value = read_text(text, _OUTPUT)
-        hearing = self.hearing(turn_index)
+        value, hearing = read_text(text, _OUTPUT), self.hearing(turn_index)
         try:
             hearing.hear(value)
             return hearing.answer()
@@ -225,16 +204,6 @@ class CommandConversation:
         return first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
-    """A program to start, with its arguments. No shell is involved."""
-
-    words: Sequence[str]
-    env: Mapping[str, str]
-    """Variables in addition to this process's environment."""
-    cwd: Path
-
-
 class _ErrorLog(asyncio.Protocol):
     """Stores the end of a program's standard error."""
 
@@ -263,25 +232,51 @@ class Program:
         self._input: asyncio.WriteTransport
 
     @classmethod
-    async def start(cls, invocation: CommandLine, reaper: Reaper) -> Self:
-        """Start a program.
+    async def start(cls, words: Sequence[str], env: Mapping[str, str], cwd: Path, reaper: Reaper) -> Self:
+        """Start a program, without a shell. `env` has variables in addition to those of this process.
 
         Raises AgentError if it cannot be started. Raises CannotSend if the arguments are too long or if this
         machine has no processes or file descriptors left.
         """
-        theirs, ours = _pipes(invocation.words[0])
+        problem = f"the command {words[0]!r} cannot be started"
+        opened: list[tuple[int, int]] = []
         try:
-            process = await _open_process(invocation, theirs)
-        except BaseException:
-            for end in ours:
+            for _ in range(3):
+                opened.append(os.pipe())
+        except OSError as error:
+            for end in chain(*opened):
                 os.close(end)
+            raise CannotSend(describe_shortage(problem, error)) from None
+        (stdin, into), (out, stdout), (log, stderr) = opened
+        try:
+            process = await anyio.open_process(
+                list(words),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=cwd,
+                env={**os.environ, "PATH": search_path(), **env},
+                start_new_session=True,
+            )
+        except BaseException as error:
+            for end in (into, out, log):
+                os.close(end)
+            if isinstance(error, ValueError) or (isinstance(error, OSError) and error.errno == errno.E2BIG):
+                raise CannotSend(  # ValueError: a NUL in an argument
+                    f"the command {words[0]!r} cannot be given the message as an argument ({error}); let it "
+                    "read the message: input: stdin"
+                ) from None
+            if isinstance(error, OSError) and shortage_in([error]):
+                raise CannotSend(describe_shortage(problem, error)) from None
+            if isinstance(error, OSError):
+                raise AgentError(f"{problem}: {error}") from None
             raise
         finally:
-            for end in theirs:
+            for end in (stdin, stdout, stderr):
                 os.close(end)
         reaper.watch(process.pid)
-        program = cls(process, reaper, invocation.words[0])
-        await program._connect(*ours)
+        program = cls(process, reaper, words[0])
+        await program._connect(into, out, log)
         return program
 
     async def _connect(self, into: int, out: int, log: int) -> None:
@@ -365,45 +360,3 @@ class Program:
             self._reaper.forget(self._process.pid)
             for transport in self._transports:
                 transport.close()
-
-
-def _pipes(name: str) -> tuple[Sequence[int], Sequence[int]]:
-    """Create pipes for standard input, output and error: the program's ends and ours. Raises CannotSend."""
-    opened: list[tuple[int, int]] = []
-    try:
-        for _ in range(3):
-            opened.append(os.pipe())
-    except OSError as error:
-        for end in chain(*opened):
-            os.close(end)
-        raise CannotSend(describe_shortage(_cannot_start(name), error)) from None
-    (stdin, into), (out, stdout), (log, stderr) = opened
-    return (stdin, stdout, stderr), (into, out, log)
-
-
-def _cannot_start(name: str) -> str:
-    return f"the command {name!r} cannot be started"
-
-
-async def _open_process(invocation: CommandLine, pipes: Sequence[int]) -> Process:
-    stdin, stdout, stderr = pipes
-    try:
-        return await anyio.open_process(
-            list(invocation.words),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=invocation.cwd,
-            env={**os.environ, "PATH": search_path(), **invocation.env},
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
-        name = invocation.words[0]
-        if isinstance(error, ValueError) or error.errno == errno.E2BIG:
-            raise CannotSend(
-                f"the command {name!r} cannot be given the message as an argument ({error}); let it read the "
-                "message: input: stdin"
-            ) from None
-        if shortage_in([error]):
-            raise CannotSend(describe_shortage(_cannot_start(name), error)) from None
-        raise AgentError(f"{_cannot_start(name)}: {error}") from None

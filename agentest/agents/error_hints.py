@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentest.support.lazy_dataclasses import dataclass
 
 CHAT_PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
 ADK_PLACE = "is this the address of `adk api_server`, and app_name one of those that its /list-apps tells?"
 _CREDENTIALS = "are the credentials right? `headers` of the agent are sent with every request"
+_LOGIN = {"login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml"}
 _FORM = "the agent takes another form of request; see its documentation for the fields it needs"
 
 
@@ -32,12 +34,7 @@ class ProbeResponse:
 
 
 def hint(status: int, location: str) -> str:
-    """Return what to check after a response with this status, or "".
-
-    Args:
-        status: the HTTP status.
-        place: a hint about the usual address of such agents.
-    """
+    """Return what to check after this HTTP status, or "". `location` hints at such agents' usual address."""
     hints = {
         401: _CREDENTIALS,
         403: _CREDENTIALS,
@@ -46,6 +43,21 @@ def hint(status: int, location: str) -> str:
         422: _FORM,
     }
     return hints.get(status, "")
+
+
+def leads_to_login(response: ProbeResponse) -> bool:
+    """Return True if a response redirects to a login."""
+    return 300 <= response.status < 400 and is_login(response.headers.get("location", ""))
+
+
+def is_login(url: str) -> bool:
+    """Return True if a URL looks like a login page."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    words = {part for segment in parts.path.lower().split("/") for part in (segment, *segment.split("."))}
+    return bool(words & _LOGIN) or (parts.hostname or "").startswith(("login.", "auth.", "sso."))
 
 
 def is_page(body: bytes) -> bool:
@@ -63,19 +75,12 @@ def readable(body: bytes) -> str:
     detail = data.get("detail") if isinstance(data, Mapping) else data
     if isinstance(detail, str):
         return detail
-    if isinstance(detail, list) and detail and all(map(_is_complaint, detail)):
-        return "; ".join(map(_complaint, detail))
-    return text
-
-
-def _is_complaint(item: Any) -> bool:
-    return (
-        isinstance(item, Mapping)
-        and isinstance(item.get("msg"), str)
-        and isinstance(item.get("loc", []), list)
-    )
-
-
-def _complaint(item: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in item.get("loc", []))
-    return f"{where}: {item['msg']}" if where else str(item["msg"])
+    complaints: list[str] = []
+    for item in detail if isinstance(detail, list) else ():
+        match item:
+            case {"msg": str(message)} if isinstance(item.get("loc", []), list):
+                where = ".".join(map(str, item.get("loc", [])))
+                complaints.append(f"{where}: {message}" if where else message)
+            case _:
+                return text
+    return "; ".join(complaints) or text

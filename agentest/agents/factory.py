@@ -30,7 +30,9 @@ async def make_agents(configs: Mapping[str, AgentConfig], resources: Resources) 
     resources.closing.enter_context(run_in_progress())
     apps = await _running_apps(configs, resources)
     return {
-        name: await _open_agent(name, config, _with_app(apps.get(name), resources))
+        name: await _open_agent(
+            name, config, replace(resources, client=apps[name]) if name in apps else resources
+        )
         for name, config in configs.items()
     }
 
@@ -50,11 +52,6 @@ async def _running_apps(configs: Mapping[str, AgentConfig], resources: Resources
             by_identity[id(app)] = await resources.closing.enter_async_context(opening)
         running[name] = by_identity[id(app)]
     return running
-
-
-def _with_app(app: Sender | None, resources: Resources) -> Resources:
-    """Return resources that send requests to the application, if there is one."""
-    return resources if app is None else replace(resources, client=app)
 
 
 async def _open_agent(name: str, config: AgentConfig, resources: Resources) -> Agent:

@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 
-from agentest.agents.error_hints import ProbeResponse, hint, readable
+from agentest.agents.error_hints import ProbeResponse, hint, leads_to_login, readable
 from agentest.agents.port import AppFailed, NoReply
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
@@ -101,7 +101,7 @@ class _UnusableResponse(AgentError):
 
 
 class ErrorAdvisor:
-    """Advice about unusable answers of one agent. Its modules are imported when there is such an answer."""
+    """Advice about unusable answers of one agent. Its modules are imported at the first of them."""
 
     def __init__(self, config: HttpAgent, client: Sender) -> None:
         self.has_answered = False
@@ -147,14 +147,13 @@ class HttpSender:
         self._retries = config.retries
         self._client = client
         self._timeout_s = timeout_s
-        headers = {
+        self._headers = {
             "accept": "text/event-stream" if config.streaming else "application/json",
             "accept-encoding": ", ".join(CODINGS),
             "content-type": "application/json",
             **{name.lower(): value for name, value in config.headers.items()},
         }
-        self._headers = headers
-        self._templates = Template(headers)
+        self._templates = Template(self._headers)
 
     async def post(
         self,
@@ -194,16 +193,13 @@ class HttpSender:
         *,
         values: Values = NO_VALUES,
     ) -> HttpAnswer[T]:
-        """Send a request and return what `read` makes of the response.
+        """Send a request and return what `read` makes of the response. `values` fill the agent's headers.
 
-        Args:
-            read: receives a response with status 2xx, or one in `also`, before its body is read. It reports
-                the first token with `note_first_token`.
-            values: values for the placeholders in the agent's headers.
+        `read` receives a response with status 2xx, or one in `also`, before its body is read. It reports the
+        first token with `note_first_token`.
 
-        Raises:
-            NoReply: for any other response, or none. Each attempt has the full time-out.
-            CannotSend: for an invalid header, or if this machine cannot open a connection.
+        Raises NoReply for any other response, or none. Each attempt has the full time-out. Raises CannotSend
+        for an invalid header, or if this machine cannot open a connection.
         """
         headers = self._headers_of(request, values)
         for attempt in range(1, self._retries + 2):
@@ -224,21 +220,19 @@ class HttpSender:
             except _UnusableResponse as error:
                 raise NoReply(await self.advised(str(error), error.seen), attempt - 1) from None
             except NoReply as error:
-                raise NoReply(str(error), attempt - 1 + error.retries, error.observed) from None
+                error.retries += attempt - 1
+                raise
             except AgentError as error:
                 raise NoReply(str(error), attempt - 1) from None
             # Do not charge the agent for a blocked event loop, unless it blocked the loop itself.
             took = min(limit.elapsed + response.held_up, limit.elapsed_in_all)
             if response.held_up and took > self._timeout_s:
                 raise NoReply(self._timeout_message(request.url), attempt - 1)
-            self._note_answer(request, response)
+            # A GET proves nothing: many servers answer every path.
+            if self._advisor and request.content is not None and response.is_success:
+                self._advisor.has_answered = True
             return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
-
-    def _note_answer(self, request: OutgoingRequest, response: DirectResponse) -> None:
-        """Note that the agent speaks its protocol. A GET proves nothing: many servers answer every path."""
-        if self._advisor and request.content is not None and response.is_success:
-            self._advisor.has_answered = True
 
     async def advised(self, problem: str, response: ProbeResponse) -> str:
         """Return the problem with a response, followed by the configuration that would fit if it is known."""
@@ -366,7 +360,7 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
     if not location:
         raise AgentError(f"{url} answered {response.status_code} without a location to go to")
     try:
-        target = check_url(_resolve_url(url, location))
+        target = check_url(_joined(url, location))
     except ValueError as error:
         raise AgentError(f"{url} redirects to an address that {error}") from None
     if urlsplit(target)[:2] != urlsplit(url)[:2]:
@@ -375,7 +369,7 @@ def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[s
     return target, headers
 
 
-def _resolve_url(url: str, location: str) -> str:
+def _joined(url: str, location: str) -> str:
     try:
         return urljoin(url, location)
     except ValueError as error:
@@ -385,12 +379,10 @@ def _resolve_url(url: str, location: str) -> str:
 def _redirect_hint(response: DirectResponse) -> str:
     status, target = response.status_code, response.headers.get("location", "nowhere")
     try:
-        host = urlsplit(_resolve_url(str(response.url), target)).hostname or ""
+        host = urlsplit(_joined(str(response.url), target)).hostname or ""
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
-    from agentest.agents.response_features import leads_to_login
-
     advice = "" if leads_to_login(probe_response_of(response)) else ": set the endpoint to that address"
     return f"{response.url} answered {status} and points to {target}{advice}"
 
@@ -430,8 +422,7 @@ async def read_body(
 ) -> T:
     """Parse the body with `convert`, or with `stream` if it consists of server-sent events.
 
-    Args:
-        streaming: whether events were requested. A body of unknown type is then read as events.
+    If events were requested (`streaming`), a body of unknown type is read as events.
     """
     content_type = response.headers.get("content-type", "")
     if not ("event-stream" in content_type or (streaming and "json" not in content_type)):
@@ -462,9 +453,6 @@ async def again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[b
         yield piece
 
 
-_LIMIT_S = 2.0
-
-
 @asynccontextmanager
 async def cancelled_on_server(cancel: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Call `cancel` if the block raises or is cancelled by a time-out or the end of the run."""
@@ -472,6 +460,6 @@ async def cancelled_on_server(cancel: Callable[[], Awaitable[object]]) -> AsyncI
         yield
     except BaseException:
         # The work may have ended, or the server may not support this: the original error matters.
-        with anyio.move_on_after(_LIMIT_S, shield=True), suppress(AgentestError):
+        with anyio.move_on_after(2.0, shield=True), suppress(AgentestError):
             await cancel()
         raise

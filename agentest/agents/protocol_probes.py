@@ -7,7 +7,7 @@ agent types (`agentest.config.agent_types`) names the probe of each type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -50,96 +50,83 @@ async def probe_adk_server(probe: EndpointProbe) -> DetectedProtocol | None:
     )
 
 
-_AG_UI_REFUSED = (400, 422, 500)
-_AG_UI_RUN_FIELDS = (b"threadId", b"runId")
+async def _by_empty_post(
+    probe: EndpointProbe,
+    kind: str,
+    usual: Sequence[str],
+    evidence: Callable[[ProbeResponse], str | None],
+) -> DetectedProtocol | None:
+    """Find an endpoint by its response to an empty POST, here or at the `usual` paths."""
+    async for path in probe.places(*usual):
+        response = await probe.post_nothing(path)
+        if response is not None and (because := evidence(response)):
+            endpoint = urljoin(probe.url, path) if path else probe.url
+            return DetectedProtocol(settings={"type": kind, "endpoint": endpoint}, because=because)
+    return None
+
+
 _OPENAPI_PATH = "/openapi.json"
-_AG_UI_INPUT_SCHEMA = "#/components/schemas/RunAgentInput"
 
 
 async def probe_ag_ui(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find an AG-UI endpoint by its error for an empty run, or by the server's OpenAPI document."""
-    async for path in probe.places("/ag-ui"):
-        if _rejects_empty_run(await probe.post_nothing(path)):
-            return DetectedProtocol(
-                settings={"type": "ag_ui", "endpoint": urljoin(probe.url, path) if path else probe.url},
-                because="it asks for the `threadId` and `runId` of an AG-UI run",
-            )
+    found = await _by_empty_post(probe, "ag_ui", ("/ag-ui",), _ag_ui_evidence)
+    if found:
+        return found
     document = await probe.get(_OPENAPI_PATH)
-    described = next(_paths_that_take_runs(document.json if document is not None else None), None)
-    if described is None:
-        return None
-    return DetectedProtocol(
-        settings={"type": "ag_ui", "endpoint": urljoin(probe.url, described)},
-        because=f"its {_OPENAPI_PATH} says that POST {described} takes AG-UI runs",
-    )
+    for path, post in _posts_in(document.json if document is not None else None):
+        if "#/components/schemas/RunAgentInput" in str(post.get("requestBody")):
+            return DetectedProtocol(
+                settings={"type": "ag_ui", "endpoint": urljoin(probe.url, path)},
+                because=f"its {_OPENAPI_PATH} says that POST {path} takes AG-UI runs",
+            )
+    return None
 
 
-def _rejects_empty_run(response: ProbeResponse | None) -> bool:
-    return (
-        response is not None
-        and response.status in _AG_UI_REFUSED
-        and all(word in response.body for word in _AG_UI_RUN_FIELDS)
-    )
+def _ag_ui_evidence(response: ProbeResponse) -> str | None:
+    lacks_both = b"threadId" in response.body and b"runId" in response.body
+    is_one = response.status in (400, 422, 500) and lacks_both
+    return "it asks for the `threadId` and `runId` of an AG-UI run" if is_one else None
 
 
-def _paths_that_take_runs(document: Any) -> Iterator[str]:
+def _posts_in(document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path → POST operation of an OpenAPI document, for paths without parameters."""
     paths = document.get("paths") if isinstance(document, Mapping) else None
     for path, operations in paths.items() if isinstance(paths, Mapping) else ():
         post = operations.get("post") if isinstance(operations, Mapping) else None
-        if (
-            isinstance(post, Mapping)
-            and "{" not in path
-            and _AG_UI_INPUT_SCHEMA in str(post.get("requestBody"))
-        ):
-            yield path
+        if isinstance(post, Mapping) and "{" not in path:
+            yield path, post
 
 
 _AI_SDK_HEADERS = {
-    "x-vercel-ai-ui-message-stream": "answers with a UI message stream",
-    "x-vercel-ai-data-stream": "answers with a data stream of AI SDK 4",
+    "x-vercel-ai-ui-message-stream": "it answers with a UI message stream",
+    "x-vercel-ai-data-stream": "it answers with a data stream of AI SDK 4",
 }
 
 
 async def probe_ai_sdk(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find an AI SDK endpoint by its stream headers, or by pydantic-ai's error about a missing `trigger`."""
-    async for path in probe.places("/api/chat"):
-        response = await probe.post_nothing(path)
-        because = _ai_sdk_evidence(response) if response is not None else None
-        if because is not None:
-            endpoint = urljoin(probe.url, path) if path else probe.url
-            return DetectedProtocol(settings={"type": "ai_sdk", "endpoint": endpoint}, because=because)
-    return None
+    return await _by_empty_post(probe, "ai_sdk", ("/api/chat",), _ai_sdk_evidence)
 
 
 def _ai_sdk_evidence(response: ProbeResponse) -> str | None:
     for header, because in _AI_SDK_HEADERS.items():
         if header in response.headers:
-            return f"it {because}"
+            return because
     wants_trigger = response.status == 422 and b"discriminator 'trigger'" in response.body
     return "it wants a `trigger`, as the AI SDK's client sends it" if wants_trigger else None
 
 
-_MESSAGES_PATHS = ("/v1/messages",)
-
-
 async def probe_anthropic_messages(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a Messages endpoint by its error for an empty request, here or at the usual path."""
-    async for path in probe.places(*_MESSAGES_PATHS):
-        if _is_anthropic_error(await probe.post_nothing(path)):
-            endpoint = urljoin(probe.url, path) if path else probe.url
-            return DetectedProtocol(
-                settings={"type": "anthropic_messages", "endpoint": endpoint},
-                because="its errors have the form of Anthropic's",
-            )
+    return await _by_empty_post(probe, "anthropic_messages", ("/v1/messages",), _anthropic_evidence)
+
+
+def _anthropic_evidence(response: ProbeResponse) -> str | None:
+    match response.json:
+        case {"type": "error", "error": {"type": str(), "message": _}}:
+            return "its errors have the form of Anthropic's"
     return None
-
-
-def _is_anthropic_error(response: ProbeResponse | None) -> bool:
-    data = response.json if response else None
-    if not isinstance(data, Mapping) or data.get("type") != "error":
-        return False
-    error = data.get("error")
-    return isinstance(error, Mapping) and isinstance(error.get("type"), str) and "message" in error
 
 
 _MODELS_PATH = "/v1/models"
@@ -154,14 +141,13 @@ async def probe_chat_completions(probe: EndpointProbe) -> DetectedProtocol | Non
     models = await probe.get(_MODELS_PATH)
     if models is None or not isinstance(models.json, Mapping) or models.json.get("object") != "list":
         return None
-    endpoint = urljoin(probe.url, CHAT_PATH)
     return DetectedProtocol(
-        settings={"type": "chat_completions", "endpoint": endpoint},
+        settings={"type": "chat_completions", "endpoint": urljoin(probe.url, CHAT_PATH)},
         because=f"its {_MODELS_PATH} lists models, as servers with chat completions do",
     )
 
 
-_MESSAGE_FIELDS = (
+_MESSAGE_FIELDS = [
     "message",
     "question",
     "query",
@@ -172,8 +158,8 @@ _MESSAGE_FIELDS = (
     "msg",
     "user_message",
     "q",
-)
-_SESSION_FIELDS = (
+]
+_SESSION_FIELDS = [
     "session_id",
     "sessionid",
     "session",
@@ -181,7 +167,7 @@ _SESSION_FIELDS = (
     "conversationid",
     "thread_id",
     "threadid",
-)
+]
 _REPLY_FIELDS = ("reply", "response", "answer", "message", "output", "text", "content", "result")
 
 
@@ -189,8 +175,6 @@ async def probe_http(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a chat request in the server's OpenAPI document, preferably at the endpoint itself."""
     response = await probe.get(_OPENAPI_PATH)
     document = response.json if response is not None and response.status == 200 else None
-    if not isinstance(document, Mapping) or not isinstance(document.get("paths"), Mapping):
-        return None
     operations = dict(_chat_operations(document))
     configured_path = urlsplit(probe.url).path
     path = configured_path if configured_path in operations else next(iter(operations), None)
@@ -200,14 +184,10 @@ async def probe_http(probe: EndpointProbe) -> DetectedProtocol | None:
     return DetectedProtocol(settings=settings, because=f"its {_OPENAPI_PATH} describes POST {path}")
 
 
-def _chat_operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _chat_operations(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield path → settings for each operation that takes a message and requires nothing unknown."""
-    for path, operations in document["paths"].items():
-        post = operations.get("post") if isinstance(operations, Mapping) else None
-        if not isinstance(post, Mapping) or "{" in path:
-            continue
-        body = _body_template(document, post)
-        if body is not None:
+    for path, post in _posts_in(document):
+        if body := _body_template(document, post):
             reply = _reply_path(document, post)
             yield path, {"body": body, **({"reply": reply} if reply else {})}
 
@@ -226,10 +206,8 @@ def _body_template(document: Mapping[str, Any], post: Mapping[str, Any]) -> dict
 def _reply_path(document: Mapping[str, Any], post: Mapping[str, Any]) -> str | None:
     """Return the path of the reply in the response, if exactly one field qualifies."""
     responses = post.get("responses")
-    answer = responses.get("200") if isinstance(responses, Mapping) else None
-    names = [
-        name for name in _json_schema(document, answer).get("properties", {}) if name.lower() in _REPLY_FIELDS
-    ]
+    schema = _json_schema(document, responses.get("200") if isinstance(responses, Mapping) else None)
+    names = [name for name in schema.get("properties", {}) if name.lower() in _REPLY_FIELDS]
     return names[0] if len(names) == 1 else None
 
 
@@ -250,7 +228,8 @@ def _json_schema(document: Mapping[str, Any], described: Any) -> Mapping[str, An
 async def probe_langgraph(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a LangGraph server by `/info`, and its graphs by the list of assistants."""
     info = await probe.get("/info")
-    if info is None or not _is_langgraph_info(info.json):
+    known = info.json if info is not None else None
+    if not isinstance(known, Mapping) or not any(str(key).startswith("langgraph_") for key in known):
         return None
     response = await probe.post_nothing("/assistants/search")
     assistants = response.json if response is not None and isinstance(response.json, list) else []
@@ -264,45 +243,26 @@ async def probe_langgraph(probe: EndpointProbe) -> DetectedProtocol | None:
     return DetectedProtocol(settings=settings, because=f"its /info is that of a LangGraph server{names}")
 
 
-def _is_langgraph_info(info: Any) -> bool:
-    return isinstance(info, Mapping) and any(str(key).startswith("langgraph_") for key in info)
-
-
-_RESPONSES_PATHS = ("/v1/responses", "/responses")
-
-
 async def probe_responses(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a Responses endpoint by its error for a missing `input`, here or at the usual paths."""
-    async for path in probe.places(*_RESPONSES_PATHS):
-        why = _responses_evidence(await probe.post_nothing(path))
-        if why:
-            endpoint = urljoin(probe.url, path) if path else probe.url
-            return DetectedProtocol(settings={"type": "responses", "endpoint": endpoint}, because=why)
+    return await _by_empty_post(probe, "responses", ("/v1/responses", "/responses"), _responses_evidence)
+
+
+def _responses_evidence(response: ProbeResponse) -> str | None:
+    match response.json:
+        case {"object": "response", "output": _}:
+            return "it answers with a `response` object"
+        case {"error": {**error}} if error.get("param") == "input" or "'input'" in str(error.get("message")):
+            return "it asks for the `input` of a response"
     return None
-
-
-def _responses_evidence(response: ProbeResponse | None) -> str | None:
-    data = response.json if response else None
-    if not isinstance(data, Mapping):
-        return None
-    if data.get("object") == "response" and "output" in data:
-        return "it answers with a `response` object"
-    return "it asks for the `input` of a response" if _lacks_input(data.get("error")) else None
-
-
-def _lacks_input(error: Any) -> bool:
-    if not isinstance(error, Mapping):
-        return False
-    return error.get("param") == "input" or "'input'" in str(error.get("message"))
-
-
-_NO_ANSWER_TO_A_POST = (400, 403, 404, 405, 426)
 
 
 async def probe_websocket(probe: EndpointProbe) -> DetectedProtocol | None:
     """Find a WebSocket by opening and closing it, if a POST fails. Its message format stays unknown."""
     response = await probe.post_nothing()
-    if response is None or response.status not in _NO_ANSWER_TO_A_POST or not await probe.opens_websocket():
+    if response is None or response.status not in (400, 403, 404, 405, 426):
+        return None
+    if not await probe.opens_websocket():
         return None
     return DetectedProtocol(
         settings={"type": "websocket", "endpoint": re.sub("^http", "ws", probe.url)},

@@ -62,7 +62,10 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
 
 async def _agent_from_factory(name: str, handler: Any) -> Any:
     """Call a handler without parameters, which has to be a factory of an agent object."""
-    if not inspect.isroutine(handler) or not _has_no_parameters(handler):
+    try:
+        if not inspect.isroutine(handler) or inspect.signature(handler).parameters:
+            return handler
+    except (TypeError, ValueError):
         return handler
     try:
         made = handler()
@@ -76,13 +79,6 @@ async def _agent_from_factory(name: str, handler: Any) -> Any:
             f"object, and made {safe_repr(made):.200}; expected {accepted_handlers()}"
         )
     return made
-
-
-def _has_no_parameters(function: Callable[..., Any]) -> bool:
-    try:
-        return not inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
 
 
 def _import_value(name: str, key: str, value: Any, root: Path) -> Any:
@@ -115,8 +111,8 @@ class CustomAgentClient:
         ctx = replace(ctx, resolve_tool=make_loop_independent(ctx.resolve_tool), record_state=states.append)
         before = copied(dict(ctx.session.state)) if ctx.session else {}
         call = partial(self._call, to_wire(messages), ctx)
-        timed = await call_with_timeout(call, self._timeout_s, "the handler", self.name)
-        reply = replace(read_answer(timed.value), latency_ms=timed.latency_ms)
+        answer, latency_ms = await call_with_timeout(call, self._timeout_s, "the handler", self.name)
+        reply = replace(read_answer(answer), latency_ms=latency_ms)
         if not states:
             return reply
         first = ctx.turn_index == 0

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from agentest.agents.chat_completions import from_wire, read_usage
 from agentest.agents.port import AgentReply
-from agentest.domain.transcript import Usage
 from agentest.support.calling import BlockingTimer, end_tasks, ends_the_run, message_of_error
 from agentest.support.deadlines import TimeLimit
 from agentest.support.errors import AgentError, AgentestError
-from agentest.support.lazy_dataclasses import dataclass
 
 T = TypeVar("T")
 _ACCEPTED = (
@@ -29,18 +27,12 @@ _ANSWER_FIELDS = (*_MESSAGE_FIELDS, "choices", "message", "usage", "usage_metada
 Fields = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TimedResult(Generic[T]):
-    """A result, and the time that it took."""
-
-    value: T
-    latency_ms: float
-
-
 async def call_with_timeout(
     call: Callable[[BlockingTimer], Awaitable[T]], timeout_s: float, who: str, name: str
-) -> TimedResult[T]:
-    """Run `call` and return its result. Raises AgentError; other AgentestErrors pass through.
+) -> tuple[T, float]:
+    """Run `call`. Returns its result and the milliseconds taken. Raises AgentError.
+
+    Other AgentestErrors pass through.
 
     The call runs in its own task. If it swallows its cancellation, it is left running and the run continues.
 
@@ -56,7 +48,12 @@ async def call_with_timeout(
         with limit:
             await asyncio.wait((task,))
     except TimeoutError:
-        raise AgentError(too_late + await _cancel(task)) from None
+        if await end_tasks((task,)):
+            too_late += (
+                "; it was cancelled, swallowed that, and goes on: it was left behind, and nobody sees what "
+                "it does now. Where it catches asyncio.CancelledError, it must raise it again"
+            )
+        raise AgentError(too_late) from None
     except BaseException:  # the run ends
         with anyio.CancelScope(shield=True):
             await end_tasks((task,))
@@ -66,7 +63,7 @@ async def call_with_timeout(
     took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
     if took > timeout_s:
         raise AgentError(too_late)
-    return TimedResult(value, took * 1000)
+    return value, took * 1000
 
 
 async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
@@ -77,16 +74,6 @@ async def _outcome(call: Awaitable[T]) -> tuple[T | None, BaseException | None]:
         if ends_the_run(error):
             raise
         return None, error
-
-
-async def _cancel(task: asyncio.Task[Any]) -> str:
-    """Cancel a call that took too long. Returns a message if it does not end."""
-    if not await end_tasks((task,)):
-        return ""
-    return (
-        "; it was cancelled, swallowed that, and goes on: it was left behind, and nobody sees what it does "
-        "now. Where it catches asyncio.CancelledError, it must raise it again"
-    )
 
 
 def _result(task: asyncio.Task[tuple[T | None, BaseException | None]], who: str) -> Any:
@@ -106,25 +93,23 @@ def read_answer(answer: Any) -> AgentReply:
     if isinstance(answer, str):
         return AgentReply(answer)
     fields = _fields(answer, _ANSWER_FIELDS)
+    kind = "None" if answer is None else f"a value of type {type(answer).__name__}"
     if fields is None:
-        raise AgentError(f"the handler returned {_kind(answer)}; it may return {_ACCEPTED}")
+        raise AgentError(f"the handler returned {kind}; it may return {_ACCEPTED}")
     message = fields
-    if fields.get("choices"):
-        choice = _fields(_first(fields["choices"]), ("message",)) or {}
+    if choices := fields.get("choices"):
+        first = choices[0] if isinstance(choices, list | tuple) else None
+        choice = _fields(first, ("message",)) or {}
         message = _fields(choice.get("message"), _ANSWER_FIELDS) or {}
     if not any(key in message for key in _MESSAGE_FIELDS):
         keys = ", ".join(map(repr, list(fields)[:10])) or "no keys"
-        raise AgentError(f"the handler returned {_kind(answer)} with {keys}; it may return {_ACCEPTED}")
+        raise AgentError(f"the handler returned {kind} with {keys}; it may return {_ACCEPTED}")
     read = from_wire(_as_chat_message(message))
-    return AgentReply(text=read.text, tool_requests=read.tool_requests, usage=_usage(fields))
-
-
-def _kind(answer: Any) -> str:
-    return "None" if answer is None else f"a value of type {type(answer).__name__}"
-
-
-def _first(choices: Any) -> Any:
-    return choices[0] if isinstance(choices, list | tuple) else None
+    # The tokens as chat completions, LangChain or Anthropic report them.
+    reported = _fields(fields.get("usage") or fields.get("usage_metadata"), _USAGE_FIELDS) or {}
+    prompt, completion = reported.get("input_tokens"), reported.get("output_tokens")
+    usage = read_usage({"prompt_tokens": prompt, "completion_tokens": completion, **reported})
+    return AgentReply(text=read.text, tool_requests=read.tool_requests, usage=usage)
 
 
 def _fields(value: Any, names: Iterable[str]) -> Fields | None:
@@ -134,26 +119,27 @@ def _fields(value: Any, names: Iterable[str]) -> Fields | None:
     if value is None or isinstance(value, str | bytes | int | float | list | tuple | type):
         return None
     if callable(dump := getattr(value, "model_dump", None)):
-        return _dumped(value, dump)
-    attributes = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    return attributes or None
-
-
-def _dumped(value: Any, dump: Any) -> Fields:
-    try:
-        dumped = dump(warnings=False)  # litellm's objects warn about each other
-    except Exception as error:
-        raise AgentError(
-            f"the handler returned {_kind(value)} that cannot be read: {type(error).__name__}: {error}"
-        ) from error
-    return dumped if isinstance(dumped, Mapping) else {"content": dumped}
+        try:
+            dumped = dump(warnings=False)  # litellm's objects warn about each other
+        except Exception as error:
+            raise AgentError(
+                f"the handler returned a value of type {type(value).__name__} that cannot be read: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return dumped if isinstance(dumped, Mapping) else {"content": dumped}
+    return {name: getattr(value, name) for name in names if hasattr(value, name)} or None
 
 
 def _as_chat_message(message: Fields) -> Fields:
     """Convert a message in the form of LangChain or Anthropic to chat-completions form."""
-    content, calls = _parts(message.get("content")), _tool_calls(message.get("tool_calls"))
+    content, calls = message.get("content"), message.get("tool_calls")
+    if isinstance(content, list | tuple):
+        content = [part if isinstance(part, str) else _fields(part, _PART_FIELDS) or part for part in content]
     # LangChain lists calls with invalid arguments separately. They were made all the same.
-    invalid = _tool_calls(message.get("invalid_tool_calls"))
+    calls, invalid = (
+        [*map(_tool_call, each)] if isinstance(each, list | tuple) else each
+        for each in (calls, message.get("invalid_tool_calls"))
+    )
     if isinstance(calls or [], list) and isinstance(invalid, list):
         calls = [*(calls or []), *invalid]
     if not calls and isinstance(content, list):
@@ -165,18 +151,6 @@ def _as_chat_message(message: Fields) -> Fields:
     return {"content": content, "tool_calls": calls or None, "refusal": message.get("refusal")}
 
 
-def _parts(content: Any) -> Any:
-    if not isinstance(content, list | tuple):
-        return content
-    return [part if isinstance(part, str) else _fields(part, _PART_FIELDS) or part for part in content]
-
-
-def _tool_calls(calls: Any) -> Any:
-    if not isinstance(calls, list | tuple):
-        return calls
-    return [_tool_call(item) for item in calls]
-
-
 def _tool_call(item: Any) -> Any:
     fields = _fields(item, _TOOL_CALL_FIELDS)
     if fields is None:
@@ -185,10 +159,3 @@ def _tool_call(item: Any) -> Any:
     if function is None:  # LangChain puts the name and the arguments next to the id
         function = {"name": fields.get("name"), "arguments": fields.get("args")}
     return {"id": fields.get("id"), "function": function}
-
-
-def _usage(fields: Fields) -> Usage:
-    """Return the tokens as chat completions, LangChain or Anthropic report them."""
-    reported = _fields(fields.get("usage") or fields.get("usage_metadata"), _USAGE_FIELDS) or {}
-    prompt, completion = reported.get("input_tokens"), reported.get("output_tokens")
-    return read_usage({"prompt_tokens": prompt, "completion_tokens": completion, **reported})

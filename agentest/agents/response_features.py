@@ -62,7 +62,6 @@ _PATHS = {
 }
 """Usual end of a path → type."""
 _AI_SDK_HEADERS = ("x-vercel-ai-ui-message-stream", "x-vercel-ai-data-stream")
-_LOGIN = {"login", "signin", "sign-in", "sign_in", "log-in", "sso", "oauth", "auth", "saml"}
 _MISSING = re.compile(r"missing|required", re.I)
 _NO_MODEL = re.compile(r"model=None|must provide a model|parameter: 'model'|model: field required", re.I)
 _NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
@@ -80,17 +79,6 @@ def detect_type(response: ProbeResponse) -> str | None:
     if any(name in response.headers for name in _AI_SDK_HEADERS):
         return "ai_sdk"
     return _by_value(_json_value(response.body)) or _by_missing_fields(response)
-
-
-def leads_to_login(response: ProbeResponse) -> bool:
-    """Return True if a response redirects to a login."""
-    try:
-        path = urlsplit(response.headers.get("location", "")).path.lower()
-    except ValueError:
-        return False
-    return 300 <= response.status < 400 and bool(
-        _LOGIN & {part.partition(".")[0] for part in path.split("/")}
-    )
 
 
 def is_login_page(body: bytes) -> bool:

@@ -32,8 +32,10 @@ class RecentOutput:
     def __init__(self, name: str) -> None:
         self.name = name
         self._bytes = bytearray()
-        self._position = 0
-        self._exit_status: int | None = None
+        self.position = 0
+        """Number of bytes printed so far."""
+        self.exit_status: int | None = None
+        """None if the server is running or was never started."""
         self._followers: list[tuple[OnLines, OnEnd]] = []
 
     def follow(self, on_lines: OnLines, on_end: OnEnd) -> None:
@@ -45,31 +47,20 @@ class RecentOutput:
         data = f"{lines}\n".encode("utf-8", "backslashreplace")
         self._bytes += data
         del self._bytes[: max(0, len(self._bytes) - ROOM_BYTES)]
-        self._position += len(data)
+        self.position += len(data)
         for on_lines, _ in self._followers:
             on_lines(lines)
 
-    @property
-    def position(self) -> int:
-        """Number of bytes printed so far."""
-        return self._position
-
     def end(self, status: int) -> None:
         """Record that the server exited on its own."""
-        self._exit_status = status
+        self.exit_status = status
         for _, on_end in self._followers:
             on_end(status)
 
-    @property
-    def exit_status(self) -> int | None:
-        """The exit status. None if the server is running or was never started."""
-        return self._exit_status
-
     def since(self, position: int) -> ServerOutput | None:
         """Return the output after a position, or None if a running server printed nothing."""
-        end = self.position
-        start = max(position, end - len(self._bytes))
-        text = self._bytes[len(self._bytes) - (end - start) :].decode("utf-8", "ignore")
+        start = max(position, self.position - len(self._bytes))
+        text = self._bytes[len(self._bytes) - (self.position - start) :].decode("utf-8", "ignore")
         lines = text.removesuffix("\n").split("\n") if text else []
         if start > position:  # the first line is incomplete
             lines = lines[1:] or lines

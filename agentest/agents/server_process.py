@@ -48,15 +48,13 @@ async def running_server(
 ) -> AsyncIterator[None]:
     """Run a server during the block. A server that already runs is used as it is (`reuse`).
 
-    A task in `tasks` reads its output until the server exits.
+    A task in `tasks` reads its output. Raises ServerError, with the end of the output, if the server exits or
+    is not ready in time.
 
     Args:
-        name: the server's name, for messages.
         required_knowledge: data that only a server started by this run can have. A running server cannot be
             used then.
         graces_s: seconds that the server has to exit before it is killed, and then its children.
-
-    Raises ServerError, with the end of the output, if the server exits or is not ready in time.
     """
     if await _not_ready_reason(config.ready, client) is None:
         if config.reuse and required_knowledge:
@@ -66,7 +64,10 @@ async def running_server(
                 "that address"
             )
         if config.reuse:
-            callbacks.on_note(_reuse_note(config))
+            restart = "; what `watch` names does not restart it" if config.watch else ""
+            callbacks.on_note(
+                f"what answers at {config.ready} was running already: used as it is, not started{restart}"
+            )
             yield
             return
         raise ServerError(
@@ -105,11 +106,6 @@ class ServerCallbacks:
     """Receives the output, in whole redacted lines."""
     end: Callable[[int], None] = lambda _: None
     """Receives the status of an unexpected exit, immediately."""
-
-
-def _reuse_note(config: Server) -> str:
-    restart = "; what `watch` names does not restart it" if config.watch else ""
-    return f"what answers at {config.ready} was running already: used as it is, not started{restart}"
 
 
 class _RunningServer:
@@ -194,17 +190,14 @@ async def _start(config: Server, root: Path, name: str, callbacks: ServerCallbac
     except BaseException as error:
         output.close()
         if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the command or the environment
-            problem = f"{_command_text(name, repr(config.command))} cannot be started: {error}"
-            raise ServerError(problem) from None
+            named = "" if name == AGENTS_SERVER else f"{name}: "
+            raise ServerError(
+                f"{named}the server command {config.command!r} cannot be started: {error}"
+            ) from None
         raise
     finally:
         os.close(theirs)
     return _RunningServer(process, output, name, callbacks)
-
-
-def _command_text(name: str, command: str) -> str:
-    named = "" if name == AGENTS_SERVER else f"{name}: "
-    return f"{named}the server command {command}"
 
 
 async def _until_ready(config: Server, server: _RunningServer, client: Client) -> None:
@@ -224,8 +217,9 @@ async def _until_ready(config: Server, server: _RunningServer, client: Client) -
         what = f"exited with status {process.returncode} before it was ready"
     else:
         what = f"was not ready within {config.timeout_s:g} s: {config.ready}: {problem}"
-    command = _command_text(server.name, server.redact(repr(config.command)))
-    raise ServerError(f"{command} {what}{server.tail()}")
+    named = "" if server.name == AGENTS_SERVER else f"{server.name}: "
+    command = server.redact(repr(config.command))
+    raise ServerError(f"{named}the server command {command} {what}{server.tail()}")
 
 
 async def _not_ready_reason(ready: str, client: Client) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from agentest.support.http.retries import (
 from agentest.support.http.websockets import NotText, RedirectRefused, SocketClosed, WebSocket
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template, without
+from agentest.support.text import count
 from agentest.support.trace_context import note_request, turn_of_requests
 
 _PLACE = "is the path that of the WebSocket?"
@@ -73,11 +74,10 @@ class WebSocketClient:
     def note_late_messages(self) -> None:
         """Add a note about messages that were dropped, because they may have been the rest of a reply."""
         if self.late:
-            came = "1 message came" if self.late == 1 else f"{self.late} messages came"
             self.notes.add(
                 "late messages",
-                f"{came} after the end of a turn, and belonged to no reply. If they are the rest of one, say "
-                "by `done` which message is the last of a turn",
+                f"{count(self.late, 'message')} came after the end of a turn, and belonged to no reply. If "
+                "they are the rest of one, say by `done` which message is the last of a turn",
             )
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
@@ -85,12 +85,9 @@ class WebSocketClient:
         async with self.conversation() as conversation:
             return await conversation.reply(messages, ctx)
 
-    def conversation(self) -> AbstractAsyncContextManager[Agent]:
-        """Open a conversation. Its connection opens with the first message."""
-        return self._open()
-
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[Agent]:
+    async def conversation(self) -> AsyncIterator[Agent]:
+        """Open a conversation. Its connection opens with the first message."""
         conversing = WebSocketConversation(self)
         try:
             yield conversing
@@ -124,7 +121,11 @@ class WebSocketConversation:
         try:
             with limit:
                 first = await self._exchange(messages, ctx, hearing, limit)
-            reply = self._reply_of(hearing)
+            if not hearing.done:
+                reply = hearing.requests()
+            else:
+                self._hearing, self._turns = None, self._turns + 1
+                reply = hearing.answer()
         except TimeoutError:
             raise self._no_reply(self._timeout_message(hearing), hearing) from None
         except SocketClosed as error:
@@ -134,13 +135,6 @@ class WebSocketConversation:
             raise self._no_reply(str(error), hearing) from None
         retries, self._retries = self._retries, 0
         return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first, retries=retries)
-
-    def _reply_of(self, hearing: TurnReader) -> AgentReply:
-        if not hearing.done:
-            return hearing.requests()
-        self._hearing = None
-        self._turns += 1
-        return hearing.answer()
 
     def _no_reply(self, problem: str, hearing: TurnReader) -> NoReply:
         return hearing.no_reply(f"{self._client.config.endpoint}: {problem}", self._retries)
@@ -237,9 +231,10 @@ class WebSocketConnector:
 
     async def connect(self, values: TurnValues, limit: TimeLimit) -> tuple[WebSocket, int]:
         """Open a connection. Returns it with the number of failed attempts. Raises AgentError, CannotSend."""
-        request = self._request.filled(values)
+        request, turn = self._request.filled(values), turn_of_requests()
+        named = {name.lower(): value for name, value in request.headers.items()}
         try:
-            headers = list(check_headers(_with_trace_headers(dict(request.headers))).items())
+            headers = list(check_headers({**named, **(turn.headers(named) if turn else {})}).items())
         except ValueError as error:
             raise CannotSend(f"{request.url}: a header {error}") from None
         for attempt in range(self._config.retries + 1):
@@ -254,7 +249,11 @@ class WebSocketConnector:
                 shortage, last = find_shortage(error), attempt == self._config.retries
                 if shortage and last:
                     raise CannotSend(describe_shortage(request.url, shortage)) from None
-                if last or not (shortage or _is_retryable(error)):
+                if isinstance(error, aiohttp.WSServerHandshakeError):
+                    retryable = error.status in _RETRIED
+                else:
+                    retryable = was_refused(error)
+                if last or not (shortage or retryable):
                     raise AgentError(await self._problem(request.url, error)) from None
             with limit.paused():
                 await anyio.sleep(pause_before_retry(attempt + 1))
@@ -270,20 +269,6 @@ class WebSocketConnector:
         return await self._advisor.advised(problem, refused)
 
 
-def _with_trace_headers(headers: dict[str, str]) -> dict[str, str]:
-    turn = turn_of_requests()
-    if turn is None:
-        return headers
-    own_names = {name.lower(): value for name, value in headers.items()}
-    return {**own_names, **turn.headers(own_names)}
-
-
-def _is_retryable(error: BaseException) -> bool:
-    if isinstance(error, aiohttp.WSServerHandshakeError):
-        return error.status in _RETRIED
-    return was_refused(error)
-
-
 def _problem(url: str, error: BaseException) -> str:
     if isinstance(error, RedirectRefused):
         return f"{url} opened no WebSocket, {error} (is that a login? `headers` are sent with the handshake)"
@@ -293,12 +278,7 @@ def _problem(url: str, error: BaseException) -> str:
         return f"{url} answered with a handshake that is none: {error.message}"
     if error.status == 200:
         return f"{url} answered as a web page or an API does, and opened no WebSocket ({_PLACE})"
-    advice = _hint(error.status)
+    advice = _PLACE if error.status in (405, 426) else hint(error.status, _PLACE)
+    if error.status == 403:  # many servers answer it at every path without a WebSocket
+        advice = f"{_PLACE} If so: {advice}"
     return f"{url} opened no WebSocket, it answered {error.status}{f' ({advice})' if advice else ''}"
-
-
-def _hint(status: int) -> str:
-    if status in (405, 426):
-        return _PLACE
-    # Many servers answer 403 at every path without a WebSocket.
-    return f"{_PLACE} If so: {hint(status, _PLACE)}" if status == 403 else hint(status, _PLACE)

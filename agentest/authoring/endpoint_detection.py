@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from agentest.agents.advice import detect_within_limit, first_model, is_at
-from agentest.agents.error_hints import ProbeResponse, hint
+from agentest.agents.error_hints import ProbeResponse, hint, leads_to_login
 from agentest.agents.response_features import (
     NAMES,
     DetectedProtocol,
@@ -19,7 +19,6 @@ from agentest.agents.response_features import (
     detect_type,
     is_login_page,
     is_missing_model_error,
-    leads_to_login,
     missing_fields,
     missing_headers,
     settings_line,

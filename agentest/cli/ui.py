@@ -11,8 +11,8 @@ from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import exit_immediately, handled_signals, run_event_loop
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell
-from agentest.web.listener import ListeningSockets
-from agentest.web.project import WebProject
+from agentest.web.guard import ListeningSockets
+from agentest.web.json_routes import WebProject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

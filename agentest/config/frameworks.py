@@ -23,7 +23,7 @@ class Framework:
     class_names: tuple[str, ...]
     """Classes whose instances are agents, including instances of subclasses."""
     runner: str
-    """The module in `agentest/agents/in_process` that runs the agents."""
+    """The module in `agentest/agents/in_process` that runs the agents, and its function if not `prepare`."""
     takes_context: bool = True
     """True if a run accepts a context from the user."""
 
@@ -48,7 +48,7 @@ FRAMEWORKS = (
         what="a compiled graph",
         package="langgraph.pregel",
         class_names=("Pregel",),
-        runner="langgraph",
+        runner="langchain:prepare_graph",
     ),
     Framework(
         title="google-adk",

@@ -39,7 +39,10 @@ class Addresses:
         """Return environment variables for a program that uses mock servers and exports spans to Agentest."""
         known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
         addresses = {name: url for name, url in known.items() if url}
-        return {**addresses, **(variables(self.otlp) if self.otlp else {})}
+        if self.otlp:
+            addresses |= {f"{_OTLP}ENDPOINT": self.otlp, f"{_OTLP}TRACES_ENDPOINT": f"{self.otlp}/v1/traces"}
+            addresses |= _FOR_EXPORTERS
+        return addresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +144,7 @@ class ActiveConversation(Protocol):
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
         """Record the real tool's answer to a call with the outcome `CallOutcome.REAL`.
 
-        Args:
-            status: the HTTP status, if the call was a request.
+        The status is that of HTTP, if the call was a request.
         """
         ...
 
@@ -236,38 +238,25 @@ class Conversations(Protocol):
         ...
 
 
-_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
-_OVERRIDING = {
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": _ENDPOINT,
-    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": _PROTOCOL,
-}
+_OTLP = "OTEL_EXPORTER_OTLP_"
+_OVERRIDING = {f"{_OTLP}TRACES_{end}": f"{_OTLP}{end}" for end in ("ENDPOINT", "PROTOCOL")}
 """Variables for traces → the general variable that they override."""
-
-
-def variables(otlp: str) -> dict[str, str]:
-    """Return the variables of OpenTelemetry's SDKs, overriding those that the machine has for other backends.
-
-    Args:
-        otlp: the address of the receiver, like `http://127.0.0.1:4318`.
-    """
-    return {
-        _ENDPOINT: otlp,
-        _PROTOCOL: "http/protobuf",
-        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{otlp}/v1/traces",
-        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-        "OTEL_SDK_DISABLED": "false",
-        "OTEL_TRACES_EXPORTER": "otlp",
-        "OTEL_METRICS_EXPORTER": "none",
-        "OTEL_LOGS_EXPORTER": "none",
-        "OTEL_TRACES_SAMPLER": "parentbased_always_on",
-        "OTEL_PROPAGATORS": "tracecontext,baggage",
-        # The default of five seconds would deliver spans long after the reply.
-        "OTEL_BSP_SCHEDULE_DELAY": "200",
-        # Without these two, many report names of tools but no arguments.
-        "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
-        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
-    }
+_FOR_EXPORTERS = {
+    f"{_OTLP}PROTOCOL": "http/protobuf",
+    f"{_OTLP}TRACES_PROTOCOL": "http/protobuf",
+    "OTEL_SDK_DISABLED": "false",
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_METRICS_EXPORTER": "none",
+    "OTEL_LOGS_EXPORTER": "none",
+    "OTEL_TRACES_SAMPLER": "parentbased_always_on",
+    "OTEL_PROPAGATORS": "tracecontext,baggage",
+    # The default of five seconds would deliver spans long after the reply.
+    "OTEL_BSP_SCHEDULE_DELAY": "200",
+    # Without these two, many report names of tools but no arguments.
+    "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+}
+"""Variables of OpenTelemetry's SDKs, overriding those that the machine has for other backends."""
 
 
 def with_user_variables(addresses: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:

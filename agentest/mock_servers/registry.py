@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import field, replace
 from typing import Any
@@ -127,7 +127,6 @@ class Registry:
             self.on_reached(group)
 
     def _clients(self, group: ServerGroup, names: Names) -> list[str]:
-        """Return the agents that the client may belong to; all agents if nothing identifies it."""
         named = [active for name in names if (active := self._active.get(name.text))]
         known = {active.who.agent for active in named[:1] or self._of_group(group) if active.group is group}
         if len(known) != 1:
@@ -239,7 +238,7 @@ class Registry:
             if ended is not None and not _is_reused_name(group, name, ended):
                 return ended
             if name.certain:
-                return f"{name.location} names {_quoted_name(name)}, which is no conversation of this run"
+                return f"{name.location} names {name.text[:60]!r}, which is no conversation of this run"
         return self._only_candidate(group)
 
     def _only_candidate(self, group: ServerGroup) -> _Active | _Ended | str:
@@ -259,7 +258,6 @@ class Registry:
         return candidates[0]
 
     def _of_group(self, group: ServerGroup) -> list[_Active]:
-        """Return the active conversations of a group, each of which may have several names."""
         return list(
             {active.who.key: active for active in self._active.values() if active.group is group}.values()
         )
@@ -297,7 +295,6 @@ class Registry:
 
 
 async def _report_doubt(doubtful: Iterable[_Active], call: ServedCall, why: str) -> None:
-    """Report the refused call to the conversations that may have made it."""
     for each in doubtful:
         await each.serving.refused(
             f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that may have been of it was refused: {why}"
@@ -320,12 +317,7 @@ def _refusal(call: ServedCall, why: str) -> str:
     return f"{REFUSED} of {call.tool[:_SHOWN_TOOL_CHARS]!r}: {why}"
 
 
-def _quoted_name(name: Name) -> str:
-    return f"{name.text[:60]!r}"
-
-
 async def _real(serving: ActiveConversation, answer: ServedAnswer, real: CallReal | None) -> ServedAnswer:
-    """Call the real tool and report its answer to the conversation."""
     if real is None:
         await serving.answered(answer.number, None, failed=False)
         return replace(answer, how=CallOutcome.ANSWERED, result=None)
@@ -352,14 +344,9 @@ class Admission:
     """Controls when conversations of agents with shared servers may begin."""
 
     def __init__(self, *, exclusive: bool, open_at_once: bool = False) -> None:
-        """Create the admission of a group.
-
-        Args:
-            exclusive: True if the configuration allows only one conversation at a time, whatever its calls
-                name.
-            open_at_once: True to allow any number of conversations without proof of names.
-        """
+        """Create the admission of a group. `open_at_once` needs no proof that calls name conversations."""
         self.promised = exclusive
+        """True if the configuration allows only one conversation at a time."""
         self.exclusive = exclusive
         """True if only one conversation may run at a time, by configuration or by observation."""
         self._open = open_at_once
@@ -393,9 +380,7 @@ class Admission:
     def leave(self, *, called: bool, at_work_s: float = 0.0) -> bool:
         """End a conversation. Returns True if the next one waits for its agent to become idle.
 
-        Args:
-            called: True if any of its calls arrived.
-            at_work_s: how long its agent may continue, so that unnamed calls may belong to it.
+        Its agent may continue for `at_work_s` seconds, so that unnamed calls may belong to it.
         """
         self._active -= 1
         if not called:
@@ -454,43 +439,26 @@ class Name:
     """True if it can be nothing else; a trace may come from another source and then proves nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """All possible names of a conversation; the most certain comes first."""
-
-    names: tuple[Name, ...] = ()
-
-    def __iter__(self) -> Iterator[Name]:
-        return iter(self.names)
+Names = Sequence[Name]
+"""All possible names of a conversation; the most certain comes first."""
 
 
 def names_of(
     headers: Mapping[str, str], path: str | None = None, meta: Mapping[str, Any] | None = None
 ) -> Names:
-    """Return the names in a request.
+    """Return the names in a request: its headers (by lower-case name), its path, and the `_meta` of MCP."""
+    meta = meta or {}
 
-    Args:
-        headers: by lower-case name.
-        path: the part of the path that names the conversation.
-        meta: the `_meta` of an MCP request.
-    """
-    return Names(names=tuple(_names_names(headers, path, meta or {})))
+    def text(values: Mapping[str, Any], key: str) -> str | None:
+        value = values.get(key)
+        return value if isinstance(value, str) else None
 
-
-def _names_names(headers: Mapping[str, str], path: str | None, meta: Mapping[str, Any]) -> Iterator[Name]:
-    if path:
-        yield Name(text=path, location="the path", certain=True)
-    if name := headers.get(HEADER):
-        yield Name(text=name, location=f"the header {HEADER}", certain=True)
-    if name := _text(meta, META):
-        yield Name(text=name, location=f"_meta[{META!r}]", certain=True)
+    found = [
+        (path, "the path", True),
+        (headers.get(HEADER), f"the header {HEADER}", True),
+        (text(meta, META), f"_meta[{META!r}]", True),
+    ]
     for where, carrier in (("_meta", meta), ("the header", headers)):
-        if name := named_in_baggage(_text(carrier, "baggage")):
-            yield Name(text=name, location=f"{where} baggage", certain=False)
-        if name := named_in_trace(_text(carrier, "traceparent")):
-            yield Name(text=name, location=f"{where} traceparent", certain=False)
-
-
-def _text(values: Mapping[str, Any], key: str) -> str | None:
-    value = values.get(key)
-    return value if isinstance(value, str) else None
+        found.append((named_in_baggage(text(carrier, "baggage")), f"{where} baggage", False))
+        found.append((named_in_trace(text(carrier, "traceparent")), f"{where} traceparent", False))
+    return [Name(text=name, location=where, certain=certain) for name, where, certain in found if name]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentest.agents.in_process.mock_tools import adk as adk
-    from agentest.agents.in_process.mock_tools import langchain as langchain
-    from agentest.agents.in_process.mock_tools import openai_agents as openai_agents
-    from agentest.agents.in_process.mock_tools import pydantic_ai as pydantic_ai
+    from agentest.agents.in_process.tool_gate import adk as adk
+    from agentest.agents.in_process.tool_gate import langchain as langchain
+    from agentest.agents.in_process.tool_gate import openai_agents as openai_agents
+    from agentest.agents.in_process.tool_gate import pydantic_ai as pydantic_ai
 
 _LINES = ("adk", "langchain", "openai_agents", "pydantic_ai")
 __all__ = [*_LINES]
@@ -23,4 +23,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'agentest.mocks' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("agentest.agents.in_process.mock_tools"), name)
+    return getattr(import_module("agentest.agents.in_process.tool_gate"), name)

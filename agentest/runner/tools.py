@@ -127,9 +127,10 @@ def _operations(
     path: Path, changed: int, mocked: frozenset[str], in_trajectories: frozenset[str]
 ) -> tuple[KnownTool, ...]:
     del changed  # a changed file is read again
-    from agentest.mock_servers.rest.operations import operation_specs, read_operations
+    from agentest.mock_servers.rest.document import Document
+    from agentest.mock_servers.rest.operations import operation_specs, read_api
 
-    return tuple(map(_known, operation_specs(read_operations(path), mocked, in_trajectories)))
+    return tuple(map(_known, operation_specs(read_api(Document(path)), mocked, in_trajectories)))
 
 
 @lru_cache(maxsize=_FILES)

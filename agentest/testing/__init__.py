@@ -29,12 +29,6 @@ from agentest.models.port import ChatReply as ChatReply
 from agentest.models.port import ChatRequest as ChatRequest
 from agentest.runner.plan import Options as Options
 from agentest.runner.session import Stop as Stop
-from agentest.testing.agent import AgentAnswer as AgentAnswer
-from agentest.testing.agent import Raw as Raw
-from agentest.testing.agent import ScriptedAgent as ScriptedAgent
-from agentest.testing.agent import tool_call as tool_call
-from agentest.testing.model import STOP as STOP
-from agentest.testing.model import ScriptedModel as ScriptedModel
 from agentest.testing.run import AgentLike as AgentLike
 from agentest.testing.run import CheckedRun as CheckedRun
 from agentest.testing.run import Runner as Runner
@@ -42,3 +36,9 @@ from agentest.testing.run import ScenarioErrored as ScenarioErrored
 from agentest.testing.run import ScenarioFailed as ScenarioFailed
 from agentest.testing.run import arun_scenarios as arun_scenarios
 from agentest.testing.run import run_scenarios as run_scenarios
+from agentest.testing.scripted import STOP as STOP
+from agentest.testing.scripted import AgentAnswer as AgentAnswer
+from agentest.testing.scripted import Raw as Raw
+from agentest.testing.scripted import ScriptedAgent as ScriptedAgent
+from agentest.testing.scripted import ScriptedModel as ScriptedModel
+from agentest.testing.scripted import tool_call as tool_call

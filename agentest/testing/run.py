@@ -23,7 +23,7 @@ from agentest.config.definition import RunSettings
 from agentest.config.file import NAMES, LoadedConfig, find_config, load, load_values, with_changes
 from agentest.config.frameworks import framework_of
 from agentest.domain.events import Event, Noted
-from agentest.domain.results import RunResult, ScenarioResult, Status
+from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.models.caller import RetryPolicy
 from agentest.models.factory import scripted
@@ -36,7 +36,7 @@ from agentest.runner.session import RunOutcome, RunSession, Stop, settings_of
 from agentest.scenarios.discovery import DiscoveredScenarios
 from agentest.scenarios.model import Scenario
 from agentest.support.errors import AgentestError, ConfigError, UsageError
-from agentest.testing.agent import ScriptedAgent
+from agentest.testing.scripted import ScriptedAgent
 
 AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any] | AnyAgent
 ConfigLike = str | Path | Mapping[str, Any] | Config
@@ -96,12 +96,8 @@ class Runner:
     async def run_async(self, *scenarios: Scenario, stop: Stop | None = None) -> CheckedRun:
         """Run scenarios and return their results. Servers of agents are started, and stopped after the run.
 
-        Args:
-            scenarios: the scenarios to run.
-            stop: stops the run when called.
-
-        Raises UsageError if something cannot be run. Its subclass ConfigError names the key and the expected
-        value.
+        A call of `stop` stops the run. Raises UsageError if something cannot be run. Its subclass ConfigError
+        names the key and the expected value.
         """
         prepared = self._prepared(scenarios)
 
@@ -121,7 +117,6 @@ class Runner:
         return to_checked_run(await run_session(session))
 
     def _prepared(self, scenarios: tuple[Scenario, ...]) -> Prepared:
-        """Return the validated run."""
         loaded, root, environ = self._configuration()
         request = RunRequest(root, options=self._run_options())
         plan = make_plan(loaded.config, DiscoveredScenarios(scenarios), request.options, root)
@@ -145,7 +140,8 @@ class Runner:
         """Return the configuration, the folder its paths are relative to, and the environment for models."""
         config = self._config
         if isinstance(config, str | Path):
-            path = _config_file(Path.cwd() / config)
+            path = Path.cwd() / config
+            path = find_config(path) if path.is_dir() else path
             return load(path, os.environ, self._changes), path.parent, dict(os.environ)
         if config is None and self._agent is None and "agent" not in self._settings:
             raise ConfigError(
@@ -237,7 +233,6 @@ async def run_session(
     """Execute a prepared run with its servers. Errors are raised without an exception group.
 
     Args:
-        session: the run, with its events and stop function.
         starting: cancel it to prevent the run from starting; the function then raises NeverBegan.
         mode: source of conversations and how much to store; default: the agents, and everything.
     """
@@ -296,16 +291,20 @@ class CheckedRun(RunResult):
         if skipped and len(skipped) == len(self.scenarios) and not self.unclaimed:
             raise SkipTest("; ".join(reason.message for each in skipped for reason in each.verdict.reasons))
         kind = ScenarioFailed if status is Status.FAILED else ScenarioErrored
-        raise kind(_failure_report(self), self)
+        short = [each for each in self.scenarios if each.verdict.status in (Status.FAILED, Status.ERRORED)]
+        count_text = f"{len(short)} of {len(self.scenarios)} scenarios did not pass"
+        rows = [count_text if self.scenarios else "no scenario was run"]
+        rows += [warning.message for warning in self.unclaimed]
+        several = len(self.agents) > 1
+        rows += [block(each, several_agents=several) for each in short[:_MAX_SCENARIOS_SHOWN]]
+        more = len(short) - _MAX_SCENARIOS_SHOWN
+        rows += [f"… {more} more"] if more > 0 else []
+        raise kind("\n".join(rows), self)
 
 
 def to_checked_run(result: RunResult) -> CheckedRun:
     """Return the result as a CheckedRun."""
     return CheckedRun(**{field.name: getattr(result, field.name) for field in fields(result)})
-
-
-def _config_file(path: Path) -> Path:
-    return find_config(path) if path.is_dir() else path
 
 
 def _agent_section(agent: AgentLike) -> Any:
@@ -325,18 +324,3 @@ def _agent_section(agent: AgentLike) -> Any:
         f"agent: {agent!r} is no agent: expected an endpoint, a mapping as in a configuration, a handler "
         f"function, an agent object of a framework or a ScriptedAgent{hint}"
     )
-
-
-def _failure_report(result: RunResult) -> str:
-    """Return the console report of the scenarios that did not pass."""
-    short = [each for each in result.scenarios if each.verdict.status in (Status.FAILED, Status.ERRORED)]
-    count_text = f"{len(short)} of {len(result.scenarios)} scenarios did not pass"
-    rows = [count_text if result.scenarios else "no scenario was run"]
-    rows += [warning.message for warning in result.unclaimed]
-    rows += _blocks(short[:_MAX_SCENARIOS_SHOWN], several_agents=len(result.agents) > 1)
-    rows += [f"… {len(short) - _MAX_SCENARIOS_SHOWN} more"] if len(short) > _MAX_SCENARIOS_SHOWN else []
-    return "\n".join(rows)
-
-
-def _blocks(results: Iterable[ScenarioResult], *, several_agents: bool) -> list[str]:
-    return [block(result, several_agents=several_agents) for result in results]

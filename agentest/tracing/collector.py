@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 import anyio
 
-from agentest.domain.transcript import Usage
-from agentest.mock_servers.port import Identity, SpanCall, SpanRequest, TurnTraces
+from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
 from agentest.support.deadlines import TimeLimit
 from agentest.support.function_threads import in_thread
 from agentest.support.lazy_dataclasses import dataclass
@@ -140,11 +139,9 @@ class Collector:
         on_note: Callable[[str], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """Create a collector.
+        """Create a collector for a group of agents, of which `agent` is the first.
 
-        Args:
-            agent: the first of its agents.
-            one_at_a_time: returns True if conversations run one at a time.
+        `one_at_a_time` returns True if conversations run one at a time.
         """
         self._agent = agent
         self._one_at_a_time = one_at_a_time
@@ -157,13 +154,9 @@ class Collector:
         self._ended: dict[str, Identity] = {}
         self._strays: OrderedDict[str, list[Span]] = OrderedDict()
         """Trace id → spans whose conversation is not known yet."""
-        self._stray_spans = 0
-        self._stray_chars = 0
+        self._stray_spans = self._stray_chars = 0
         self._has_spans = False
-        self._fruitless = 0
-        self._incomplete = 0
-        self._late = 0
-        self._foreign = 0
+        self._fruitless = self._incomplete = self._late = self._foreign = 0
         self._refused: dict[str, int] = {}
 
     def begin(self, identity: Identity) -> None:
@@ -208,19 +201,18 @@ class Collector:
             await self._wait(conversation, request)
         mine = conversation.of_turn(request.turn_index)
         self._writer.write(request.key, conversation.turn_of, conversation.spans)
-        if len(mine) > _MANY_SPANS:  # other conversations continue meanwhile
-            calls, (usage, model_calls) = await in_thread(_read_turn, mine, request.turn_index)
-        else:
-            calls, (usage, model_calls) = _read_turn(mine, request.turn_index)
+
+        def read() -> TurnTraces:
+            usage, model_calls = usage_of(mine)
+            calls = calls_of(mine, request.turn_index)
+            return TurnTraces(calls=calls, usage=usage, model_calls=model_calls)
+
+        # With many spans, other conversations continue meanwhile.
+        traces: TurnTraces = await in_thread(read) if len(mine) > _MANY_SPANS else read()
         missing = conversation.missing(request)
         if request.wait and missing:
             self._incomplete += 1
-        return TurnTraces(
-            calls=calls,
-            usage=usage,
-            model_calls=model_calls,
-            missing=missing,
-        )
+        return replace(traces, missing=missing)
 
     async def _wait(self, conversation: ConversationSpans, request: SpanRequest) -> None:
         if not self._has_spans and self._fruitless >= _MAX_FRUITLESS_TURNS:
@@ -248,29 +240,22 @@ class Collector:
         conversation = next((each for each in self._running.values() if span.trace_id in each.claimed), None)
         if conversation:
             return conversation
-        conversation = self._named_by(span)
+        key = span.attributes.get(_ATTRIBUTE)
+        conversation = self._running.get(key) if isinstance(key, str) else None
+        conversation = conversation or self._by_session.get(session_of(span) or "")
+        if conversation is None and len(self._running) == 1 and self._one_at_a_time() and is_agentic(span):
+            conversation = next(iter(self._running.values()))
         if conversation is None:
-            self._keep_stray(span)
+            self._strays.setdefault(span.trace_id, []).append(span)
+            self._stray_spans += 1
+            self._stray_chars += _size_in_chars(span)
+            while self._stray_spans > _MAX_STRAYS or self._stray_chars > _MAX_STRAY_CHARS:
+                self._foreign += self._take_of_agents(next(iter(self._strays)))
             return None
         conversation.claimed.add(span.trace_id)
         for stray in self._take_strays(span.trace_id):
             self._store(conversation, stray)
         return conversation
-
-    def _named_by(self, span: Span) -> ConversationSpans | None:
-        key = span.attributes.get(_ATTRIBUTE)
-        conversation = self._running.get(key) if isinstance(key, str) else None
-        conversation = conversation or self._by_session.get(session_of(span) or "")
-        if conversation is None and len(self._running) == 1 and self._one_at_a_time() and is_agentic(span):
-            return next(iter(self._running.values()))
-        return conversation
-
-    def _keep_stray(self, span: Span) -> None:
-        self._strays.setdefault(span.trace_id, []).append(span)
-        self._stray_spans += 1
-        self._stray_chars += _size_in_chars(span)
-        while self._stray_spans > _MAX_STRAYS or self._stray_chars > _MAX_STRAY_CHARS:
-            self._foreign += _of_agents(self._take_strays(next(iter(self._strays))))
 
     def _take_strays(self, trace_id: str) -> Sequence[Span]:
         """Remove a trace's spans from those without a conversation."""
@@ -278,6 +263,11 @@ class Collector:
         self._stray_spans -= len(spans)
         self._stray_chars -= sum(map(_size_in_chars, spans))
         return spans
+
+    def _take_of_agents(self, trace_id: str) -> int:
+        """Remove a trace's spans, and return how many are of tools or models."""
+        spans = self._take_strays(trace_id)
+        return sum(tool_of(span) is not None or model_of(span) is not None for span in spans)
 
     def _store(self, conversation: ConversationSpans, span: Span) -> None:
         self._has_spans = True
@@ -303,20 +293,18 @@ class Collector:
 
     def close(self) -> None:
         """Report findings at the end of the run."""
-        strays = sum(_of_agents(spans) for spans in self._strays.values()) + self._foreign
         has_strays = len(self._strays) > 0
+        strays = self._foreign + sum(map(self._take_of_agents, list(self._strays)))
         for note in self._notes(strays, has_strays=has_strays):
             self._on_note(note)
 
     def _notes(self, strays: int, *, has_strays: bool) -> Iterable[str]:
         agent = f"agent {self._agent!r}"
         if not self._has_spans and self._ended:
-            problem = (
-                "spans were received, but none belongs to a conversation"
-                if has_strays
-                else "no span was received"
-            )
-            yield f"traces of {agent}: {problem}; {_PROPAGATE if has_strays else CHECK}"
+            problem = f"no span was received; {CHECK}"
+            if has_strays:
+                problem = f"spans were received, but none belongs to a conversation; {_PROPAGATE}"
+            yield f"traces of {agent}: {problem}"
         elif self._incomplete:
             yield (
                 f"traces of {agent} were incomplete in {count(self._incomplete, 'turn')}: spans came too "
@@ -342,17 +330,7 @@ _PROPAGATE = (
 )
 
 
-def _read_turn(
-    spans: Sequence[ParsedSpan], turn_index: int
-) -> tuple[tuple[SpanCall, ...], tuple[Usage, int | None]]:
-    return calls_of(spans, turn_index), usage_of(spans)
-
-
 def _size_in_chars(span: Span) -> int:
     """Return the size of a span's texts in characters."""
     mappings = (span.attributes, *(event.attributes for event in span.events))
     return sum(len(value) for each in mappings for value in each.values() if isinstance(value, str | list))
-
-
-def _of_agents(spans: Sequence[Span]) -> int:
-    return sum(tool_of(span) is not None or model_of(span) is not None for span in spans)

@@ -161,13 +161,10 @@ def model_of(span: Span) -> ModelSpan | None:
 
 def _is_tool(span: Span) -> bool:
     attributes = span.attributes
-    kinds = (attributes.get("openinference.span.kind"), attributes.get("traceloop.span.kind"))
-    if "TOOL" in kinds or "tool" in kinds or attributes.get("langsmith.span.kind") == "tool":
+    kinds = [attributes.get(f"{name}.span.kind") for name in ("openinference", "traceloop", "langsmith")]
+    if "TOOL" in kinds[:2] or "tool" in kinds or attributes.get("gen_ai.operation.name") == "execute_tool":
         return True
-    if attributes.get("gen_ai.operation.name") == "execute_tool":
-        return True
-    by_name = span.name.startswith(_TOOL_SPANS)
-    return by_name and (
+    return span.name.startswith(_TOOL_SPANS) and (
         _text(attributes, _NAME) is not None or attributes.get("mcp.method.name") == "tools/call"
     )
 
@@ -223,29 +220,25 @@ def _result(attributes: Mapping[str, Any]) -> tuple[Any, str | None, str | None]
 
 
 def _unwrapped(value: Any) -> tuple[Any, str | None, str | None]:
+    call_id = None
     match value:
         case {"type": "tool", "data": {"content": content, **more}}:  # a LangChain message
             result = _parse_if_json(content)
-            failed = _as_string(result) if more.get("status") == "error" else None
+            failed = more.get("status") == "error"
             call_id = more.get("tool_call_id")
-            return result, failed, call_id if isinstance(call_id, str) else None
         case {"content": [*parts], **more} if more.keys() <= _MCP_RESULT_KEYS:
             structured = more.get("structuredContent")
-            result = structured if structured is not None else _parse_if_json(_texts(parts))
-            return result, _as_string(result) if more.get("isError") is True else None, None
+            texts = [str(part.get("text", "")) for part in parts if isinstance(part, Mapping)]
+            result = structured if structured is not None else _parse_if_json("".join(texts))
+            failed = more.get("isError") is True
+        case _:
+            return value, None, None
+    error = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    return result, error if failed else None, call_id if isinstance(call_id, str) else None
     return value, None, None
 
 
-def _texts(parts: Iterable[Any]) -> str:
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
-
-
-def _as_string(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _requested_calls(attributes: Mapping[str, Any]) -> Iterable[RequestedCall]:
-    """Yield the calls that a model's answer requests, in order."""
     calls: defaultdict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
     for key, value in attributes.items():
         if match := _REQUESTED_CALLS.fullmatch(key):

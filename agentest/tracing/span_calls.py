@@ -1,6 +1,4 @@
-"""Extract tool calls and model usage from the spans of a turn, counting each once if several spans describe
-it.
-"""
+"""Extract tool calls and model usage from the spans of a turn. Several spans may describe one of them."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from agentest.tracing.conventions import ModelSpan, RequestedCall, Span, ToolSpa
 
 _SEPARATORS = ("__", "_", ".", "/", ":", "-")
 _MAX_ENCLOSING = 300
-"""Maximum number of enclosing spans to follow. No framework nests deeper, and long chains would take minutes.
-"""
-_NO_OBJECT = "the arguments are not a JSON object"
+"""Maximum number of enclosing spans to follow, because longer chains would take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +80,7 @@ def calls_of(spans: Sequence[ParsedSpan], turn_index: int) -> tuple[SpanCall, ..
 
 
 def usage_of(spans: Sequence[ParsedSpan]) -> tuple[Usage, int | None]:
-    """Return the tokens that models used and the number of model calls; None if no span describes a model
-    call.
-    """
+    """Return the tokens that models used, and the number of model calls; None if spans describe none."""
     chains = _models(spans)
     return reduce(add, (_innermost(chain).usage for chain in chains), Usage()), len(chains) or None
 
@@ -98,7 +92,7 @@ def _span_call(call: _CallSpans, requested: _RequestedCalls, turn_index: int) ->
         arguments = requested.arguments_of(call)
         problem = ARGUMENTS_UNKNOWN if arguments is None else None
     elif not isinstance(arguments, Mapping):
-        problem = _NO_OBJECT
+        problem = "the arguments are not a JSON object"
     made = ToolCall(
         name=call.name,
         args=dict(arguments) if isinstance(arguments, Mapping) else arguments,
@@ -156,17 +150,13 @@ def _have_same_arguments(first: _CallSpans, other: _CallSpans) -> bool:
     """Return True if two instrumentations report the same arguments, or one of them reports none."""
     values = first.arguments, other.arguments
     if None not in values:
-        return _equal(*values)
+        try:
+            return bool(values[0] == values[1])
+        except RecursionError:
+            return False
     known = values[0] if values[1] is None else values[1]
     bare = first.bare_value if other.bare_value is None else other.bare_value
     return bare is None or not isinstance(known, Mapping) or _is_bare_value(bare, known)
-
-
-def _equal(first: Any, other: Any) -> bool:
-    try:
-        return bool(first == other)
-    except RecursionError:
-        return False
 
 
 def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
@@ -175,12 +165,12 @@ def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
     tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
     outer = _outermost(tools, by_id)
     calls: dict[str, _CallSpans] = {}
-    by_call_id: dict[str, list[_CallSpans]] = {}
+    by_call_id: dict[tuple[str, str], list[_CallSpans]] = {}
     for span in tools:
-        if outer[span.span_id] is span:
-            call_id = span.tool.call_id if span.tool else None
-            alike = by_call_id.setdefault(call_id, []) if call_id else []
-            same = next((call for call in alike if _is_same_by_id(call, span)), None)
+        if outer[span.span_id] is span and span.tool:
+            call_id = span.tool.call_id
+            alike = by_call_id.setdefault((call_id, span.tool.name), []) if call_id else []
+            same = next((call for call in alike if span.scope not in call.scopes), None)
             if same:
                 same.spans.append(span)
                 calls[span.span_id] = same
@@ -194,28 +184,24 @@ def _by_id(spans: Sequence[ParsedSpan]) -> Iterator[_CallSpans]:
 
 
 def _outermost(tools: Sequence[ParsedSpan], by_id: Mapping[str, ParsedSpan]) -> dict[str, ParsedSpan]:
-    """Map each span's id to the outermost enclosing span for the same call. In a cycle, it is any one of
-    them.
-    """
+    """Map each span's id to the outermost enclosing span for the same call (in a cycle, any one of them)."""
+
+    def nearest(span: ParsedSpan) -> ParsedSpan | None:
+        return next((above for above in _enclosing_spans(span, by_id) if _is_same(above, span)), None)
+
     outermost: dict[str, ParsedSpan] = {}
     for span in tools:
         path: dict[str, None] = {}
-        at, above = span, _nearest_enclosing(span, by_id)
+        at, above = span, nearest(span)
         while at.span_id not in outermost and at.span_id not in path and above:
             path[at.span_id] = None
-            at, above = above, _nearest_enclosing(above, by_id)
+            at, above = above, nearest(above)
         first = outermost.get(at.span_id, at)
         outermost |= dict.fromkeys([*path, at.span_id], first)
     return outermost
 
 
-def _nearest_enclosing(span: ParsedSpan, by_id: Mapping[str, ParsedSpan]) -> ParsedSpan | None:
-    """Return the nearest enclosing span for the same call."""
-    return next((above for above in _enclosing_spans(span, by_id) if _is_same(above, span)), None)
-
-
 def _enclosing_spans(span: ParsedSpan, by_id: Mapping[str, ParsedSpan]) -> Iterator[ParsedSpan]:
-    """Yield the enclosing spans, nearest first. A cycle ends where it started."""
     known = {span.span_id}
     above = by_id.get(span.parent_id or "")
     while above and above.span_id not in known and len(known) <= _MAX_ENCLOSING:
@@ -235,24 +221,13 @@ def _is_same(outer: ParsedSpan, inner: ParsedSpan) -> bool:
 
 
 def _have_different_keys(first: Any, other: Any) -> bool:
-    """Return True if the arguments belong to different tools: each has keys that the other lacks."""
     known = isinstance(first, Mapping) and isinstance(other, Mapping)
     return known and not (first.keys() <= other.keys() or other.keys() <= first.keys())
 
 
-def _is_same_by_id(call: _CallSpans, span: ParsedSpan) -> bool:
-    call_id = span.tool and span.tool.call_id
-    return (
-        bool(call_id)
-        and call.call_id == call_id
-        and call.name == (span.tool and span.tool.name)
-        and all(span.scope != each.scope for each in call.spans)
-    )
-
-
 def same_tool(first: str, other: str) -> bool:
     """Return True if two names refer to one tool. MCP clients often prefix the server's name."""
-    longer, shorter = (first, other) if len(first) >= len(other) else (other, first)
+    shorter, longer = sorted((first, other), key=len)
     return longer == shorter or any(longer.endswith(f"{between}{shorter}") for between in _SEPARATORS)
 
 
@@ -301,7 +276,6 @@ def _is_same_model_call(first_spans: Sequence[ParsedSpan], other: Sequence[Parse
 
 
 def _innermost(chain: Sequence[ModelSpan]) -> ModelSpan:
-    """Return the innermost one that reports tokens."""
     return next((tool for tool in chain if tool.usage.total_tokens), chain[0])
 
 
@@ -359,7 +333,7 @@ class _WaitingSpans:
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Span id → its line, completed when its turn is known."""
     room: int = MOST_BYTES
-    is_full: bool = False
+    """Bytes that may still be written; negative if the last line was cut."""
 
 
 class SpanWriter:
@@ -375,27 +349,22 @@ class SpanWriter:
         if self._write is None:
             return
         waiting = self._waiting.setdefault(identity.key, _WaitingSpans(identity))
-        if not waiting.is_full:
+        if waiting.room >= 0:
             waiting.lines[span.span_id] = self._form(span)
 
     def write(self, key: str, turn_of: TurnOf, spans: Mapping[str, ParsedSpan]) -> None:
-        """Write the stored spans of a conversation."""
+        """Write the stored spans of a conversation, and a line that says if more were cut."""
         waiting = self._waiting.get(key)
         if waiting is None or self._write is None:
             return
         lines, waiting.lines = waiting.lines, {}
         for span_id, form in lines.items():
-            self._add(waiting, {**_span_location(waiting.identity, turn_of(spans[span_id])), **form})
-
-    def _add(self, waiting: _WaitingSpans, line: dict[str, Any]) -> None:
-        if self._write is None or waiting.is_full:
-            return
-        text = encoded(line) + b"\n"
-        waiting.room -= len(text)
-        waiting.is_full = waiting.room < 0
-        if waiting.is_full:
-            text = encoded({**_span_location(waiting.identity, line["turnIndex"]), "cut": True}) + b"\n"
-        self._write(text)
+            if waiting.room < 0:
+                return
+            at = _span_location(waiting.identity, turn_of(spans[span_id]))
+            text = encoded({**at, **form}) + b"\n"
+            waiting.room -= len(text)
+            self._write(text if waiting.room >= 0 else encoded({**at, "cut": True}) + b"\n")
 
     def _form(self, span: Span) -> dict[str, Any]:
         tool, model = tool_of(span), model_of(span)
@@ -424,16 +393,15 @@ class SpanWriter:
         }
 
     def _text(self, text: str) -> str:
-        if len(text) <= _MAX_READ:
-            redacted = self._redact(text)  # redact before cutting, because part of a secret is still a secret
-            return (
-                redacted
-                if len(redacted) <= MOST_CHARS
-                else f"{redacted[:MOST_CHARS]}… ({len(redacted):,} characters)"
-            )
-        # Only the beginning of a very long text is read, and a secret may be cut where it ends.
-        start = self._redact(text[:_MAX_READ])
-        return f"{start[: max(0, min(MOST_CHARS, len(start) - MOST_CHARS))]}… ({len(text):,} characters)"
+        # Redact before cutting, because part of a secret is still a secret.
+        redacted = self._redact(text[:_MAX_READ])
+        if len(text) > _MAX_READ:
+            # Only the beginning of a very long text is read, and a secret may be cut where it ends.
+            kept = max(0, min(MOST_CHARS, len(redacted) - MOST_CHARS))
+            return f"{redacted[:kept]}… ({len(text):,} characters)"
+        if len(redacted) > MOST_CHARS:
+            return f"{redacted[:MOST_CHARS]}… ({len(redacted):,} characters)"
+        return redacted
 
     def _bounded(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, str):

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 
 from aiohttp import web
 
@@ -16,43 +17,28 @@ from agentest.authoring.talk import ActionNotPossible
 from agentest.report.viewer.page import PageVariant, page, page_text
 from agentest.support.errors import UsageError
 from agentest.support.http.caller_guard import ConnectionLimit, Handler
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
-from agentest.web.guard import RequestGuard
+from agentest.web.guard import ListeningSockets, RequestGuard
 from agentest.web.jobs import ON_WAIT, add_jobs, add_live
-from agentest.web.json_routes import Refusal, reply_with_json
+from agentest.web.json_routes import IMPORTS, UI, ItemNotFound, Refusal, WebProject, reply_with_json
 from agentest.web.labels import add_labels
-from agentest.web.listener import ListeningSockets
-from agentest.web.project import IMPORTS, UI, ItemNotFound, WebProject
 from agentest.web.runs import add_runs
 from agentest.web.talk import add_talks
 
 _THREADS = 32
-"""Number of threads for file reads.
-
-Python's default is a few more than the number of CPUs, so a few
-searches in large runs would block everything.
-"""
+"""Threads for file reads. With Python's default, a few searches in large runs would block everything."""
 _END_S = 1.0
 """Seconds that a shutdown waits for requests in progress."""
 _MAX_BODY_BYTES = 60_000_000
 """A case can contain files, and editing a set as text sends the whole set."""
 
-PARTS: tuple[Callable[[web.Application], None], ...] = (
-    add_runs,
-    add_jobs,
-    add_live,
-    add_talks,
-    add_cases,
-    add_labels,
-    add_comparisons,
-)
-"""Functions that add routes to the application, and close their resources when it shuts down."""
 
-
+_LOGGER = logging.getLogger(__name__)
+_LOGGER.propagate = False  # any local program can cause messages with invalid HTTP
+_LOGGER.addHandler(logging.NullHandler())
 _STATUS: Mapping[type[Exception], int] = {
     ItemNotFound: 404,
     ActionNotPossible: 409,
@@ -62,35 +48,30 @@ _STATUS: Mapping[type[Exception], int] = {
 """Maps an error to its HTTP status; the first matching class counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningServer:
-    """A running server."""
-
-    address: str
-    """The URL to open first, with the token."""
-
-
 def make_app(
     project: WebProject, guard: RequestGuard, connections: ConnectionLimit | None = None
 ) -> web.Application:
-    """Create the application with all routes.
-
-    Args:
-        project: the project to show.
-        guard: checks every request.
-        connections: tracks open connections.
-    """
+    """Create the application with all routes. `guard` checks every request."""
     tracked = (connections or ConnectionLimit()).middleware()
     app = web.Application(
         middlewares=[guard.middleware(), tracked, errors_as_json], client_max_size=_MAX_BODY_BYTES
     )
     app[UI] = project
     app[IMPORTS] = asyncio.Lock()
-    app.router.add_get("/", _page_of(PageVariant.SERVED, guard))
-    app.router.add_get("/work", _page_of(PageVariant.WORKING, guard))
-    for add in PARTS:
+    for path, variant in (("/", PageVariant.SERVED), ("/work", PageVariant.WORKING)):
+        app.router.add_get(path, partial(_page, variant, guard))
+    for add in (add_runs, add_jobs, add_live, add_talks, add_cases, add_labels, add_comparisons):
         add(app)
     return app
+
+
+async def _page(variant: PageVariant, guard: RequestGuard, _: web.Request) -> web.Response:
+    html_page = page(variant, "agentest")
+    response = web.Response(text=page_text(html_page), content_type="text/html")
+    response.headers["Content-Security-Policy"] = f"{html_page.policy}; frame-ancestors 'none'"
+    name, value = guard.cookie
+    response.set_cookie(name, value, httponly=True, samesite="Strict")
+    return response
 
 
 @web.middleware
@@ -113,46 +94,22 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return reply_with_json({"error": f"an unexpected error: {what}"}, 500)
 
 
-def _page_of(variant: PageVariant, guard: RequestGuard) -> Handler:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        del request
-        html_page = page(variant, "agentest")
-        response = web.Response(text=page_text(html_page), content_type="text/html")
-        response.headers["Content-Security-Policy"] = f"{html_page.policy}; frame-ancestors 'none'"
-        name, value = guard.cookie
-        response.set_cookie(name, value, httponly=True, samesite="Strict")
-        return response
-
-    return answer
-
-
-def _silent_logger() -> logging.Logger:
-    """Return a logger that drops messages, because any local program can cause them with invalid HTTP."""
-    logger = logging.getLogger(__name__)
-    logger.propagate = False
-    logger.addHandler(logging.NullHandler())
-    return logger
-
-
 @asynccontextmanager
 async def serve_at_port(
     project: WebProject, port: int, on_wait: Callable[[int], None] = lambda _: None
-) -> AsyncIterator[RunningServer]:
-    """Run the server at a port until the block ends. Raises UsageError."""
-    async with serve_on_sockets(project, ListeningSockets.at(port), on_wait) as served:
-        yield served
+) -> AsyncIterator[str]:
+    """Run the server at a port until the block ends. Yields its URL. Raises UsageError."""
+    async with serve_on_sockets(project, ListeningSockets.at(port), on_wait) as address:
+        yield address
 
 
 @asynccontextmanager
 async def serve_on_sockets(
     project: WebProject, listener: ListeningSockets, on_wait: Callable[[int], None]
-) -> AsyncIterator[RunningServer]:
-    """Run the server on open sockets until the block ends.
+) -> AsyncIterator[str]:
+    """Run the server on open sockets until the block ends. Yields the URL to open first, with the token.
 
-    Args:
-        project: the project to show.
-        listener: the listening sockets and the guard.
-        on_wait: receives the number of runs that the shutdown waits for.
+    `on_wait` receives the number of runs that the shutdown waits for.
     """
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="agentest ui"))
@@ -160,11 +117,11 @@ async def serve_on_sockets(
     app = make_app(project, listener.guard, connections)
     app[ON_WAIT] = on_wait
     runner = web.AppRunner(
-        app, access_log=None, logger=_silent_logger(), shutdown_timeout=_END_S, auto_decompress=False
+        app, access_log=None, logger=_LOGGER, shutdown_timeout=_END_S, auto_decompress=False
     )
     await runner.setup()
     try:
         async with connections.accepted(runner, listener.sockets):
-            yield RunningServer(address=listener.address(project))
+            yield listener.address(project)
     finally:
         await runner.cleanup()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -15,7 +16,6 @@ from agentest.adk.set_edits import (
     EditProblem,
     EditRejected,
     EvalSetEditor,
-    ListedEvalSet,
     free_id,
     listing,
 )
@@ -24,8 +24,7 @@ from agentest.adk.set_text import SetFile, open_set
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.text import snake_case
-from agentest.web.json_routes import Refusal, Values, json_route, optional_text, required_text
-from agentest.web.project import UI
+from agentest.web.json_routes import UI, Refusal, Values, json_route, optional_text, required_text
 
 
 def add_cases(app: web.Application) -> None:
@@ -48,8 +47,11 @@ def add_cases(app: web.Application) -> None:
 
 def _route(method: str, path: str, answer: Callable[[EvalSetEditor, Values], Json]) -> web.RouteDef:
     def answered(request: web.Request, values: Values) -> Json:
+        project = request.app[UI]
+        root, outputs = project.root.resolve(), project.output_dir.resolve()
+        inside = outputs.relative_to(root) if outputs.is_relative_to(root) else Path(".agentest")
         try:
-            return answer(_editor(request), values)
+            return answer(EvalSetEditor(EvalSetProject(root, inside)), values)
         except ChangedOnDisk as error:
             raise Refusal(409, _conflict_json(error)) from error
         except EditRejected as error:
@@ -58,10 +60,22 @@ def _route(method: str, path: str, answer: Callable[[EvalSetEditor, Values], Jso
     return json_route(method, path, answered)
 
 
-def _list(editor: EvalSetEditor, values: Values) -> Json:
-    del values
-    sets, notes = listing(editor.project)
-    return {"notes": notes, "sets": [_set_json(each) for each in sets]}
+def _list(editor: EvalSetEditor, _: Values) -> Json:
+    sets_listed, notes = listing(editor.project)
+    sets = [
+        {
+            "file": each.name,
+            "setId": each.set_id,
+            "error": each.error,
+            "whyNot": each.why_not,
+            "version": each.version,
+            "camel": each.camel,
+            "criteria": each.criteria,
+            "cases": [{"id": c.eval_id, "line": c.line, "simulated": c.simulated} for c in each.cases],
+        }
+        for each in sets_listed
+    ]
+    return {"notes": notes, "sets": sets}
 
 
 def _case(editor: EvalSetEditor, values: Values) -> Json:
@@ -110,7 +124,6 @@ def _create(editor: EvalSetEditor, values: Values) -> Json:
 
 
 def _text(editor: EvalSetEditor, values: Values) -> Json:
-    """Return a file as text. A file that does not exist yet is empty and has no version."""
     name = required_text(values, "file")
     if not editor.project.file(name).exists():
         return {"file": name, "version": None, "text": ""}
@@ -123,38 +136,14 @@ def _save_text(editor: EvalSetEditor, values: Values) -> Json:
 
 
 def _file_and_version(values: Values) -> tuple[str, str]:
-    """Return the file to edit, and the version of it that the user saw."""
     return required_text(values, "file"), required_text(values, "version")
-
-
-def _editor(request: web.Request) -> EvalSetEditor:
-    project = request.app[UI]
-    root, outputs = project.root.resolve(), project.output_dir.resolve()
-    inside = outputs.relative_to(root) if outputs.is_relative_to(root) else Path(".agentest")
-    return EvalSetEditor(EvalSetProject(root, inside))
 
 
 def _edited_json(edited: EditedSet) -> Json:
     return _case_json(edited.file, edited.place, edited.notes)
 
 
-def _set_json(listed: ListedEvalSet) -> Json:
-    return {
-        "file": listed.name,
-        "setId": listed.set_id,
-        "error": listed.error,
-        "whyNot": listed.why_not,
-        "version": listed.version,
-        "camel": listed.camel,
-        "criteria": listed.criteria,
-        "cases": [
-            {"id": each.eval_id, "line": each.line, "simulated": each.simulated} for each in listed.cases
-        ],
-    }
-
-
 def _case_json(file: SetFile, position: int, notes: Sequence[EditProblem]) -> Json:
-    """Return a case for editing, as a value and as text."""
     return {
         "file": file.content.name,
         "version": file.content.version,
@@ -168,8 +157,11 @@ def _case_json(file: SetFile, position: int, notes: Sequence[EditProblem]) -> Js
 
 
 def _text_json(content: SetContent) -> Json:
-    text = content.text.replace("\r\n", "\n")
-    return {"file": content.name, "version": content.version, "text": text}
+    return {"file": content.name, "version": content.version, "text": _with_line_feeds(content)}
+
+
+def _with_line_feeds(content: SetContent) -> str:
+    return content.text.replace("\r\n", "\n")
 
 
 def _conflict_json(error: ChangedOnDisk) -> Json:
@@ -178,25 +170,21 @@ def _conflict_json(error: ChangedOnDisk) -> Json:
     if error.current is None:
         return answer
     answer["version"] = error.current.version
-    try:
-        answer["text"] = error.current.text.replace("\r\n", "\n")
+    with suppress(UsageError):
+        answer["text"] = _with_line_feeds(error.current)
         file = open_set(error.current)
-    except UsageError:
-        return answer
-    answer["cases"] = [
-        {"id": case.eval_id, "text": file.case_text(number)} for number, case in enumerate(file.cases)
-    ]
+        cases = [{"id": case.eval_id, "text": file.case_text(i)} for i, case in enumerate(file.cases)]
+        answer["cases"] = cases
     return answer
 
 
 def _problems(problems: Sequence[EditProblem]) -> list[Json]:
-    return [{"message": each.message, "path": _page_keys(each)} for each in problems]
+    def page_keys(problem: EditProblem) -> list[str | int] | None:
+        if problem.keys is None:
+            return None
+        return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in problem.keys]
 
-
-def _page_keys(problem: EditProblem) -> list[str | int] | None:
-    if problem.keys is None:
-        return None
-    return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in problem.keys]
+    return [{"message": each.message, "path": page_keys(each)} for each in problems]
 
 
 def _draft(values: Values) -> CaseDraft:

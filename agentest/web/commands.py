@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from agentest.support.errors import UsageError
 from agentest.support.files import name_problem
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 from agentest.web.run_index import WebRuns
 
 _MOST_PLACES = 500
@@ -46,7 +46,10 @@ def requested_command(values: Mapping[str, Any], project: WebProject, runs: WebR
         raise UsageError(f"`kind` must be one of {', '.join(_KEYS)}, found {kind!r:.80}")
     if unknown := sorted(set(values) - _KEYS[kind] - _OPTIONS):
         raise UsageError(f"{unknown[0][:80]!r} is no key of a {kind}")
-    made = {"run": _run, "eval": _evaluation, "rerun": _rerun}[kind](values, project, runs)
+    if kind == "rerun":
+        made = _rerun(values, project, runs)
+    else:
+        made = (_run if kind == "run" else _evaluation)(values, project.root)
     if len(made.about) > _MOST_PLACES or sum(map(len, made.words())) > _MOST_CHARS:
         raise UsageError(
             f"that is too much for one command line: choose whole files, or {_MOST_PLACES} at most"
@@ -54,31 +57,33 @@ def requested_command(values: Mapping[str, Any], project: WebProject, runs: WebR
     return made
 
 
-def _run(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
-    del runs
-    paths = [_scenario_argument(text, project.root) for text in _texts(values, "paths")]
-    names = [f"--scenario=={name}" for name in _texts(values, "names")]
+def _run(values: Mapping[str, Any], root: Path) -> JobCommand:
+    paths, names = (
+        [_scenario_argument(text, root) for text in _texts(values, "paths")],
+        _texts(values, "names"),
+    )
     return JobCommand(
         command="run",
-        options=(*_options(values, "--conversations"), *names),
+        options=(*_options(values, "--conversations"), *_by_name(names)),
         about=tuple(paths),
-        title=_title([*paths, *_texts(values, "names")], "all scenarios"),
+        title=_title([*paths, *names], "all scenarios"),
     )
 
 
-def _evaluation(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
-    del runs
+def _by_name(names: Iterable[str]) -> Iterator[str]:
+    return (f"--scenario=={name}" for name in names)
+
+
+def _evaluation(values: Mapping[str, Any], root: Path) -> JobCommand:
     cases = _texts(values, "cases")
     files = [*_texts(values, "files"), *([values["file"]] if "file" in values else [])]
     if not files or (cases and len(files) > 1):
         raise UsageError("`file` must name an evaluation set; cases are those of one file")
-    targets = [_file(file, project.root, (".json",)) for file in files]
-    if cases:
-        targets = [_with_cases(targets[0], cases)]
+    targets = [_file(file, root, (".json",)) for file in files]
     return JobCommand(
         command="eval",
         options=_options(values, "--num-runs"),
-        about=tuple(targets),
+        about=(_with_cases(targets[0], cases),) if cases else tuple(targets),
         title=_title(cases or targets, "all cases"),
     )
 
@@ -94,7 +99,7 @@ def _with_cases(file: str, cases: Sequence[str]) -> str:
 
 def _rerun(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> JobCommand:
     """Select the scenarios that did not pass in a run, by exact name."""
-    name = values.get("run")
+    name, root = values.get("run"), project.root
     if not isinstance(name, str):
         raise UsageError("`run` must be the id of a run")
     record, failed = runs.failed(name)
@@ -103,20 +108,20 @@ def _rerun(values: Mapping[str, Any], project: WebProject, runs: WebRuns) -> Job
     agents = {each["agent"] for each in failed}
     several = record is not None and len(record.agents) > 1
     only = {"agent": agents.pop()} if several and len(agents) == 1 else {}
-    options = {**only, **{key: value for key, value in values.items() if key in _OPTIONS}}
-    title = f"what failed in {name}"
+    chosen = {**only, **{key: value for key, value in values.items() if key in _OPTIONS}}
+    command, times, names, about = "run", "--conversations", tuple[str, ...](), tuple[str, ...]()
     if (record and record.kind is RunKind.EVAL) or any("evalId" in each for each in failed):
-        targets = tuple(_cases_of(failed, project.root))
-        return JobCommand(command="eval", options=_options(options, "--num-runs"), about=targets, title=title)
-    if any(not each["file"] for each in failed):  # a killed run stores only names for these
-        names = tuple(f"--scenario=={each['name']}" for each in failed)
-        given_options = (*_options(options, "--conversations"), *dict.fromkeys(names))
-        return JobCommand(command="run", options=given_options, about=(), title=title)
-    places = dict.fromkeys(
-        _scenario_argument(f"{each['file']}::{each['name']}", project.root) for each in failed
-    )
+        command, times, about = "eval", "--num-runs", tuple(_cases_of(failed, root))
+    elif any(not each["file"] for each in failed):  # a killed run stores only names for these
+        names = tuple(dict.fromkeys(_by_name(each["name"] for each in failed)))
+    else:
+        places = (_scenario_argument(f"{each['file']}::{each['name']}", root) for each in failed)
+        about = tuple(dict.fromkeys(places))
     return JobCommand(
-        command="run", options=_options(options, "--conversations"), about=tuple(places), title=title
+        command=command,
+        options=(*_options(chosen, times), *names),
+        about=about,
+        title=f"what failed in {name}",
     )
 
 
@@ -130,27 +135,24 @@ def _cases_of(failed: Sequence[Json], root: Path) -> Iterator[str]:
 
 def _options(values: Mapping[str, Any], times: str) -> tuple[str, ...]:
     """Return the command-line options; `times` is the option for the number of conversations."""
-    return tuple(_option_words(values, times))
-
-
-def _option_words(values: Mapping[str, Any], times: str) -> Iterator[str]:
+    options: list[str] = []
     if agent := values.get("agent"):
         if not isinstance(agent, str) or "://" in agent or "\0" in agent:
             raise UsageError(
                 f"`agent` must be the name of an agent of the configuration, found {agent!r:.80}"
             )
-        yield f"--agent={agent}"
+        options.append(f"--agent={agent}")
     if (number := values.get("conversations")) is not None:
         if type(number) is not int or not 1 <= number <= _MOST_CONVERSATIONS:
             raise UsageError(
                 f"`conversations` must be a number from 1 to {_MOST_CONVERSATIONS}, found {number!r:.80}"
             )
-        yield f"{times}={number}"
+        options.append(f"{times}={number}")
     for key, option in (("offline", "--offline"), ("failFast", "--fail-fast")):
         if not isinstance(values.get(key, False), bool):
             raise UsageError(f"`{key}` must be true or false, found {values[key]!r:.80}")
-        if values.get(key):
-            yield option
+        options += [option] if values.get(key) else []
+    return tuple(options)
 
 
 def _texts(values: Mapping[str, Any], key: str) -> list[str]:

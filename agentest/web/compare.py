@@ -17,11 +17,8 @@ from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.web.json_routes import Values, json_route
-from agentest.web.project import UI, WebProject
+from agentest.web.json_routes import UI, Values, WebProject, json_route
 from agentest.web.run_index import CHOSEN
-
-_COMMIT_CHARS = 7
 
 
 def add_comparisons(app: web.Application) -> None:
@@ -36,24 +33,17 @@ def _compare(request: web.Request, values: Values) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ComparableRun:
-    """A run that can be compared."""
-
     id: str
     file: Path
     record: RunRecord | None
 
-    @property
-    def stamp(self) -> tuple[Path, str, tuple[int, int]]:
-        """The file, the name, and values that change when the file does. Raises UsageError if it is gone."""
+    def side(self, agent: str | None = None) -> _Side:
+        """Return the run, or one of its agents, as it is stored now. Raises UsageError if it is gone."""
         try:
             status = self.file.stat()
         except OSError:
             raise UsageError(f"the run {self.id} is no longer stored: choose another") from None
-        return self.file, self.id, (status.st_mtime_ns, status.st_size)
-
-    @property
-    def measured(self) -> MeasuredRun:
-        return _measured(*self.stamp)
+        return _Side(self.file, self.id, (status.st_mtime_ns, status.st_size), agent)
 
 
 class _Side(NamedTuple):
@@ -62,7 +52,8 @@ class _Side(NamedTuple):
     file: Path
     label: str
     written: tuple[int, int]
-    agent: str | None = None
+    """Changes when the file does."""
+    agent: str | None
 
     @property
     def measured(self) -> MeasuredRun:
@@ -74,7 +65,6 @@ def comparison_response(project: WebProject, *, of: str, base: str, new: str) ->
     """Return the available runs and agents, the selected ones, and their comparison.
 
     Args:
-        project: the project whose runs are compared.
         of: run whose agents can be compared; "" for the latest.
         base, new: two agents of that run, or two runs; "" for its first two agents, or else for this run and
             the one before it.
@@ -93,51 +83,43 @@ def comparison_response(project: WebProject, *, of: str, base: str, new: str) ->
         "problem": "",
     }
     try:
-        return {**content, **_compared(runs, of, base, new)}
+        _compare_into(content, runs, of, base, new)
     except UsageError as error:
-        return {**content, "problem": str(error)}
+        content["problem"] = str(error)
+    return content
 
 
-def _compared(runs: Sequence[_ComparableRun], run_id: str, base: str, new: str) -> Json:
+def _compare_into(content: Json, runs: Sequence[_ComparableRun], run_id: str, base: str, new: str) -> None:
     selected = _find_run(runs, run_id or (new if any(run.id == new for run in runs) else LATEST))
-    agents = selected.measured.agents
+    agents = selected.side().measured.agents
     if not (base or new) and len(agents) > 1:
         base, new = agents[:2]
     base, new = _sides_or_defaults(runs, selected, agents, base, new)
-    content: Json = {"of": selected.id, "agents": list(agents), "base": base, "new": new}
+    of_agents = base in agents and new in agents
+    between = ComparedSubjects.AGENTS if of_agents else ComparedSubjects.RUNS
+    content |= {"of": selected.id, "agents": list(agents), "base": base, "new": new, "between": str(between)}
     content["choices"] = _choices(runs, agents if len(agents) > 1 else ())
-    between = ComparedSubjects.AGENTS if base in agents and new in agents else ComparedSubjects.RUNS
-    try:
-        if base == new:
-            raise UsageError("both are the same: choose two that differ")
-        if between is ComparedSubjects.AGENTS:
-            sides = [_Side(*selected.stamp, name) for name in (base, new)]
-        else:
-            sides = [_Side(*_find_run(runs, name).stamp) for name in (base, new)]
-        comparison = _comparison(sides[0], sides[1], between)
-    except UsageError as error:
-        return {**content, "between": str(between), "problem": str(error)}
-    return {**content, "between": str(between), "comparison": comparison}
+    if base == new:
+        raise UsageError("both are the same: choose two that differ")
+    sides = [selected.side(name) if of_agents else _find_run(runs, name).side() for name in (base, new)]
+    content["comparison"] = _comparison(sides[0], sides[1], between)
 
 
 def _sides_or_defaults(
     runs: Sequence[_ComparableRun], selected: _ComparableRun, agents: Sequence[str], base: str, new: str
 ) -> tuple[str, str]:
-    """Return both sides, with defaults if one is empty."""
     if base in agents or new in agents:
         return base or _first_other(agents, new), new or _first_other(agents, base)
     new = new or selected.id
     named = next((run for run in runs if run.id == new), selected)
-    earlier = [run.id for run in sorted(runs, key=lambda run: not _is_similar(run, named)) if run.id < new]
+    # By default, runs of the same kind and size are compared.
+    earlier = [run.id for run in sorted(runs, key=lambda run: _kind(run) != _kind(named)) if run.id < new]
     return base or (earlier[0] if earlier else _first_other([run.id for run in runs], new)), new
 
 
-def _is_similar(run: _ComparableRun, other: _ComparableRun) -> bool:
-    """Return True if both runs have the same kind and size, so that they are compared by default."""
-    if run.record is None or other.record is None:
-        return False
-    first, two = run.record, other.record
-    return (first.kind, first.scenarios, first.partial) == (two.kind, two.scenarios, two.partial)
+def _kind(run: _ComparableRun) -> object:
+    record = run.record
+    return (record.kind, record.scenarios, record.partial) if record else object()
 
 
 def _first_other(names: Sequence[str], name: str) -> str:
@@ -159,7 +141,6 @@ def _find_run(runs: Sequence[_ComparableRun], name: str) -> _ComparableRun:
 
 
 def _runs(project: WebProject) -> list[_ComparableRun]:
-    """Return the readable runs, latest first."""
     stored = [
         _ComparableRun(id=run.id, file=run.file, record=run.record)
         for run in reversed(list_stored_runs(project.output_dir))
@@ -172,19 +153,17 @@ def _runs(project: WebProject) -> list[_ComparableRun]:
 
 
 def _choices(runs: Sequence[_ComparableRun], agents: Sequence[str]) -> Json:
-    """Return the options of each side with their labels."""
     every = [*((name, f"agent {name}") for name in agents), *((run.id, _label(run)) for run in runs)]
     return {"base": every, "new": every}
 
 
 def _label(run: _ComparableRun) -> str:
-    """Return the label of a run: start time, state, commit and id."""
     record = run.record
     if record is None:
         return run.id
     state = StoredRunFolder(run.file.parent).state_of(record)
     begun = f"{record.started_at[:16].replace('T', ' ')} UTC"
-    commit = record.commit[:_COMMIT_CHARS] if record.commit else ""
+    commit = record.commit[:7] if record.commit else ""
     return " · ".join(filter(None, [begun, state, commit, run.id]))
 
 

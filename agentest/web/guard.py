@@ -1,4 +1,4 @@
-"""Access control: only this server's page may send requests, from the browser of the user who started it.
+"""The listening sockets, and access control: only this server's page may send requests, for one user.
 
 All users on the machine can connect to a loopback port, and any web page can make a browser do so. Each
 request for data must therefore carry the token of the first address in a header, which other sites
@@ -9,44 +9,32 @@ to all ports of the machine. The cookie set here opens only the empty page.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
+import socket
+from contextlib import ExitStack
 from dataclasses import field
+from typing import Self
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal
+from agentest.support.errors import UsageError
+from agentest.support.http.caller_guard import CallerGuard, Handler, json_refusal, listening
 from agentest.support.lazy_dataclasses import dataclass
-
-HEADERS: Mapping[str, str] = {
-    "X-Frame-Options": "DENY",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-"""Security headers of every response."""
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
-_WRONG_PAGE = "this server answers to its own page alone"
-_BODY_S = 30.0
+from agentest.web.json_routes import HEADERS, WebProject
+from agentest.web.run_index import WebRuns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestGuard:
-    """Checks requests.
-
-    Attributes:
-        port: the server's port.
-        body_s: seconds within which a request body must arrive.
-    """
+    """Checks requests to a port. A request body must arrive within `body_s` seconds."""
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    body_s: float = _BODY_S
+    body_s: float = 30.0
 
     @property
     def address(self) -> str:
@@ -64,18 +52,15 @@ class RequestGuard:
 
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.method not in _METHODS:
+            if request.method not in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
                 return with_headers(web.json_response({"error": "no such method"}, status=405))
             if refusal := self._refusal(request):
                 refused = with_headers(json_refusal(refusal))
                 refused.force_close()
                 return refused
             problem = await self._read_body(request)
-            if (
-                problem is not None
-            ):  # do not test for truth: older versions of aiohttp have empty responses that are false
-                return with_headers(problem)
-            return with_headers(await handler(request))
+            # Do not test for truth: older versions of aiohttp have empty responses that are false.
+            return with_headers(problem if problem is not None else await handler(request))
 
         return guarded
 
@@ -84,19 +69,18 @@ class RequestGuard:
         callers = CallerGuard(port=self.port)
         if callers.host_problem(request):
             return "this server answers to http://127.0.0.1 and http://localhost alone"
-        if callers.origin_problem(request):
-            return _WRONG_PAGE
-        if callers.site_problem(request) and not self._opened_by_link(request):
-            return _WRONG_PAGE
+        # A user may follow the printed link, for example from a terminal in a web page.
+        opened_by_link = (
+            request.method == "GET"
+            and request.headers.get("Sec-Fetch-Mode") == "navigate"
+            and request.headers.get("Sec-Fetch-Dest") == "document"
+            and self._has_token(request)
+        )
+        if callers.origin_problem(request) or (callers.site_problem(request) and not opened_by_link):
+            return "this server answers to its own page alone"
         if not self._is_known(request):
             return "open the address that `agentest ui` has printed: its token is missing here, or an old one"
         return ""
-
-    def _opened_by_link(self, request: web.Request) -> bool:
-        """Return True if the user followed the printed link, for example from a terminal in a web page."""
-        navigates = request.headers.get("Sec-Fetch-Mode") == "navigate"
-        is_document = request.headers.get("Sec-Fetch-Dest") == "document"
-        return request.method == "GET" and navigates and is_document and self._has_token(request)
 
     def _has_token(self, request: web.Request) -> bool:
         return request.path == "/" and _equal(request.query.get("token", ""), self.token)
@@ -131,3 +115,51 @@ def with_headers(response: web.StreamResponse) -> web.StreamResponse:
 
 def _equal(actual: str, wanted: str) -> bool:
     return hmac.compare_digest(actual.encode(errors="replace"), wanted.encode())
+
+
+_LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListeningSockets:
+    """Listening loopback sockets and the guard that checks requests.
+
+    They exist before the slow imports of the server. Clients that connect in the meantime wait.
+    """
+
+    sockets: tuple[socket.socket, ...]
+    guard: RequestGuard
+
+    @classmethod
+    def at(cls, port: int) -> Self:
+        """Listen at a port; 0 means any free port. Raises UsageError."""
+        sockets = _loopback_sockets(port)
+        return cls(sockets=tuple(sockets), guard=RequestGuard(port=sockets[0].getsockname()[1]))
+
+    def address(self, project: WebProject) -> str:
+        """Return the URL to open first, with the token and the selected run."""
+        chosen = WebRuns(project).chosen
+        return self.guard.address + (f"#/run?of={chosen}" if chosen else "")
+
+
+def _loopback_sockets(port: int) -> list[socket.socket]:
+    """Open sockets on all loopback addresses and no others, because `localhost` can mean IPv4 or IPv6.
+
+    If only one of them were ours, another user on this machine could listen on the other.
+    """
+    with ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        for family, host in _LOOPBACK:
+            try:
+                sock = listening(family, host, sockets[0].getsockname()[1] if sockets else port)
+            except OSError as error:
+                if sockets and error.errno != errno.EADDRINUSE:
+                    continue  # the machine has no IPv6
+                why = error.strerror or str(error)
+                raise UsageError(
+                    f"--port {port}: cannot listen there ({why}); choose another, or 0 for any free one"
+                ) from None
+            sockets.append(sock)
+            stack.callback(sock.close)
+        stack.pop_all()
+        return sockets

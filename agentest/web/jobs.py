@@ -26,20 +26,16 @@ from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.process_groups import Reaper, signal_group
 from agentest.web.commands import JobCommand, requested_command
-from agentest.web.json_routes import Values, json_route, open_event_stream, send_event
-from agentest.web.project import UI, ItemNotFound
+from agentest.web.json_routes import UI, ItemNotFound, Values, json_route, open_event_stream, send_event
 from agentest.web.runs import RUNS
 
 MOST_AT_ONCE = 2
 MOST_WAITING = 20
 _MOST_KEPT = 50
+_LOOK_S = 0.2
 _MOST_OUTPUT = 100_000
 _PIECE = 65_536
-_PIPE_S = 1.0
-"""Seconds to read a pipe after the process has ended. Its child processes may keep the pipe open forever."""
-_LOOK_S = 0.2
 _SHORT_COMMAND_S = 120.0
-_UTF8 = codecs.getincrementaldecoder("utf-8")
 COMMAND = (sys.executable, "-P", "-m", "agentest")
 LISTING = (sys.executable, "-P", "-m", "agentest.web.listing")
 
@@ -75,7 +71,9 @@ class JobOutput:
     cut: bool = False
     _pieces: deque[str] = field(default_factory=deque)
     _size: int = 0
-    _decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _UTF8(errors="replace"))
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
+    )
 
     def add(self, printed: bytes) -> None:
         """Append output and drop the oldest beyond the limit. A character can be split across two pieces."""
@@ -109,7 +107,6 @@ class Job:
 
     def summary(self) -> Json:
         """Return the job as the page lists it."""
-        ended = None if self.status is None else _END_STATES.get(self.status, "errored")
         return {
             "id": self.id,
             "title": self.wanted.title,
@@ -117,23 +114,13 @@ class Job:
             "state": self.state,
             "startedAt": self.started_at,
             "run": self.run,
-            "status": ended,
+            "status": None if self.status is None else _END_STATES.get(self.status, "errored"),
             "exitStatus": self.status,
         }
 
-    def details(self) -> Json:
-        """Return the job with its output."""
-        return {**self.summary(), "output": self.output.text, "cut": self.output.cut}
-
 
 class Jobs:
-    """All jobs of a server.
-
-    Args:
-        root: working directory of commands: the folder of the configuration.
-        config: the configuration, if the user named one.
-        output_dir: folder of stored runs.
-    """
+    """All jobs of a server. Commands run in `root`, the folder of the configuration."""
 
     def __init__(
         self, root: Path, config: Path | None, output_dir: Path, *, grace: StopTimeouts | None = None
@@ -184,7 +171,8 @@ class Jobs:
             self.changes += 1
 
     async def _run_process(self, job: Job) -> None:
-        process = await self._process(job.wanted.words(*self._config_option), {JOB_VARIABLE: job.id})
+        config = (f"--config={self._config}",) if self._config else ()
+        process = await self._process(job.wanted.words(*config), {JOB_VARIABLE: job.id})
         stopped = job.state is not JobState.WAITING  # stopped while its process was being created
         job.process, job.state = process, JobState.RUNNING
         self.changes += 1
@@ -200,10 +188,6 @@ class Jobs:
         job.run = job.run or await asyncio.to_thread(self._run_of, job.id)
         if job.stopping and (job.run is None or (process.returncode or 0) < 0):
             job.status = ExitCode.INTERRUPTED  # killed before it could set its own exit status
-
-    @property
-    def _config_option(self) -> tuple[str, ...]:
-        return (f"--config={self._config}",) if self._config else ()
 
     async def _process(
         self, words: list[str], environ: Mapping[str, str], program: tuple[str, ...] = COMMAND
@@ -224,13 +208,11 @@ class Jobs:
         return process
 
     def _kill_group(self, process: asyncio.subprocess.Process) -> None:
-        """Kill the processes that the command has left in its process group."""
         signal_group(process.pid, signal.SIGKILL)
         if self._reaper and process.returncode is not None:
             self._reaper.forget(process.pid)
 
     async def _read(self, process: asyncio.subprocess.Process, output: JobOutput) -> None:
-        """Store the output until the process ends."""
 
         async def read() -> None:
             assert process.stdout is not None
@@ -242,23 +224,19 @@ class Jobs:
         try:
             await process.wait()
             with suppress(TimeoutError):
-                await asyncio.wait_for(reading, _PIPE_S)
+                await asyncio.wait_for(reading, 1.0)  # child processes may keep the pipe open forever
         finally:
             reading.cancel()
 
     async def _wait_for_run(self, job: Job) -> None:
-        """Wait for the stored run that has this job's id."""
         while job.run is None:
             await asyncio.sleep(_LOOK_S)
             job.run = await asyncio.to_thread(self._run_of, job.id)
         self.changes += 1
 
     def _run_of(self, id: str) -> str | None:
-        for run in reversed(list_stored_runs(self._output_dir)):
-            record = run.record
-            if record and record.job == id:
-                return run.id
-        return None
+        runs = reversed(list_stored_runs(self._output_dir))
+        return next((run.id for run in runs if (record := run.record) and record.job == id), None)
 
     def stop(self, job: Job) -> None:
         """Stop a job; its finished conversations are stored. A waiting job never starts."""
@@ -270,7 +248,6 @@ class Jobs:
         self.changes += 1
 
     async def _stop_process(self, process: asyncio.subprocess.Process) -> None:
-        """Send SIGINT, then SIGTERM, then SIGKILL, with a grace period after each of the first two."""
         waits = ((signal.SIGINT, self._grace.interrupt_s), (signal.SIGTERM, self._grace.terminate_s))
         for number, grace_s in waits:
             if process.returncode is None:
@@ -326,10 +303,10 @@ def add_jobs(app: web.Application, jobs: Jobs | None = None) -> None:
         (
             json_route("GET", "/api/jobs", _list),
             json_route("POST", "/api/jobs", _start, status=201),
-            json_route("GET", "/api/jobs/{job}", _requested_job),
+            json_route("GET", "/api/jobs/{job}", _details),
             json_route("POST", "/api/jobs/{job}/stop", _stop),
             json_route("POST", "/api/estimate", _estimate),
-            json_route("GET", "/api/scenarios", _scenarios),
+            json_route("GET", "/api/scenarios", _list_runnable),
         )
     )
     app.on_shutdown.append(_close)
@@ -341,8 +318,7 @@ async def _close(app: web.Application) -> None:
     await app[JOBS].close()
 
 
-async def _list(request: web.Request, values: Values) -> Json:
-    del values
+async def _list(request: web.Request, _: Values) -> Json:
     return {"jobs": request.app[JOBS].listed(), "mostAtOnce": MOST_AT_ONCE}
 
 
@@ -353,13 +329,12 @@ def _job(request: web.Request) -> Job:
     return job
 
 
-async def _requested_job(request: web.Request, values: Values) -> Json:
-    del values
-    return _job(request).details()
+async def _details(request: web.Request, _: Values) -> Json:
+    job = _job(request)
+    return {**job.summary(), "output": job.output.text, "cut": job.output.cut}
 
 
-async def _stop(request: web.Request, values: Values) -> Json:
-    del values
+async def _stop(request: web.Request, _: Values) -> Json:
     job = _job(request)
     request.app[JOBS].stop(job)
     return job.summary()
@@ -381,18 +356,14 @@ async def _estimate(request: web.Request, values: Values) -> Json:
     return {"text": text, "exitStatus": status}
 
 
-async def _scenarios(request: web.Request, values: Values) -> Json:
-    del values
-    return await list_runnable(request.app)
-
-
-async def list_runnable(app: web.Application) -> Json:
+async def _list_runnable(request: web.Request, _: Values) -> Json:
     """Return what can run. A separate process imports the project's files, because they may have changed."""
-    project = app[UI]
+    project = request.app[UI]
     with TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         config = [str(project.config)] if project.config else []
-        status, output = await app[JOBS].output_of([str(out), str(project.root), *config], LISTING)
+        words = [str(out), str(project.root), *config]
+        status, output = await request.app[JOBS].output_of(words, LISTING)
         try:
             content: Json = json.loads(await asyncio.to_thread(out.read_bytes))
         except (OSError, ValueError):
@@ -402,12 +373,9 @@ async def list_runnable(app: web.Application) -> Json:
     return content
 
 
-_POLL_S = 0.25
-_HEARTBEAT_S = 10.0
 _ROWS_A_SECOND = 4_000
 """Runs with more rows than this are reported less often, because the page redraws all rows."""
 _MOST_WAIT_S = 5.0
-_STOP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,14 +383,8 @@ class EventStreams:
     """The open streams. `look_s` is the interval in seconds between two checks for changes."""
 
     ending: asyncio.Event = field(default_factory=asyncio.Event)
-    look_s: float = _POLL_S
-    heartbeat_s: float = _HEARTBEAT_S
-
-    async def pause(self, seconds: float) -> bool:
-        """Wait; return False if the server shuts down."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.ending.wait(), seconds)
-        return not self.ending.is_set()
+    look_s: float = 0.25
+    heartbeat_s: float = 10.0
 
 
 STREAMS: web.AppKey[EventStreams] = web.AppKey("streams", EventStreams)
@@ -442,10 +404,10 @@ async def _end(app: web.Application) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A snapshot; its `events` are sent if it differs from the previous one."""
+    """A snapshot; its `text` is sent if its mark differs from the previous one."""
 
     mark: object
-    events: tuple[Json, ...]
+    text: str
     over: bool = False
     """True if nothing can change any more."""
     wait_s: float = 0.0
@@ -453,13 +415,9 @@ class Snapshot:
 
 
 async def _all(request: web.Request) -> web.StreamResponse:
-    runs, jobs = request.app[RUNS], request.app[JOBS]
-
     def look() -> Snapshot:
-        marks = runs.marks()
-        return Snapshot(
-            mark=(marks, jobs.changes), events=({"type": "changed", "mark": f"{hash(marks)}/{jobs.changes}"},)
-        )
+        marks, changes = request.app[RUNS].marks(), request.app[JOBS].changes
+        return Snapshot(mark=(marks, changes), text=f"{hash(marks)}/{changes}")
 
     return await _stream_changes(request, look)
 
@@ -469,13 +427,8 @@ async def _run(request: web.Request) -> web.StreamResponse:
 
     def look() -> Snapshot:
         mark, may_change = runs.mark(name)
-        changed: Json = {"type": "changed", "mark": mark}
-        return Snapshot(
-            mark=mark,
-            events=(changed,) if may_change else (changed, {"type": "over"}),
-            over=not may_change,
-            wait_s=min(runs.rows(name) / _ROWS_A_SECOND, _MOST_WAIT_S),
-        )
+        wait_s = min(runs.rows(name) / _ROWS_A_SECOND, _MOST_WAIT_S)
+        return Snapshot(mark=mark, text=mark, over=not may_change, wait_s=wait_s)
 
     return await _stream_changes(request, look)
 
@@ -485,30 +438,23 @@ async def _stream_changes(request: web.Request, take_snapshot: Callable[[], Snap
     streams = request.app[STREAMS]
     snapshot = await asyncio.to_thread(take_snapshot)  # raises errors before anything is sent
     response = await open_event_stream(request)
+    silent_s, mark = 0.0, object()
     with suppress(ConnectionError, UsageError):  # the status of a started response cannot change
-        await _send(response, snapshot)
-        silent_s = 0.0
-        while (
-            not snapshot.over
-            and not _is_disconnected(request)
-            and await streams.pause(max(streams.look_s, snapshot.wait_s))
-        ):
-            now = await asyncio.to_thread(take_snapshot)
-            silent_s += max(streams.look_s, snapshot.wait_s)
-            if now.mark != snapshot.mark:
-                await _send(response, now)
-                silent_s = 0.0
+        while True:
+            if snapshot.mark != mark:
+                await send_event(response, {"type": "changed", "mark": snapshot.text})
+                if snapshot.over:
+                    await send_event(response, {"type": "over"})
+                mark, silent_s = snapshot.mark, 0.0
             elif silent_s >= streams.heartbeat_s:
                 await send_event(response, None)
                 silent_s = 0.0
-            snapshot = now
+            if snapshot.over or request.transport is None or request.transport.is_closing():
+                break
+            pause_s = max(streams.look_s, snapshot.wait_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(streams.ending.wait(), pause_s)
+                break
+            silent_s += pause_s
+            snapshot = await asyncio.to_thread(take_snapshot)
     return response
-
-
-def _is_disconnected(request: web.Request) -> bool:
-    return request.transport is None or request.transport.is_closing()
-
-
-async def _send(response: web.StreamResponse, snapshot: Snapshot) -> None:
-    for event in snapshot.events:
-        await send_event(response, event)

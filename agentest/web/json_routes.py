@@ -1,20 +1,75 @@
-"""JSON routes: one way to read a request, to answer it and to refuse it."""
+"""What all routes share: the project, and one way to read a request, to answer it and to refuse it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutinefunction
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+import anyio
 from aiohttp import web
 from pydantic_core import from_json
 
 from agentest.support.errors import UsageError
+from agentest.support.function_threads import in_thread
 from agentest.support.json_text import Json, encoded
-from agentest.web.guard import HEADERS
+from agentest.support.lazy_dataclasses import dataclass
 
-_STILL_HERE = b": still here\n\n"
+HEADERS: Mapping[str, str] = {
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Security headers of every response."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebProject:
+    """Paths of the project whose runs, scenarios and cases the page shows."""
+
+    root: Path
+    """The folder of the configuration."""
+    config: Path | None
+    """The configuration; None for the default one, which may be missing."""
+    output_dir: Path
+    """The folder of stored runs."""
+    chosen: Path | None = None
+    """The run that the user named; None for the latest."""
+
+
+UI: web.AppKey[WebProject] = web.AppKey("project", WebProject)
+IMPORTS: web.AppKey[asyncio.Lock] = web.AppKey("imports", asyncio.Lock)
+_T = TypeVar("_T")
+
+
+class ItemNotFound(UsageError):
+    """The requested item does not exist or was deleted: HTTP status 404."""
+
+
+async def call_with_imports(
+    app: web.Application, function: Callable[..., _T], *args: Any, limit_s: float = 120.0
+) -> _T:
+    """Call a function that imports the project's files, in a thread. Raises UsageError if it hangs.
+
+    A function that hangs keeps its own thread, which does not block the shutdown.
+    """
+    async with app[IMPORTS]:
+        try:
+            with anyio.fail_after(limit_s):
+                result: _T = await in_thread(function, *args)
+        except TimeoutError:
+            raise UsageError(
+                f"reading the configuration and the scenarios took longer than {limit_s:g} s: some file "
+                "that is imported hangs"
+            ) from None
+    return result
+
+
 Values = Mapping[str, Any]
 """The values of a request: its query, or the JSON object in its body."""
 Answer = Callable[[web.Request, Values], Json | Awaitable[Json]]
@@ -30,14 +85,9 @@ class Refusal(Exception):
 
 
 def json_route(method: str, path: str, answer: Answer, status: int = 200) -> web.RouteDef:
-    """Return a route that answers with JSON.
+    """Return a route that answers with JSON. Errors become JSON in `app.errors_as_json`.
 
-    Errors become JSON in one place, `app.errors_as_json`.
-
-    Args:
-        answer: makes the answer from a request and its values. A plain function is called in a thread, so
-            that it can read files.
-        status: the HTTP status of the answer.
+    A plain function as `answer` is called in a thread, so that it can read files.
     """
 
     async def handle(request: web.Request) -> web.Response:
@@ -98,4 +148,4 @@ async def open_event_stream(request: web.Request) -> web.StreamResponse:
 
 async def send_event(response: web.StreamResponse, event: Mapping[str, Any] | None) -> None:
     """Send an event; None sends a heartbeat. Raises ConnectionError if the page closed the connection."""
-    await response.write(_STILL_HERE if event is None else b"data: " + encoded(event) + b"\n\n")
+    await response.write(b": still here\n\n" if event is None else b"data: " + encoded(event) + b"\n\n")

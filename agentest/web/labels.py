@@ -45,8 +45,17 @@ from agentest.store.runs.folder import LATEST, list_stored_runs, run_file
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.web.json_routes import Answer, Refusal, Values, json_route, optional_text
-from agentest.web.project import UI, ItemNotFound, WebProject, call_with_imports
+from agentest.web.json_routes import (
+    UI,
+    Answer,
+    ItemNotFound,
+    Refusal,
+    Values,
+    WebProject,
+    call_with_imports,
+    json_route,
+    optional_text,
+)
 
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000
@@ -56,13 +65,12 @@ _NOTE_CHARS = 2000
 def add_labels(app: web.Application) -> None:
     """Add the routes."""
     requests = _LabelRequests()
-    app.add_routes(
-        (
-            json_route("GET", "/api/labels", requests.answering(_list_questions)),
-            json_route("GET", "/api/labels/question", requests.answering(_question)),
-            json_route("POST", "/api/labels", requests.answering(_save)),
-        )
-    )
+    for method, path, answer in (
+        ("GET", "/api/labels", _list_questions),
+        ("GET", "/api/labels/question", _question),
+        ("POST", "/api/labels", _save),
+    ):
+        app.add_routes([json_route(method, path, requests.answering(answer))])
 
 
 Answering = Callable[[LabellingSession, Values], Json]
@@ -70,18 +78,13 @@ Answering = Callable[[LabellingSession, Values], Json]
 
 @dataclass(slots=True)
 class _LabelRequests:
-    """Gathers conversations, and serializes access to the labels file.
-
-    Gathering imports the scenarios of the project, so the last result is cached. A new list gathers
-    again; questions use the result that their list was made from.
-    """
+    """Gathers conversations once for each list of questions, and serializes access to the labels file."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     last: tuple[Path, GatheredConversations] | None = None
     files: dict[Path, LabelsFile] = field(default_factory=dict)
 
     def answering(self, answer: Answering) -> Answer:
-        """Return the answer of a route, which is computed in a thread."""
 
         async def answered(request: web.Request, values: Values) -> Json:
             async with self.turn:
@@ -97,11 +100,7 @@ class _LabelRequests:
         return self.last[1]
 
     def _answer(
-        self,
-        project: WebProject,
-        answer: Answering,
-        values: Values,
-        gathered: GatheredConversations,
+        self, project: WebProject, answer: Answering, values: Values, gathered: GatheredConversations
     ) -> Json:
         file = _labels_file(project.root, _text(values, "file") or _FILE)
         labels = self.files.setdefault(file, LabelsFile(file))
@@ -110,7 +109,8 @@ class _LabelRequests:
             return answer(session, values)
         except AnswerConflict as error:
             now = session.opened(_question_of(values))
-            message = f"{error} You said there: {_value_text(now.mine)}. Save again to replace it."
+            mine = format_label_value(now.mine.value) if now.mine else None
+            message = f"{error} You said there: {mine}. Save again to replace it."
             raise Refusal(409, {"error": message, "times": now.times}) from error
         except LookupError:
             raise ItemNotFound("the run has no such question any more; load the page anew") from None
@@ -143,7 +143,6 @@ def _labels_file(root: Path, name: str) -> Path:
 
 
 def _list_questions(session: LabellingSession, values: Values) -> Json:
-    """Return the open questions and the progress."""
     labels = session.labels()
     text = _text(values, "text")
     questions = open_questions(session.conversations((text,) if text else ()), _metrics(values), ())
@@ -160,8 +159,9 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
         "questions": [
             {
                 "key": _key(each),
-                "name": _name(each),
-                "answer": _value_text(mine.get(each)),
+                "name": (each.criterion or each.metric)
+                + ("" if each.turn is None else f", turn {each.turn}"),
+                "answer": format_label_value(mine[each].value) if each in mine else None,
             }
             for each in chosen
         ],
@@ -169,17 +169,7 @@ def _list_questions(session: LabellingSession, values: Values) -> Json:
 
 
 def _key(question: LabelQuestion) -> Json:
-    """Return the values that identify a question in a request."""
     return asdict(question) | {"turn": "" if question.turn is None else question.turn}
-
-
-def _name(question: LabelQuestion) -> str:
-    what = question.criterion or question.metric
-    return what if question.turn is None else f"{what}, turn {question.turn}"
-
-
-def _value_text(label: Label | None) -> str | None:
-    return None if label is None else format_label_value(label.value)
 
 
 def _metrics(values: Values) -> tuple[str, ...]:

@@ -26,15 +26,6 @@ def listing(root: Path, config: Path | None) -> Json:
         prepared = prepare(RunRequest(root, config, Options(offline=True)), may_be_empty=True)
     except UsageError as error:
         return {**content, "error": str(error)}
-    return {
-        **content,
-        **_plan_listing(prepared),
-        "problems": list(_problems(prepared)),
-        "notes": prepared.notes,
-    }
-
-
-def _plan_listing(prepared: Prepared) -> Json:
     scenarios: dict[tuple[str, str], Json] = {}
     for unit in prepared.plan.entries:
         if isinstance(unit, Unit):
@@ -52,7 +43,13 @@ def _plan_listing(prepared: Prepared) -> Json:
                 },
             )
             row["agents"].append(unit.agent)
-    return {"scenarios": list(scenarios.values()), "agents": list(prepared.plan.agents)}
+    return {
+        **content,
+        "scenarios": list(scenarios.values()),
+        "agents": list(prepared.plan.agents),
+        "problems": list(_problems(prepared)),
+        "notes": prepared.notes,
+    }
 
 
 def _problems(prepared: Prepared) -> Iterator[Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
@@ -29,7 +30,7 @@ from agentest.store.runs.verdicts import about, trend
 from agentest.support.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.web.project import ItemNotFound, WebProject
+from agentest.web.json_routes import ItemNotFound, WebProject
 
 CHOSEN = "chosen"
 """Name of the run given to `agentest ui RUN`, if it is not a stored run."""
@@ -41,17 +42,13 @@ RUNNING = "running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedRun:
-    """A run that the page requested.
-
-    Attributes:
-        id: name of the run.
-        file: file to read; None if nothing has been written yet.
-        stored: folder of the stored run; None if the file is not in one.
-    """
+    """A run that the page requested."""
 
     id: str
     file: Path | None
+    """The file to read; None if nothing has been written yet."""
     stored: StoredRunFolder | None
+    """The folder of the stored run; None if the file is not in one."""
 
     @property
     def folder(self) -> Path | None:
@@ -64,6 +61,7 @@ class WebRuns:
 
     def __init__(self, project: WebProject) -> None:
         self._project = project
+        self.folder = project.output_dir / RUNS
         self._indexes: dict[Path, RunIndex] = {}
         self._ended_records: dict[str, RunRecord] = {}
         """Records of runs that have ended, which do not change."""
@@ -82,12 +80,8 @@ class WebRuns:
         if path is None:
             return None
         folder = path.parent
-        is_stored = is_run_id(folder.name) and folder.parent.resolve() == self._folder.resolve()
+        is_stored = is_run_id(folder.name) and folder.parent.resolve() == self.folder.resolve()
         return folder.name if is_stored else CHOSEN
-
-    @property
-    def _folder(self) -> Path:
-        return self._project.output_dir / RUNS
 
     def find(self, name: str) -> RequestedRun:
         """Find a run by id, `latest` or `chosen`. Raises Missing with a message for the page."""
@@ -97,12 +91,12 @@ class WebRuns:
             name = self._latest()
         if not is_run_id(name):
             raise ItemNotFound(f"{name[:80]!r} is not a run: expected the id of a stored run, or {LATEST}")
-        run = StoredRunFolder(self._folder / name)
+        run = StoredRunFolder(self.folder / name)
         if not run.path.is_dir():
             raise ItemNotFound(
                 f"the run {name} is no longer stored: `keep_runs` in the configuration sets how many runs are"
             )
-        if run.path.is_symlink() and run.path.resolve().parent != self._folder.resolve():
+        if run.path.is_symlink() and run.path.resolve().parent != self.folder.resolve():
             raise ItemNotFound(
                 f"{run.path} is a link to elsewhere: agentest ui {run.path.resolve()} shows it"
             )
@@ -113,10 +107,9 @@ class WebRuns:
         for run in reversed(list_stored_runs(self._project.output_dir)):
             if run.file or self._record(run):
                 return run.id
-        raise ItemNotFound(f"no run is stored in {self._folder} yet: start one, here or with agentest run")
+        raise ItemNotFound(f"no run is stored in {self.folder} yet: start one, here or with agentest run")
 
     def _record(self, run: StoredRunFolder) -> RunRecord | None:
-        """Return the content of run.json; cached after the run has ended."""
         known = self._ended_records.get(run.id)
         if known is None:
             known = run.record
@@ -146,9 +139,8 @@ class WebRuns:
 
     def state(self, requested: RequestedRun) -> str:
         """Return how the run ended, or that it is in progress."""
-        if requested.stored:
-            return requested.stored.state_of(self._record(requested.stored))
-        return ""
+        stored = requested.stored
+        return stored.state_of(self._record(stored)) if stored else ""
 
     def mark(self, name: str) -> tuple[str, bool]:
         """Return a text that changes whenever the run does, and True if the run is in progress.
@@ -184,7 +176,7 @@ class WebRuns:
         return {
             "runs": [*live, *(each for each in runs if each["state"] != UNDER_WAY)],
             "chosen": self.chosen,
-            "folder": str(self._folder),
+            "folder": str(self.folder),
         }
 
     def _listed(self, run: StoredRunFolder) -> Json:
@@ -194,17 +186,11 @@ class WebRuns:
             record = self._record(run)  # it may have ended in the meantime
         content = _run_json(run.id, state, record)
         if state == UNDER_WAY:
-            content |= self._progress(run)
+            file = _journal_or(run.file) if run.file else None
+            with suppress(UsageError):
+                index = self.index(RequestedRun(id=run.id, file=file, stored=run))
+                content |= _progress(index) if index else {}
         return content
-
-    def _progress(self, run: StoredRunFolder) -> Json:
-        try:
-            index = self.index(
-                RequestedRun(id=run.id, file=_journal_or(run.file) if run.file else None, stored=run)
-            )
-        except UsageError:
-            return {}
-        return _progress(index) if index else {}
 
     def overview(self, name: str) -> Json:
         """Return the run's figures and a row for each scenario. Raises UsageError."""
@@ -216,7 +202,11 @@ class WebRuns:
         run = _run_json(requested.id, state, record) | {"mark": mark}
         earlier = trend(self._project.output_dir, record, record_of=self._record) if record else []
         if index is None:
-            none = run | {"problems": [] if state == UNDER_WAY else [_nothing_message(requested)]}
+            why = (
+                f"{requested.folder} holds neither a journal nor results: the run ended before its first "
+                "conversation"
+            )
+            none = run | {"problems": [] if state == UNDER_WAY else [why]}
             return overview(run=none, head=None, scenarios=[], root_causes=[], trend=earlier)
         with index.lock:
             run |= {"problems": list(index.problems), **_progress(index)}
@@ -292,7 +282,6 @@ def _stamp(path: Path) -> str:
 
 
 def _run_json(id: str, state: str, record: RunRecord | None) -> Json:
-    """Return a run with the values of its run.json."""
     if record is None:
         return {"id": id, "state": state}
     ended = asdict(record.ended) if record.ended else None
@@ -308,7 +297,6 @@ def _run_json(id: str, state: str, record: RunRecord | None) -> Json:
 
 
 def _progress(index: RunIndex) -> Json:
-    """Return the finished and planned numbers of scenarios and conversations."""
     scenarios = index.scenarios.values()
     return {
         "finished": index.finished,
@@ -345,9 +333,3 @@ def _root_causes(index: RunIndex) -> list[Json]:
     troubled = [each for each in finished if each["errors"] or each["status"] != "passed"]
     causes = root_causes_of([CODECS.read(ScenarioResult, each) for each in troubled])
     return [CODECS.write(cause) for cause in causes]
-
-
-def _nothing_message(requested: RequestedRun) -> str:
-    return (
-        f"{requested.folder} holds neither a journal nor results: the run ended before its first conversation"
-    )

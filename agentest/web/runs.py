@@ -24,8 +24,7 @@ from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.function_threads import in_thread
 from agentest.support.json_text import Json, encoded
-from agentest.web.json_routes import Values, json_route, optional_text
-from agentest.web.project import UI, call_with_imports
+from agentest.web.json_routes import UI, Values, call_with_imports, json_route, optional_text
 from agentest.web.run_index import WebRuns
 
 RUNS: web.AppKey[WebRuns] = web.AppKey("runs", WebRuns)
@@ -37,7 +36,7 @@ def add_runs(app: web.Application) -> None:
     app.add_routes(
         (
             json_route("GET", "/api/runs", lambda request, _: request.app[RUNS].listed()),
-            json_route("GET", "/api/runs/{run}", _overview),
+            json_route("GET", "/api/runs/{run}", lambda r, _: r.app[RUNS].overview(r.match_info["run"])),
             json_route("GET", "/api/runs/{run}/scenario", _scenario),
             json_route("GET", "/api/runs/{run}/conversation", _conversation),
             json_route("GET", "/api/runs/{run}/search", _search),
@@ -51,19 +50,13 @@ async def _close(app: web.Application) -> None:
     app[RUNS].close()
 
 
-def _overview(request: web.Request, values: Values) -> Json:
-    del values
-    return request.app[RUNS].overview(request.match_info["run"])
-
-
 def _scenario_key(request: web.Request) -> tuple[str, str, str]:
     query = request.query
     return request.match_info["run"], query.get("name", ""), query.get("agent", "")
 
 
-def _scenario(request: web.Request, values: Values) -> Json:
-    del values
-    _, index, indexed, content = request.app[RUNS].scenario(*_scenario_key(request))
+def _scenario(request: web.Request, _: Values) -> Json:
+    index, indexed, content = request.app[RUNS].scenario(*_scenario_key(request))[1:]
     with index.lock:
         rows = [indexed.rows[number] for number in sorted(indexed.rows)]
         several = len({agent for _, agent in index.scenarios}) > 1

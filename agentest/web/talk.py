@@ -25,7 +25,6 @@ from agentest.authoring.talk import (
     Ready,
     Replied,
     TalkChoice,
-    TalkChoices,
     TalkEvent,
     TalkNote,
     TalkResult,
@@ -34,16 +33,23 @@ from agentest.authoring.talk import (
 )
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import Conversation
-from agentest.mocks.answering import ManualAnswer, MockOutcome
-from agentest.mocks.resolver import MockResolver
+from agentest.mocks.answering import ManualAnswer
 from agentest.runner.prepare import RunRequest
 from agentest.store.codec import CODECS
 from agentest.support.errors import UsageError
 from agentest.support.files import shown_path
 from agentest.support.json_text import Json, NotJson, json_text
 from agentest.support.redaction import without_secrets
-from agentest.web.json_routes import Values, json_route, open_event_stream, optional_text, send_event
-from agentest.web.project import UI, ItemNotFound, call_with_imports
+from agentest.web.json_routes import (
+    UI,
+    ItemNotFound,
+    Values,
+    call_with_imports,
+    json_route,
+    open_event_stream,
+    optional_text,
+    send_event,
+)
 from agentest.web.runs import save_conversation
 
 Event = Mapping[str, Any]
@@ -61,12 +67,7 @@ class PageTalk:
     """One conversation on the page. It stays available after its end, so that it can be saved."""
 
     def __init__(self, chosen: PreparedTalk, alone_s: float = ALONE_S) -> None:
-        """Start the conversation in the running event loop.
-
-        Args:
-            chosen: the scenario and agent.
-            alone_s: seconds after which a talk without a viewer ends.
-        """
+        """Start the conversation in the running event loop. `alone_s` seconds without a viewer end it."""
         self.id = secrets.token_hex(8)
         self.chosen = chosen
         self.began = time()
@@ -81,20 +82,16 @@ class PageTalk:
             self._conversation_id,
             self.visitor,
             self._add_happening,
-            self._intercept_calls,
+            lambda _, mocks: mocks.attended_by(self.desk),
         )
         self._outcome: TalkResult | None = None
-        self._ended = False
+        self.ended = False
         self._more = asyncio.Event()
         self._watchers = 0
         self._alone_s = alone_s
         self._leaving: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run())
-        self._start_alone_timer()
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
+        self._set_alone_timer()
 
     @property
     def conversation(self) -> Conversation:
@@ -110,7 +107,7 @@ class PageTalk:
             while number < len(self.events):
                 number += 1
                 yield self.events[number - 1]
-            if self._ended:
+            if self.ended:
                 return
             try:
                 await asyncio.wait_for(self._more.wait(), pause_s)
@@ -121,12 +118,12 @@ class PageTalk:
     def watched(self) -> Iterator[None]:
         """Count a viewer of the talk while the block runs."""
         self._watchers += 1
-        self._cancel_alone_timer()
+        self._set_alone_timer()
         try:
             yield
         finally:
             self._watchers -= 1
-            self._start_alone_timer()
+            self._set_alone_timer()
 
     def hold(self, *, calls: bool) -> None:
         """Set whether tool calls wait for the person."""
@@ -143,21 +140,18 @@ class PageTalk:
 
     async def close(self) -> None:
         """End the conversation and wait until its resources are closed."""
-        self._cancel_alone_timer()
         self.end()
         _, late = await asyncio.wait([self._task], timeout=_TO_END_S)
         if late:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_TO_END_S)
 
-    def _start_alone_timer(self) -> None:
-        self._cancel_alone_timer()
-        if not self._watchers and not self._ended:
-            self._leaving = asyncio.get_running_loop().call_later(self._alone_s, self._end_alone)
-
-    def _cancel_alone_timer(self) -> None:
+    def _set_alone_timer(self) -> None:
+        """End the talk after a while if nobody watches it now."""
         if self._leaving:
             self._leaving.cancel()
+        if not self._watchers and not self.ended:
+            self._leaving = asyncio.get_running_loop().call_later(self._alone_s, self._end_alone)
 
     def _end_alone(self) -> None:
         self.note("nobody looked at this conversation any more, so it was ended")
@@ -190,8 +184,8 @@ class PageTalk:
                 else None,
             }
         )
-        self._ended = True
-        self._cancel_alone_timer()
+        self.ended = True
+        self._set_alone_timer()
         self._wake()
 
     def _redact(self, text: str) -> str:
@@ -200,13 +194,25 @@ class PageTalk:
     def _redacted(self, value: _T) -> _T:
         return without_secrets(value, self.chosen.prepared.loaded.redact)
 
-    def _intercept_calls(self, _: str, mocks: MockResolver) -> None:
-        mocks.attended_by(self.desk)
-
     def _add_happening(self, what: TalkEvent) -> None:
         match what:
             case Ready():
-                self._add(self._ready())
+                unit, scenario = self.chosen.unit, self.chosen.unit.scenario
+                self._add(
+                    {
+                        "type": "ready",
+                        "scenario": scenario.name,
+                        "file": unit.file,
+                        "agent": unit.agent,
+                        "profile": scenario.profile,
+                        "goal": scenario.goal,
+                        "knowledge": list(scenario.knowledge),
+                        "script": [turn.user_message for turn in scenario.turns],
+                        "tools": list(scenario.tools),
+                        "aboutCalls": self.chosen.about_calls,
+                        "reached": self.chosen.reached,
+                    }
+                )
             case TalkNote():
                 self.note(what.text)
             case MessageSent():
@@ -214,24 +220,13 @@ class PageTalk:
             case Replied():
                 self._add({"type": "turn", "turn": CODECS.write(what.turn)})
 
-    def _ready(self) -> Event:
-        scenario = self.chosen.unit.scenario
-        return {
-            "type": "ready",
-            "scenario": scenario.name,
-            "file": self.chosen.unit.file,
-            "agent": self.chosen.unit.agent,
-            "profile": scenario.profile,
-            "goal": scenario.goal,
-            "knowledge": list(scenario.knowledge),
-            "script": [turn.user_message for turn in scenario.turns],
-            "tools": list(scenario.tools),
-            "aboutCalls": self.chosen.about_calls,
-            "reached": self.chosen.reached,
-        }
-
     def _call(self, state: CallState) -> None:
-        proposed = state.proposed
+        outcome = state.proposed
+        proposed: Json = {}
+        if outcome:  # as text for editing, so that numbers keep their exact form
+            fails = outcome.error is not None and outcome.result == {"error": outcome.error}
+            error = outcome.error if fails else None
+            proposed = {"proposed": {"resultText": indented_json(outcome.result), "error": error}}
         self._add(
             {
                 "type": "call",
@@ -240,7 +235,7 @@ class PageTalk:
                 "waiting": state.waiting,
                 "answered": state.answered,
                 "byHand": state.by_hand,
-                **({"proposed": _proposed(proposed)} if proposed else {}),
+                **proposed,
             }
         )
 
@@ -253,12 +248,6 @@ class PageTalk:
         self._more = asyncio.Event()
 
 
-def _proposed(outcome: MockOutcome) -> dict[str, str | None]:
-    """Return a mock's result as text for editing, so that numbers keep their exact form."""
-    fails = outcome.error is not None and outcome.result == {"error": outcome.error}
-    return {"resultText": indented_json(outcome.result), "error": outcome.error if fails else None}
-
-
 def indented_json(value: Any) -> str:
     """Format a value as indented JSON; `null` if it is not JSON."""
     try:
@@ -268,17 +257,17 @@ def indented_json(value: Any) -> str:
 
 
 class Talks:
-    """All talks of a server."""
+    """All talks of a server, by id."""
 
     def __init__(self, alone_s: float = ALONE_S) -> None:
         self._alone_s = alone_s
-        self._talks_json: dict[str, PageTalk] = {}
+        self._by_id: dict[str, PageTalk] = {}
 
     def __iter__(self) -> Iterator[PageTalk]:
-        return iter(self._talks_json.values())
+        return iter(self._by_id.values())
 
     def __getitem__(self, key: str) -> PageTalk:
-        return self._talks_json[key]
+        return self._by_id[key]
 
     @property
     def under_way(self) -> list[PageTalk]:
@@ -286,18 +275,6 @@ class Talks:
 
     def begin(self, chosen: PreparedTalk) -> PageTalk:
         """Start a talk. Raises NotNow if other talks have to end first."""
-        self._check_place(chosen)
-        for talk in [talk for talk in self if talk.ended][: max(0, len(self._talks_json) - MOST_KEPT + 1)]:
-            del self._talks_json[talk.id]
-        talk = PageTalk(chosen, self._alone_s)
-        self._talks_json[talk.id] = talk
-        return talk
-
-    async def close(self) -> None:
-        """End all talks."""
-        await asyncio.gather(*(talk.close() for talk in self.under_way))
-
-    def _check_place(self, chosen: PreparedTalk) -> None:
         under_way = self.under_way
         if len(under_way) >= MOST_UNDER_WAY:
             raise ActionNotPossible(
@@ -310,6 +287,15 @@ class Talks:
                 f"{others[0].chosen.unit.scenario.name!r}: it is exclusive, or a server is started for one "
                 "conversation at a time. End that one first"
             )
+        for talk in [talk for talk in self if talk.ended][: max(0, len(self._by_id) - MOST_KEPT + 1)]:
+            del self._by_id[talk.id]
+        talk = PageTalk(chosen, self._alone_s)
+        self._by_id[talk.id] = talk
+        return talk
+
+    async def close(self) -> None:
+        """End all talks."""
+        await asyncio.gather(*(talk.close() for talk in self.under_way))
 
 
 def _conflicts(first: PreparedTalk, other: PreparedTalk) -> bool:
@@ -353,13 +339,8 @@ def _project_request(request: web.Request) -> RunRequest:
     return RunRequest(project.root, project.config)
 
 
-async def _choices(request: web.Request, values: Values) -> Json:
-    del values
+async def _choices(request: web.Request, _: Values) -> Json:
     available = await call_with_imports(request.app, choices, _project_request(request))
-    return {**_choices_json(available, request), "talks": _talks_json(request.app[TALKS])}
-
-
-def _choices_json(available: TalkChoices, request: web.Request) -> dict[str, Any]:
     root = request.app[UI].root
     scenarios = [
         {
@@ -373,19 +354,17 @@ def _choices_json(available: TalkChoices, request: web.Request) -> dict[str, Any
         }
         for each in available.scenarios
     ]
-    return {"scenarios": scenarios, "agents": list(available.agents), "broken": list(available.broken)}
-
-
-def _talks_json(talks: Talks) -> list[dict[str, Any]]:
-    return [
+    talks = [
         {
             "id": talk.id,
             "scenario": talk.chosen.unit.scenario.name,
             "agent": talk.chosen.unit.agent,
             "ended": talk.ended,
         }
-        for talk in talks
+        for talk in request.app[TALKS]
     ]
+    agents, broken = list(available.agents), list(available.broken)
+    return {"scenarios": scenarios, "agents": agents, "broken": broken, "talks": talks}
 
 
 async def _begin(request: web.Request, body: Values) -> Json:
@@ -428,13 +407,11 @@ async def _answer(request: web.Request, body: Values) -> Json:
 
 
 async def _pause_talk(request: web.Request, body: Values) -> Json:
-    talk = _talk(request)
-    talk.hold(calls=body.get("tools") is True)
+    _talk(request).hold(calls=body.get("tools") is True)
     return {}
 
 
-async def _end(request: web.Request, body: Values) -> Json:
-    del body
+async def _end(request: web.Request, _: Values) -> Json:
     _talk(request).end()
     return {}
 

@@ -16,7 +16,7 @@ from project import wait_until
 from talking import converse
 
 from agentest import call, scenario
-from agentest.agents.command import CommandLine, Program, open_agent
+from agentest.agents.command import Program, open_agent
 from agentest.agents.port import Resources
 from agentest.config import Config
 from agentest.config.agents.command import CommandAgent
@@ -199,10 +199,9 @@ def test_no_file_descriptors_left(tmp_path: Path) -> None:
     """Where this machine has none, the scenario is errored, not the agent to blame; and none is lost."""
 
     async def start() -> tuple[str, int]:
-        invocation = CommandLine(words=[PYTHON], env={}, cwd=tmp_path)
         before = opened()
         with no_more_than(4), pytest.raises(CannotSend) as caught:
-            await Program.start(invocation, NoReaper())
+            await Program.start([PYTHON], {}, tmp_path, NoReaper())
         return str(caught.value), len(opened() - before)
 
     said, lost = anyio.run(start)

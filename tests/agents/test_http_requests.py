@@ -22,7 +22,7 @@ FORM = "application/x-www-form-urlencoded"
 def encoded(body: Any, content_type: str | None, values: Mapping[str, Any]) -> bytes:
     found = BodyTemplate(body, content_type).encoded(values, ())
     assert found is not None
-    return found.content
+    return found[0]
 
 
 def request(endpoint: str, values: Mapping[str, Any], **parts: Any) -> OutgoingRequest:
@@ -63,8 +63,8 @@ def test_messages_in_a_form_of_parts(text: str) -> None:
     """A multipart form can be read back."""
     found = BodyTemplate({"q": "{{m}}"}, "multipart/form-data").encoded({"m": text}, ())
     assert found is not None
-    head = f"content-type: {found.content_type}\r\n\r\n".encode()
-    (part,) = BytesParser(policy=HTTP).parsebytes(head + found.content).iter_parts()
+    head = f"content-type: {found[1]}\r\n\r\n".encode()
+    (part,) = BytesParser(policy=HTTP).parsebytes(head + found[0]).iter_parts()
     assert part.get_payload(decode=True).decode() == text
 
 

@@ -16,7 +16,7 @@ import pytest
 import sample_run
 
 from agentest.web.app import serve_at_port
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 
 NAME = "shop.evalset.json"
 ODD = "two <img src=x onerror=alert(1)> \u202e"
@@ -40,7 +40,7 @@ class Site:
     async def _serve(self) -> None:
         project = WebProject(root=self.folder, config=None, output_dir=self.folder / ".agentest")
         async with serve_at_port(project, 0) as served:
-            self.address = served.address
+            self.address = served
             self._ready.set()
             await self._end.wait()
 

@@ -15,7 +15,7 @@ from typing import Any
 from three_servers import Servers, three_servers
 
 from agentest.web.app import serve_at_port
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 
 ATTACK = """<!doctype html><title>hostile</title><body><script>
 const at = ADDRESS;
@@ -61,7 +61,7 @@ def served(root: Path) -> Iterator[str]:
     async def serve() -> None:
         project = WebProject(root=root, config=None, output_dir=root / ".agentest")
         async with serve_at_port(project, 0) as page:
-            address.append(page.address)
+            address.append(page)
             known.set()
             await asyncio.to_thread(ended.wait)
 

@@ -13,8 +13,8 @@ from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
 from agentest.support.trace_context import TraceContext
 from agentest.tracing.collector import Collector
 from agentest.tracing.conventions import Span
+from agentest.tracing.server import InvalidSpans, spans_in_json
 from agentest.tracing.span_calls import SpanWriter
-from agentest.tracing.wire import InvalidSpans, spans_in_json
 
 KEY = "0123456789abcdef01234567"
 TRACE = TraceContext(KEY, 0).trace_id

@@ -95,7 +95,7 @@ class Agents:
     async def call(self, owner: Talk, names: Names | None = None) -> str | None:
         """A call that is made for `owner`; returns who answered it, None where it was refused."""
         call = ServedCall(tool="stock", arguments={"of": owner.who.conversation_id})
-        answer = await self.registry.answer(self.shop, names or Names(), call)
+        answer = await self.registry.answer(self.shop, names or (), call)
         return None if answer.how is CallOutcome.REFUSED else answer.result
 
     async def prove(self) -> None:

@@ -17,9 +17,8 @@ from agentest.mock_servers.listener import listen
 from agentest.mock_servers.port import Identity, SpanRequest, TurnTraces
 from agentest.support.trace_context import TraceContext, new_key
 from agentest.tracing.collector import Collector
-from agentest.tracing.server import trace_application
+from agentest.tracing.server import spans_in_json, trace_application
 from agentest.tracing.span_calls import MOST_BYTES, MOST_CHARS, SpanWriter
-from agentest.tracing.wire import spans_in_json
 
 LONG_S = 60.0
 Attributes = dict[str, Any]

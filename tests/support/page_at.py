@@ -15,7 +15,7 @@ from agentest.domain.results import RunResult
 from agentest.store.runs.folder import RESULTS, new_run_folder
 from agentest.support.json_text import json_document
 from agentest.web.app import serve_at_port
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 
 FIRST = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 
@@ -40,7 +40,7 @@ def served(root: Path, chosen: Path | None = None) -> Iterator[str]:
 
     async def serve() -> None:
         async with serve_at_port(project, 0) as page:
-            address.append(page.address)
+            address.append(page)
             known.set()
             await asyncio.to_thread(ended.wait)
 

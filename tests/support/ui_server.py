@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from agentest.web.app import serve_at_port
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def with_server(root: Path, work: Callable[[Client], Awaitable[None]], chosen: P
     async def served() -> None:
         project = WebProject(root=root, config=None, output_dir=root / ".agentest", chosen=chosen)
         async with serve_at_port(project, 0) as server, aiohttp.ClientSession() as session:
-            origin, _, token = server.address.partition("/?token=")
+            origin, _, token = server.partition("/?token=")
             await work(Client(session, origin, token.partition("#")[0]))
 
     asyncio.run(served())

@@ -13,7 +13,7 @@ import evalset_documents as documents
 import pytest
 
 from agentest.web.app import serve_at_port
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 
 NAME = "shop.evalset.json"
 ONE = documents.case("one", documents.invocation("Hello.", "Hi.", [documents.use("greet", who="me")]))
@@ -35,7 +35,7 @@ def asking(folder: Path, work: Callable[[Ask], Awaitable[None]]) -> None:
     async def served() -> None:
         project = WebProject(root=folder, config=None, output_dir=folder / ".agentest")
         async with serve_at_port(project, 0) as server, aiohttp.ClientSession() as session:
-            origin, _, token = server.address.partition("/?token=")
+            origin, _, token = server.partition("/?token=")
 
             async def ask(method: str, path: str, **body: Any) -> tuple[int, Any]:
                 more = {"params": body} if method == "GET" else {"json": body}

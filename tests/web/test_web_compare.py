@@ -26,7 +26,7 @@ from agentest.history.comparison_data import ComparedSubjects, as_json, comparis
 from agentest.history.comparison_report import cells
 from agentest.report.html import HtmlReporter
 from agentest.web.compare import comparison_response
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 
 
 def one(*scenarios: Any) -> RunResult:

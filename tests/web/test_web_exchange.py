@@ -14,8 +14,14 @@ from aiohttp import web
 from ui_server import Client, with_server
 
 from agentest.support.errors import UsageError
-from agentest.web.json_routes import open_event_stream, optional_text, required_text, send_event
-from agentest.web.project import IMPORTS, call_with_imports
+from agentest.web.json_routes import (
+    IMPORTS,
+    call_with_imports,
+    open_event_stream,
+    optional_text,
+    required_text,
+    send_event,
+)
 
 
 @pytest.mark.parametrize(

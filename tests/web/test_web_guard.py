@@ -10,7 +10,7 @@ from ui_server import Client, with_server
 
 from agentest.support.errors import UsageError
 from agentest.web.app import serve_at_port
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 
 REFUSED: dict[str, dict[str, str]] = {
     "no-token": {"Authorization": ""},

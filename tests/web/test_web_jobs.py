@@ -20,7 +20,7 @@ from agentest.store.runs.folder import list_stored_runs
 from agentest.support.errors import UsageError
 from agentest.web.commands import JobCommand, requested_command
 from agentest.web.jobs import Job, JobOutput, Jobs, JobState
-from agentest.web.project import WebProject
+from agentest.web.json_routes import WebProject
 from agentest.web.run_index import WebRuns
 
 

@@ -21,7 +21,7 @@ from agentest.authoring.talk import ActionNotPossible, TalkChoice, choices, prep
 from agentest.runner.prepare import RunRequest
 from agentest.testing import Raw, ScriptedAgent, tool_call
 from agentest.web.app import serve_at_port
-from agentest.web.project import WebProject as Served
+from agentest.web.json_routes import WebProject as Served
 from agentest.web.talk import MOST_KEPT, MOST_UNDER_WAY, PageTalk, Talks
 
 BOOKS = {"file": "a.sim.py", "scenario": "books"}
@@ -85,7 +85,7 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
 @asynccontextmanager
 async def page(root: Path) -> AsyncIterator[Page]:
     async with serve_at_port(Served(root=root, config=None, output_dir=root / ".agentest"), 0) as served:
-        parts = urlsplit(served.address)
+        parts = urlsplit(served)
         headers = {"Authorization": f"Bearer {parse_qs(parts.query)['token'][0]}"}
         base = f"http://{parts.netloc}"
         async with aiohttp.ClientSession(base, headers=headers) as session:

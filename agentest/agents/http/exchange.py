@@ -10,19 +10,25 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from time import time
-from typing import Generic, TypeVar
+from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from agentest.agents.error_hints import readable
+from agentest.agents.error_hints import is_login, leads_to_login, readable
 from agentest.agents.http.requests import origin
-from agentest.agents.http_sender import MAX_REDIRECTS, HttpAnswer, HttpSender, OutgoingRequest, beginning_of
+from agentest.agents.http_sender import (
+    MAX_REDIRECTS,
+    HttpAnswer,
+    HttpSender,
+    OutgoingRequest,
+    beginning_of,
+    probe_response_of,
+)
 from agentest.agents.port import NoReply
 from agentest.config.fields import check_url
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse, Headers, Sender
 from agentest.support.lazy_dataclasses import dataclass
 
-_UNAUTHORIZED = 401
 T = TypeVar("T")
 Read = Callable[[DirectResponse], Awaitable[T]]
 _LOGIN_ADVICE = (
@@ -40,33 +46,13 @@ _BY_STATUS = {
     "application/x-www-form-urlencoded` for a form",
     422: "`body` lacks a field, or has one of another type, than the agent asks for",
 }
-_SEE_OTHER = 303
 _REDIRECTS = (301, 302, 303)
 _BODY_HEADERS = ("content-type", "content-length")
 _SAFE_FOR_ANY_ORIGIN = ("accept", "accept-encoding")
-_LOGIN = ("login", "log-in", "signin", "sign-in", "sign_in", "auth", "sso", "oauth", "saml")
-
-
-@dataclass(frozen=True, slots=True)
-class _Read(Generic[T]):
-    value: T
-
-
-@dataclass(frozen=True, slots=True)
-class _RefusedReply:
-    problem: str
-    is_for_login: bool
 
 
 class Unauthorized(NoReply):
     """The agent rejects the credentials, or they have expired."""
-
-
-class _AnyStatus:
-    """Contains every status, so that the reader receives all responses that are not retried."""
-
-    def __contains__(self, _: object) -> bool:
-        return True
 
 
 async def send_with_status_errors(
@@ -77,21 +63,15 @@ async def send_with_status_errors(
     Raises NoReply for any other status; Unauthorized for 401 and for a redirect to a login.
     """
 
-    async def read_any(response: DirectResponse) -> _Read[T] | _RefusedReply:
+    async def read_any(response: DirectResponse) -> T:
         if 200 <= response.status_code < 300:
-            return _Read(await read(response))
+            return await read(response)
         problem = await describe_error_status(response, request.method, sender)
-        if response.status_code == _UNAUTHORIZED or leads_to_login(response):
-            return _RefusedReply(problem, is_for_login=True)
-        if 300 <= response.status_code < 400:
-            return _RefusedReply(problem, is_for_login=False)
-        raise AgentError(problem)
+        if response.status_code == 401 or leads_to_login(probe_response_of(response)):
+            raise Unauthorized(problem)
+        raise (NoReply if 300 <= response.status_code < 400 else AgentError)(problem)
 
-    answered = await sender.send(request, read_any, _AnyStatus())
-    value, retries = answered.value, answered.retries
-    if isinstance(value, _RefusedReply):
-        raise (Unauthorized if value.is_for_login else NoReply)(value.problem, retries)
-    return HttpAnswer(value.value, answered.latency_ms, retries, answered.first_token_ms)
+    return await sender.send(request, read_any, range(1000))
 
 
 async def describe_error_status(response: DirectResponse, method: str, sender: HttpSender) -> str:
@@ -99,19 +79,10 @@ async def describe_error_status(response: DirectResponse, method: str, sender: H
     status = response.status_code
     if 300 <= status < 400:
         problem = await sender.problem(response)
-        return f"{problem} ({_LOGIN_ADVICE})" if leads_to_login(response) else problem
+        return f"{problem} ({_LOGIN_ADVICE})" if leads_to_login(probe_response_of(response)) else problem
     advice = _BY_STATUS.get(status, "")
     shown = readable(await beginning_of(response)) or "(empty body)"
     return f"{method} {response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
-
-
-def leads_to_login(response: DirectResponse) -> bool:
-    """Return True if a response redirects to a login."""
-    target = response.headers.get("location", "")
-    try:
-        return 300 <= response.status_code < 400 and is_login(urljoin(str(response.url), target))
-    except ValueError:
-        return False
 
 
 class CookieSender:
@@ -125,7 +96,7 @@ class CookieSender:
         *,
         follows_all: bool = False,
     ) -> None:
-        """Create a browser. `follows_all` also follows redirects to a login, as login requests need."""
+        """Create a sender. `follows_all` also follows redirects to a login, as login requests need."""
         self._client = client
         self._jar = jar
         self._on_secret = on_secret
@@ -146,7 +117,10 @@ class CookieSender:
             if target is None:
                 return response
             await response.aclose()
-            headers = _headers_of_get(headers, origin(target) == origin(url))
+            # Drop headers about the body and, for another server, all that may be credentials.
+            headers = [header for header in headers if header[0].lower() not in _BODY_HEADERS]
+            if origin(target) != origin(url):
+                headers = [header for header in headers if header[0].lower() in _SAFE_FOR_ANY_ORIGIN]
             method, url, content = "GET", target, None
         raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
 
@@ -171,21 +145,8 @@ class CookieSender:
             raise AgentError(f"{url} redirects to an address that {error}") from None
         if self._follows_all:
             return target
-        asks_for_get = method == "GET" or response.status_code == _SEE_OTHER
+        asks_for_get = method == "GET" or response.status_code == 303
         return target if asks_for_get and not is_login(target) else None
-
-
-def is_login(url: str) -> bool:
-    """Return True if a URL looks like a login page."""
-    parts = urlsplit(url)
-    words = {part for segment in parts.path.lower().split("/") for part in (segment, *segment.split("."))}
-    return bool(words & set(_LOGIN)) or (parts.hostname or "").startswith(("login.", "auth.", "sso."))
-
-
-def _headers_of_get(headers: Headers, same_origin: bool) -> Headers:
-    """Drop headers about the body and, for another server, all that may be credentials."""
-    kept = [header for header in headers if header[0].lower() not in _BODY_HEADERS]
-    return kept if same_origin else [header for header in kept if header[0].lower() in _SAFE_FOR_ANY_ORIGIN]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,35 +213,26 @@ def _read(line: str, url: str) -> Cookie | None:
     """Parse a line. Returns None for a cookie without a name, or for another server's domain."""
     first, *rest = line.split(";")
     name, value = _name_and_value(first)
-    attributes = {
-        _name_and_value(part)[0].lower() or _name_and_value(part)[1].lower(): _name_and_value(part)[1]
-        for part in rest
-    }
+    attributes = {(key or word).lower(): word for key, word in map(_name_and_value, rest)}
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     domain = attributes.get("domain", "").lower().lstrip(".")
-    server = parts.netloc.rpartition("@")[2].lower()
-    if not name or (domain and not _may_set(host, domain)):
+    # A host may set cookies for itself, and for a parent that is not a TLD.
+    of_parent = "." in domain and host.endswith(f".{domain}") and not _is_address(host)
+    if not name or (domain and host != domain and not of_parent):
         return None
     path = attributes.get("path", "")
+    if not path.startswith("/"):
+        path = parts.path[: parts.path.rfind("/")] or "/"
     return Cookie(
         name=name,
         value=value,
-        host=domain or server,
+        host=domain or parts.netloc.rpartition("@")[2].lower(),
         subdomains=bool(domain),
-        path=path if path.startswith("/") else _folder(parts.path),
+        path=path,
         secure="secure" in attributes,
         expires=_expires(attributes),
     )
-
-
-def _may_set(host: str, domain: str) -> bool:
-    """Return True if a host may set cookies for a domain: itself, or a parent that is not a TLD."""
-    return host == domain or ("." in domain and host.endswith(f".{domain}") and not _is_address(host))
-
-
-def _folder(path: str) -> str:
-    return path[: path.rfind("/")] or "/" if path.startswith("/") else "/"
 
 
 def _expires(attributes: dict[str, str]) -> float | None:
@@ -297,27 +249,19 @@ def _expires(attributes: dict[str, str]) -> float | None:
 def _matches(cookie: Cookie, url: str) -> bool:
     parts = urlsplit(url)
     host, path = (parts.hostname or "").lower(), parts.path or "/"
-    server = parts.netloc.rpartition("@")[2].lower()
-    at_host = (
-        host == cookie.host or host.endswith(f".{cookie.host}")
-        if cookie.subdomains
-        else server == cookie.host
-    )
-    below = path == cookie.path or path.startswith(cookie.path.rstrip("/") + "/")
-    alive = cookie.expires is None or cookie.expires > time()
+    if cookie.subdomains:
+        at_host = host == cookie.host or host.endswith(f".{cookie.host}")
+    else:
+        at_host = parts.netloc.rpartition("@")[2].lower() == cookie.host
+    # As in browsers, this machine receives secure cookies over http too.
+    is_local = host == "localhost" or host.endswith(".localhost")
+    is_local = is_local or (_is_address(host) and ip_address(host).is_loopback)
     return (
         at_host
-        and below
-        and alive
-        and (not cookie.secure or parts.scheme == "https" or _is_this_machine(host))
+        and (path == cookie.path or path.startswith(cookie.path.rstrip("/") + "/"))
+        and (cookie.expires is None or cookie.expires > time())
+        and (not cookie.secure or parts.scheme == "https" or is_local)
     )
-
-
-def _is_this_machine(host: str) -> bool:
-    """Return True for this machine, which receives secure cookies over http too, as in browsers."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    return _is_address(host) and ip_address(host).is_loopback
 
 
 def _is_address(host: str) -> bool:

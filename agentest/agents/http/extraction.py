@@ -1,15 +1,11 @@
-"""Extract the reply, calls, errors, usage and saved values from a response.
-
-A `ResponseExtraction` reads one response, whole or event by event, with the `AnswerPaths` of the
-configuration. A `ResponsePiece` is one value that the paths apply to.
-"""
+"""Extract the reply, calls, errors, usage and saved values from a response, whole or event by event."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from multidict import CIMultiDictProxy
 
@@ -134,51 +130,36 @@ class SavedValueSources:
         return {name: value for name, value in found.items() if value is not None}
 
     def missing(self, name: str, key: str, nothing_for: Callable[[str, JsonPath], str]) -> str:
-        """Return the error message for a missing value of `key`.
-
-        Args:
-            nothing_for: returns the message for a key with a path.
-        """
+        """Return the error message for a missing value of `key`. `nothing_for` makes that for a path."""
         if name in self._paths:
             return nothing_for(key, self._paths[name])
         return f"`{key}: {self._sources[name].words}` finds nothing in the agent's answer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPaths:
-    """The compiled paths into an agent's responses."""
+    """The compiled paths of a configuration into an agent's responses."""
 
-    reply: JsonPath | None
-    delta: JsonPath | None
-    done: JsonPath | None
-    tool_calls: JsonPath | None
-    error: JsonPath | None
-    usage: JsonPath
-    kept: SavedValueSources
-    """The session id and the names in `save`."""
+    def __init__(self, config: HttpTemplateAgent) -> None:
+        def path(text: str | None) -> JsonPath | None:
+            return None if text is None else JsonPath(text)
+
+        self.reply = path(config.reply)
+        self.delta = path(config.delta)
+        self.done = path(config.done)
+        self.tool_calls = path(config.tool_calls)
+        self.error = path(config.error)
+        self.usage = JsonPath(config.usage)
+        session = {SESSION: config.session} if config.session else {}
+        self.kept = SavedValueSources({**session, **config.save})
+        """The session id and the names in `save`."""
+        self.whole_reply = self.reply is not None and self.reply.is_all
+        """True if `reply` is `@`."""
+        self.whole_delta = self.delta is not None and self.delta.is_all
 
     @property
     def are_texts(self) -> bool:
         """True if events are read as text, because `delta` or `reply` is `@`."""
-        return _is_whole(self.delta) or _is_whole(self.reply)
-
-
-def paths_of(config: HttpTemplateAgent) -> AnswerPaths:
-    """Compile the paths of a configuration."""
-
-    def path(text: str | None) -> JsonPath | None:
-        return None if text is None else JsonPath(text)
-
-    session = {SESSION: config.session} if config.session else {}
-    return AnswerPaths(
-        reply=path(config.reply),
-        delta=path(config.delta),
-        done=path(config.done),
-        tool_calls=path(config.tool_calls),
-        error=path(config.error),
-        usage=JsonPath(config.usage),
-        kept=SavedValueSources({**session, **config.save}),
-    )
+        return self.whole_delta or self.whole_reply
 
 
 class ResponseExtraction:
@@ -227,7 +208,7 @@ class ResponseExtraction:
         """Read a whole response. Raises AgentError if it reports an error."""
         self._values = [piece.value]
         path = self._paths.reply
-        if path is None and _is_whole(self._paths.delta) and isinstance(piece.whole, str):
+        if path is None and self._paths.whole_delta and isinstance(piece.whole, str):
             path = self._paths.delta
         if path:
             self._reply = text_of(piece.find(path))
@@ -282,11 +263,10 @@ class ResponseExtraction:
     def _text(self) -> str | None:
         paths = self._paths
         if self._reply is not None:
-            return (
-                join_event_texts([self._reply]) if self._streamed and _is_whole(paths.reply) else self._reply
-            )
+            is_event = self._streamed and paths.whole_reply
+            return join_event_texts([self._reply]) if is_event else self._reply
         if self._deltas:
-            return join_event_texts(self._deltas) if _is_whole(paths.delta) else "".join(self._deltas)
+            return join_event_texts(self._deltas) if paths.whole_delta else "".join(self._deltas)
         if paths.reply or (self._streamed and paths.delta):
             return None
         return self._guess_reply()
@@ -311,10 +291,6 @@ class ResponseExtraction:
         return self.nothing_for(key, path)
 
 
-def _is_whole(path: JsonPath | None) -> bool:
-    return path is not None and path.is_all
-
-
 def _text_in(found: Any) -> str:
     """Return the text that a path found. A JMESPath condition that does not hold returns `false`."""
     return "" if found is False else text_of(found) or ""
@@ -330,6 +306,23 @@ class ResponsePiece:
     name: str | None = None
     """The event's name, if it has one."""
 
+    @classmethod
+    def of_event(cls, event: Event, *, is_text: bool = False) -> Self:
+        """Read a server-sent event. An object gets its name as `event`, unless it has that key.
+
+        Raises AgentError for an invalid JSON object, unless `is_text` allows any text.
+        """
+        must_parse = not is_text and event.data.lstrip().startswith("{")
+        value = read_text(event.data) if must_parse else read_any(event.data)
+        if isinstance(value, Mapping):
+            value = {"event": event.name, **value}
+        return cls(value, event.data, event.name)
+
+    @classmethod
+    def of_line(cls, line: str, *, is_text: bool = False) -> Self:
+        """Read a line of JSON, or of any text if `is_text`. Raises AgentError."""
+        return cls(read_any(line) if is_text else read_text(line, "a line of the agent's stream"), line)
+
     def find(self, path: JsonPath) -> Any:
         """Return the value at a path, or None.
 
@@ -341,29 +334,3 @@ class ResponsePiece:
         if found is None and self.name is not None and not isinstance(self.value, Mapping):
             return path.find({"event": self.name, "data": self.value})
         return found
-
-
-def piece_of_response(value: Any, text: str | None = None) -> ResponsePiece:
-    """Return the piece for a whole response. `text` replaces the value for the path `@`."""
-    return ResponsePiece(value, value if text is None else text)
-
-
-def piece_of_event(event: Event, *, is_text: bool = False) -> ResponsePiece:
-    """Return the piece for a server-sent event. An object gets its name as `event`, unless it has that key.
-
-    Raises AgentError for an invalid JSON object, unless `is_text` allows any text.
-    """
-    value = read_any(event.data) if is_text else _value(event.data)
-    if isinstance(value, Mapping):
-        value = {"event": event.name, **value}
-    return ResponsePiece(value, event.data, event.name)
-
-
-def piece_of_line(line: str, *, is_text: bool = False) -> ResponsePiece:
-    """Return the piece for a line of JSON, or of any text if `is_text`. Raises AgentError."""
-    return ResponsePiece(read_any(line) if is_text else read_text(line, "a line of the agent's stream"), line)
-
-
-def _value(data: str) -> Any:
-    """Parse an event's data as JSON or text. Raises AgentError for an invalid JSON object."""
-    return read_text(data) if data.lstrip().startswith("{") else read_any(data)

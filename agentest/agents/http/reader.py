@@ -14,9 +14,6 @@ from agentest.agents.http.extraction import (
     AnswerPaths,
     ResponseExtraction,
     ResponsePiece,
-    piece_of_event,
-    piece_of_line,
-    piece_of_response,
 )
 from agentest.agents.http_sender import again, first_piece
 from agentest.agents.json_reader import truncated_stream_error
@@ -43,23 +40,20 @@ class AnswerReader:
         pieces = response.pieces()
         beginning = await first_piece(pieces)
         body = again(beginning, pieces)
+        is_text = self._paths.are_texts
         match _body_form(response.headers.get("content-type", "").lower(), beginning):
             case "events":
-                await self._read_stream(_events(body, self._paths.are_texts), response, gathering)
+                stream = (ResponsePiece.of_event(event, is_text=is_text) async for event in events(body))
             case "lines":
-                await self._read_stream(_lines(body, self._paths.are_texts), response, gathering)
+                stream = (ResponsePiece.of_line(line, is_text=is_text) async for line in _lines(body))
             case _:
-                await self._read_whole(body, response, gathering)
-
-    async def _read_stream(
-        self, pieces: AsyncIterator[ResponsePiece], response: DirectResponse, gathering: ResponseExtraction
-    ) -> None:
-        async for piece in pieces:
+                return await self._read_whole(body, response, gathering)
+        async for piece in stream:
             if gathering.take_event(piece):
                 response.note_first_token()
             if gathering.is_done:
-                return
-        self._check_complete(gathering)
+                return None
+        return self._check_complete(gathering)
 
     def _check_complete(self, gathering: ResponseExtraction) -> None:
         if self._paths.done and not gathering.is_done:
@@ -91,7 +85,8 @@ class AnswerReader:
                 if gathering.is_done:
                     return
             return self._check_complete(gathering)
-        gathering.take_answer(piece_of_response(self._value(text, is_text), text if are_texts else None))
+        value = self._value(text, is_text)
+        gathering.take_answer(ResponsePiece(value, text if are_texts else value))
 
     def _value(self, text: str, is_text: bool) -> Any:
         """Return the response's JSON value or text. Raises AgentError."""
@@ -109,46 +104,36 @@ class AnswerReader:
 def _body_form(content_type: str, beginning: bytes) -> str:
     """Return the form of a body by its content type, unless its first bytes contradict that."""
     head = beginning.removeprefix(BOM_UTF8).lstrip(_PADDING)
-    if head.startswith(_SSE_FIELDS) or (
-        "event-stream" in content_type and not head.startswith((b"{", b"[", b"<"))
-    ):
-        return "events" if head else "whole"
-    return (
-        "lines"
-        if any(name in content_type for name in _JSON_LINES_TYPES) and head.startswith(b"{")
-        else "whole"
-    )
+    is_events = "event-stream" in content_type and not head.startswith((b"{", b"[", b"<"))
+    if head and (is_events or head.startswith(_SSE_FIELDS)):
+        return "events"
+    is_lines = any(name in content_type for name in _JSON_LINES_TYPES) and head.startswith(b"{")
+    return "lines" if is_lines else "whole"
 
 
-async def _events(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[ResponsePiece]:
-    async for event in events(pieces):
-        yield piece_of_event(event, is_text=are_texts)
-
-
-async def _lines(pieces: AsyncIterator[bytes], are_texts: bool) -> AsyncIterator[ResponsePiece]:
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Yield the lines that are not empty. The first one may start with a byte order mark."""
     begun: list[bytes] = []
     """The pieces of the current line, joined only once because repeated concatenation would be slow."""
-    started = False
+    mark = BOM_UTF8
     async for piece in pieces:
         first, *others = piece.split(b"\n")
         begun.append(first)
-        if not others:
-            continue
-        whole, begun = [b"".join(begun), *others[:-1]], [others[-1]]
+        whole: list[bytes] = []
+        if others:
+            whole, begun = [b"".join(begun), *others[:-1]], [others[-1]]
         for number, line in enumerate(whole):
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             if line.strip():
-                yield piece_of_line(_decode_line(line, started), is_text=are_texts)
-                started = True
+                yield _decode_line(line.removeprefix(mark))
+                mark = b""
     if (rest := b"".join(begun)).strip():
-        yield piece_of_line(_decode_line(rest, started), is_text=are_texts)
+        yield _decode_line(rest.removeprefix(mark))
 
 
-def _decode_line(line: bytes, started: bool) -> str:
-    """Decode a line. The first line may start with a byte order mark."""
-    bare = line if started else line.removeprefix(BOM_UTF8)
-    return bare.strip(_PADDING).decode("utf-8", errors="replace")
+def _decode_line(line: bytes) -> str:
+    return line.strip(_PADDING).decode("utf-8", errors="replace")
 
 
 def _events_in_text(text: str, are_texts: bool) -> Iterable[ResponsePiece] | None:
@@ -160,12 +145,11 @@ def _events_in_text(text: str, are_texts: bool) -> Iterable[ResponsePiece] | Non
     if head.encode()[:10].startswith(_SSE_FIELDS):
         parser = EventParser()
         found = [*parser.feed(text.encode()), *parser.rest()]
-        return [piece_of_event(event, is_text=are_texts) for event in found]
+        return [ResponsePiece.of_event(event, is_text=are_texts) for event in found]
     if are_texts:
         return None
-    lines = [
-        line for line in text.split("\n") if line.strip()
-    ]  # not splitlines(): JSON strings may contain other line separators
+    # Not splitlines(): JSON strings may contain other line separators.
+    lines = [line for line in text.split("\n") if line.strip()]
     if len(lines) < 2 or not head.startswith("{"):
         return None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 from uuid import uuid4
@@ -13,7 +13,6 @@ from agentest.agents.http_sender import OutgoingRequest
 from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import HttpRequestSettings, names_in
 from agentest.support.errors import CannotSend
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.templates import Template, Values, as_text, without
 
 _TYPE = "content-type"
@@ -51,30 +50,35 @@ class RequestTemplate:
 
     def filled(self, values: Values, absent: Collection[str] = _NONE_ABSENT) -> OutgoingRequest:
         """Return the request. Keys that hold only a name in `absent` are omitted. Raises CannotSend."""
-        body = self._body.encoded(values, absent)
+        content, content_type = self._body.encoded(values, absent) or (None, None)
         headers = self._filled_headers(values, absent)
-        if body is None:
+        if content_type is None:
             headers.pop(_TYPE, None)
         else:
-            headers[_TYPE] = body.content_type
-        return OutgoingRequest(
-            url=self._url(values, absent),
-            method=self.method,
-            headers=headers,
-            content=None if body is None else body.content,
-        )
+            headers[_TYPE] = content_type
+        url = self._url(values, absent)
+        return OutgoingRequest(url=url, method=self.method, headers=headers, content=content)
 
     def _filled_headers(self, values: Values, absent: Collection[str]) -> dict[str, str]:
         """Return the headers, without those that lack a part of their value."""
+
+        def has_value(name: str) -> bool:
+            try:
+                values[name]
+            except (KeyError, CannotSend):
+                return False
+            return True
+
         kept = {n: v for n, v in self._headers.items() if not names_in(v) & set(absent)}
         for name, value in self._optional.items():
-            if all(_has_value(values, placeholder) for placeholder in names_in(value) - set(absent)):
-                kept |= {} if names_in(value) & set(absent) else {name: value}
+            names = names_in(value)
+            if not names & set(absent) and all(map(has_value, names)):
+                kept[name] = value
         return {name: as_text(value) for name, value in Template(kept).filled(values).items()}
 
     def _url(self, values: Values, absent: Collection[str]) -> str:
-        address = self._address.filled(_Segments(values))
-        query = Template(without(self._query, absent)).filled(_Quoted(values))
+        address = self._address.filled(_Converted(values, _path_segment))
+        query = Template(without(self._query, absent)).filled(_Converted(values, _quoted))
         parts = ["".join(pair) for pair in query]
         params = Template(without(self._params, absent)).filled(values)
         parts += [urlencode(list(fields(params)), errors="replace", quote_via=quote)] if params else []
@@ -82,35 +86,33 @@ class RequestTemplate:
         return f"{address}?{joined}" if joined else str(address)
 
 
-def _has_value(values: Values, name: str) -> bool:
-    try:
-        values[name]
-    except (KeyError, CannotSend):
-        return False
-    return True
+class _Converted:
+    """Values as text, converted for where they stand: `convert` receives the name and the text."""
 
-
-class _Quoted:
-    """Values escaped for a URL query."""
-
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, convert: Callable[[str, str], str]) -> None:
         self._values = values
+        self._convert = convert
 
     def __getitem__(self, name: str) -> str:
-        return quote(as_text(self._values[name]), "", errors="replace")
+        return self._convert(name, as_text(self._values[name]))
 
 
-class _Segments(_Quoted):
-    """Values escaped for a URL path. Rejects values that would change the path."""
+def _quoted(_: str, text: str) -> str:
+    return quote(text, "", errors="replace")
 
-    def __getitem__(self, name: str) -> str:
-        value = super().__getitem__(name)
-        if value in ("", ".", ".."):
-            raise CannotSend(
-                f"{{{{{name}}}}} is {value!r} and cannot be a part of a path: there it stands for another "
-                "address; send it in `params` or `body`"
-            )
-        return value
+
+def _path_segment(name: str, text: str) -> str:
+    value = _quoted(name, text)
+    if value in ("", ".", ".."):
+        raise CannotSend(
+            f"{{{{{name}}}}} is {value!r} and cannot be a part of a path: there it stands for another "
+            "address; send it in `params` or `body`"
+        )
+    return value
+
+
+def _in_xml(_: str, text: str) -> str:
+    return escape(text, {'"': "&quot;", "'": "&apos;"})
 
 
 def turn_request(config: HttpTemplateAgent) -> RequestTemplate:
@@ -127,21 +129,20 @@ def turn_request(config: HttpTemplateAgent) -> RequestTemplate:
 
 
 def auxiliary_request(config: HttpTemplateAgent, request: HttpRequestSettings) -> RequestTemplate:
-    """Return another request of the agent. It gets the agent's headers if it goes to the same server."""
+    """Return another request of the agent.
+
+    If it goes to the same server, it gets those headers of the agent that do not describe the body.
+    """
     endpoint = urljoin(config.endpoint, request.endpoint)
+    is_same = origin(endpoint) == origin(config.endpoint)
     return RequestTemplate(
         endpoint=endpoint,
         method=request.method,
         params=request.params,
         headers={_ACCEPT: _ACCEPTED, **{n.lower(): v for n, v in request.headers.items()}},
         body=request.body,
-        optional=_shared_headers(config) if origin(endpoint) == origin(config.endpoint) else {},
+        optional={n: v for n, v in config.headers.items() if is_same and n.lower() not in (_TYPE, _ACCEPT)},
     )
-
-
-def _shared_headers(config: HttpTemplateAgent) -> dict[str, str]:
-    """Return the agent's headers that do not describe the body."""
-    return {name: value for name, value in config.headers.items() if name.lower() not in (_TYPE, _ACCEPT)}
 
 
 def origin(url: str) -> tuple[str, str]:
@@ -150,28 +151,13 @@ def origin(url: str) -> tuple[str, str]:
     return parts.scheme, parts.netloc
 
 
-JSON_TYPE = "application/json"
-_TEXT_TYPE = "text/plain; charset=utf-8"
-_MULTIPART = "multipart/form-data"
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedBody:
-    """An encoded body and its content type."""
-
-    content: bytes
-    content_type: str
-
-
 class BodyTemplate:
     """The body of a request, with placeholders."""
 
     def __init__(self, body: Any, content_type: str | None) -> None:
-        """Create a body template.
+        """Create a template of a text or a JSON value. `content_type` says how to encode it.
 
-        Args:
-            body: a text or a JSON value, with placeholders.
-            content_type: how to encode the body. Default: JSON, or plain text for a text.
+        By default, a text is plain text, and any other value is JSON.
         """
         self._type = content_type
         kind = (content_type or "").lower()
@@ -180,24 +166,26 @@ class BodyTemplate:
         self._is_xml = "xml" in kind
         self._tree = _tree_of(body, self._form, kind)
 
-    def encoded(self, values: Values, absent: Collection[str]) -> EncodedBody | None:
-        """Encode the body without keys that hold only a name in `absent`. None if there is no body."""
+    def encoded(self, values: Values, absent: Collection[str]) -> tuple[bytes, str] | None:
+        """Return the body, without keys that hold only a name in `absent`, and its content type.
+
+        None if there is no body.
+        """
         if self._tree is None:
             return None
         tree = without(self._tree, absent)
-        if self._is_xml and isinstance(tree, str):
-            return self._encode(Template(tree).filled(_Escaped(values)))
-        return self._encode(Template(tree).filled(values))
+        is_xml = self._is_xml and isinstance(tree, str)
+        return self._encode(Template(tree).filled(_Converted(values, _in_xml) if is_xml else values))
 
-    def _encode(self, value: Any) -> EncodedBody:
+    def _encode(self, value: Any) -> tuple[bytes, str]:
         if self._form == "multipart":
             return _multipart(value)
         if self._form:
             content = urlencode(list(fields(value)), errors="replace", quote_via=quote)
-            return EncodedBody(content.encode(), self._type or "")
+            return content.encode(), self._type or ""
         if isinstance(value, str) and not self._is_json:
-            return EncodedBody(value.encode(errors="replace"), self._type or _TEXT_TYPE)
-        return EncodedBody(json.dumps(value).encode(), self._type or JSON_TYPE)
+            return value.encode(errors="replace"), self._type or "text/plain; charset=utf-8"
+        return json.dumps(value).encode(), self._type or "application/json"
 
 
 def fields(values: Any) -> Iterator[tuple[str, str]]:
@@ -224,25 +212,11 @@ def _tree_of(body: Any, form: str, kind: str) -> Any:
     return read if isinstance(read, dict | list) or kind else body
 
 
-class _Escaped:
-    """Values escaped for XML."""
-
-    def __init__(self, values: Values) -> None:
-        self._values = values
-
-    def __getitem__(self, name: str) -> str:
-        return escape(as_text(self._values[name]), {'"': "&quot;", "'": "&apos;"})
-
-
-def _multipart(values: Any) -> EncodedBody:
+def _multipart(values: Any) -> tuple[bytes, str]:
     boundary = uuid4().hex
-    parts = [
-        f'--{boundary}\r\nContent-Disposition: form-data; name="{_field_name(name)}"\r\n\r\n{text}\r\n'
-        for name, text in fields(values)
-    ]
-    content = "".join([*parts, f"--{boundary}--\r\n"]).encode(errors="replace")
-    return EncodedBody(content, f"{_MULTIPART}; boundary={boundary}")
-
-
-def _field_name(name: str) -> str:
-    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+    content = ""
+    for name, text in fields(values):
+        escaped = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+        content += f'--{boundary}\r\nContent-Disposition: form-data; name="{escaped}"\r\n\r\n{text}\r\n'
+    body = f"{content}--{boundary}--\r\n".encode(errors="replace")
+    return body, f"multipart/form-data; boundary={boundary}"

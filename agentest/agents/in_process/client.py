@@ -37,11 +37,12 @@ async def open_object(
         raise ConfigError(
             f"agent {name!r}: context: agents of {framework.title} take none; leave the key out"
         )
-    runner = import_module(f"agentest.agents.in_process.{framework.runner}")
+    module, _, function = framework.runner.partition(":")
+    runner = import_module(f"agentest.agents.in_process.{module}")
     if hasattr(runner, "open_object"):
         opened: Agent = await runner.open_object(name, agent, resources)
         return opened
-    prepare: Prepare = runner.prepare
+    prepare: Prepare = getattr(runner, function or "prepare")
     try:
         begin = prepare(agent)
     except (ImportError, AttributeError) as error:
@@ -85,8 +86,8 @@ class ObjectConversation:
         """Return the agent's reply. Raises AgentError; other AgentestErrors pass through."""
         who = f"the {self._agent.framework.title} agent"
         call = partial(self._turn, messages, ctx)
-        timed = await call_with_timeout(call, self._agent.timeout_s, who, self.name)
-        return replace(timed.value, latency_ms=timed.latency_ms)
+        reply, latency_ms = await call_with_timeout(call, self._agent.timeout_s, who, self.name)
+        return replace(reply, latency_ms=latency_ms)
 
     async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: BlockingTimer) -> AgentReply:
         gate = ToolGate.of(ctx)

@@ -18,7 +18,6 @@ from functools import cache
 from importlib import import_module
 from inspect import isawaitable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from dotenv import load_dotenv
@@ -45,7 +44,6 @@ from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.redaction import Redactor, environment_secrets
 
-_DEFAULT_USER = "agentest"
 _LOGGERS = ("google_adk", "google_genai")
 _LAZY_MODULES = (
     "flows.llm_flows.auto_flow",
@@ -55,6 +53,7 @@ _LAZY_MODULES = (
 )
 """Modules that google-adk would import during the first turn. That takes seconds, which would count as the
 agent's latency."""
+_State = Mapping[str, Any]
 _EXPECTED_NAMES = "`root_agent`, `get_agent_async` or `app`"
 
 
@@ -69,30 +68,13 @@ async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) ->
     except ValueError as error:
         raise ConfigError(f"agent {name!r}: module: {_known_secrets()(str(error))}") from None
     client = AdkModuleClient(name, config, source, resources.timeout_s)
-    resources.closing.push_async_callback(_close, client, resources.on_note)
+    resources.closing.push_async_callback(client.close, resources.on_note)
     return client
-
-
-async def _close(client: AdkModuleClient, on_note: Callable[[str], None]) -> None:
-    """Close what google-adk has opened. Errors become notes, because the conversations are over."""
-    try:
-        await client.close()
-    except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
-        problem = f"closing it raised {type(error).__name__}: {message_of_error(error)}"
-        on_note(f"agent {client.name!r}: {_known_secrets()(problem)}")
 
 
 def _known_secrets() -> Redactor:
     """Return a redactor for the current environment, which now includes the agent's own `.env`."""
     return Redactor(environment_secrets(os.environ))
-
-
-@dataclass(frozen=True, slots=True)
-class _States:
-    """The session's state before the first reply (None on later turns) and after the reply."""
-
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any]
 
 
 class AdkModuleClient:
@@ -123,22 +105,33 @@ class AdkModuleClient:
         events: list[Any] = []
         user_text = last_user_message(messages)
 
-        def call(steps: BlockingTimer) -> Awaitable[_States]:
+        def call(steps: BlockingTimer) -> Awaitable[tuple[_State | None, _State]]:
             return steps.of(self._run(user_text, ctx, events))
 
         try:
-            timed = await call_with_timeout(call, self._timeout_s, "the google-adk agent", self.name)
+            states, latency_ms = await call_with_timeout(
+                call, self._timeout_s, "the google-adk agent", self.name
+            )
         except AgentError as error:
-            raise NoReply(str(error), 0, _calls_so_far(events, ctx)) from error
-        reply = read_reply(events, ctx.turn_index, latency_ms=timed.latency_ms)
-        return replace(reply, state=timed.value.after, state_before=timed.value.before)
+            calls: tuple[ToolCall, ...] = ()
+            with suppress(AgentestError):
+                calls = read_run(events, ctx.turn_index).calls
+            raise NoReply(str(error), 0, calls) from error
+        reply = read_reply(events, ctx.turn_index, latency_ms=latency_ms)
+        return replace(reply, state_before=states[0], state=states[1])
 
-    async def _run(self, user_text: UserText, ctx: TurnContext, events: list[Any]) -> _States:
-        """Run one turn. Events are appended to `events` as they arrive, so a time-out does not lose them."""
+    async def _run(
+        self, user_text: UserText, ctx: TurnContext, events: list[Any]
+    ) -> tuple[_State | None, _State]:
+        """Run one turn. Events are appended to `events` as they arrive, so a time-out does not lose them.
+
+        Returns the session's state before the first reply (None on later turns) and after the reply.
+        """
         session = ctx.session or Session()
         app_name = self._config.app_name or session.app_name or self._found.app_name
         runner = self._runner(app_name, ctx.session_id)
-        session_key = {"user_id": self._user_id(session), "session_id": ctx.session_id}
+        user_id = self._config.user_id or session.user_id or "agentest"
+        session_key = {"user_id": user_id, "session_id": ctx.session_id}
         before = (
             await self._find_or_create_session(runner, session_key, session.state)
             if ctx.turn_index == 0
@@ -151,7 +144,7 @@ class AdkModuleClient:
             async for event in stream:
                 events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
         now = await runner.session_service.get_session(app_name=runner.app_name, **session_key)
-        return _States(before, _json_state(now.state))
+        return before, _json_state(now.state)
 
     async def _find_or_create_session(
         self, runner: Any, session_key: Mapping[str, str], expected_state: Mapping[str, Any]
@@ -171,34 +164,32 @@ class AdkModuleClient:
             )
         return _json_state(session.state)
 
-    def _user_id(self, session: Session) -> str:
-        return self._config.user_id or session.user_id or _DEFAULT_USER
-
     def _runner(self, app_name: str, session_id: str) -> Any:
         """Return the session's own runner, so that conversations do not share user and app state."""
         key = (app_name, session_id)
         if key not in self._runners:
-            in_memory = import_module("google.adk.runners").InMemoryRunner
-            self._runners[key] = in_memory(**self._agent_arguments(), **self._name_argument(app_name))
+            agent, app, arguments = self._found.agent, self._found.app, dict[str, Any]()
+            if app is not None:
+                is_its_root = app.root_agent is agent
+                arguments["app"] = app if is_its_root else app.model_copy(update={"root_agent": agent})
+            else:
+                is_agent = isinstance(agent, import_module("google.adk.agents.base_agent").BaseAgent)
+                arguments["agent" if is_agent else "node"] = agent
+            if app is None or app.name != app_name:
+                arguments["app_name"] = app_name
+            self._runners[key] = import_module("google.adk.runners").InMemoryRunner(**arguments)
         return self._runners[key]
 
-    def _name_argument(self, app_name: str) -> dict[str, str]:
-        app = self._found.app
-        return {} if app is not None and app.name == app_name else {"app_name": app_name}
-
-    def _agent_arguments(self) -> dict[str, Any]:
-        agent, app = self._found.agent, self._found.app
-        if app is not None:
-            return {"app": app if app.root_agent is agent else app.model_copy(update={"root_agent": agent})}
-        is_agent = isinstance(agent, import_module("google.adk.agents.base_agent").BaseAgent)
-        return {"agent": agent} if is_agent else {"node": agent}
-
-    async def close(self) -> None:
-        """Close the toolsets and plugins, which all runners share."""
-        for runner in [*self._runners.values()][:1]:
-            await runner.close()
-        if self._found.closes is not None:
-            await self._found.closes.aclose()
+    async def close(self, on_note: Callable[[str], None]) -> None:
+        """Close the toolsets and plugins, which all runners share. Errors become notes: it is over."""
+        try:
+            for runner in [*self._runners.values()][:1]:
+                await runner.close()
+            if self._found.closes is not None:
+                await self._found.closes.aclose()
+        except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
+            problem = f"closing it raised {type(error).__name__}: {message_of_error(error)}"
+            on_note(f"agent {self.name!r}: {_known_secrets()(problem)}")
 
 
 def _calls_so_far(events: Sequence[Any], ctx: TurnContext) -> tuple[Any, ...]:
@@ -210,14 +201,13 @@ def _calls_so_far(events: Sequence[Any], ctx: TurnContext) -> tuple[Any, ...]:
 
 def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a session's state to JSON values. Values that JSON cannot express become their repr."""
-    return {str(key): _json_value(value) for key, value in state.items()}
-
-
-def _json_value(value: Any) -> Any:
-    try:
-        return json.loads(json_text(value))
-    except NotJson:
-        return safe_repr(value)
+    made: dict[str, Any] = {}
+    for key, value in state.items():
+        try:
+            made[str(key)] = json.loads(json_text(value))
+        except NotJson:
+            made[str(key)] = safe_repr(value)
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,32 +228,26 @@ async def find_agent(source: str | AgentObject, agent_name: str | None, root: Pa
 
     Raises ValueError if there is no such agent or if the module cannot be imported.
     """
-    candidates = (
-        _found_in_object(source.value)
-        if isinstance(source, AgentObject)
-        else await _found_in_module(source, root)
-    )
+    if not isinstance(source, AgentObject):
+        candidates = await _found_in_module(source, root)
+    else:
+        value = source.value
+        app = value if _is_app(value) else None
+        agent = value.root_agent if app else value
+        candidates = AdkAgentSource(agent=agent, app=app, app_name=value.name)
     if agent_name is None:
         return candidates
     chosen = candidates.agent.find_agent(agent_name)
     if chosen is None:
         names = ", ".join(f"`{name}`" for name in _agent_names(candidates.agent))
         raise ValueError(f"there is no agent {agent_name!r} in it; there are {names}")
-    return AdkAgentSource(
-        agent=chosen, app=candidates.app, app_name=candidates.app_name, closes=candidates.closes
-    )
+    return replace(candidates, agent=chosen)
 
 
 def _agent_names(agent: Any) -> Iterator[str]:
     yield agent.name
     for sub_agent in getattr(agent, "sub_agents", None) or ():
         yield from _agent_names(sub_agent)
-
-
-def _found_in_object(value: Any) -> AdkAgentSource:
-    if _is_app(value):
-        return AdkAgentSource(agent=value.root_agent, app=value, app_name=value.name)
-    return AdkAgentSource(agent=value, app_name=value.name)
 
 
 def _is_app(value: Any) -> bool:
@@ -310,22 +294,23 @@ def _import_source(source: str, root: Path) -> tuple[str, list[Any]]:
     """Return the module's name and the modules to search: its `agent` submodule first, then itself."""
     folder = Path(root, source)
     load_dotenv(folder / ".env", override=False)  # google-adk's own tools also read the model keys from here
-    if not _is_path(source):
+    is_path = source.startswith(".") or "/" in source or os.sep in source
+    if not is_path:
         return _import_module(source, root)
     if not folder.is_dir():
         raise ValueError(f"there is no folder {source!r} in {root}")
     return _import_module(folder.resolve().name, folder.resolve().parent)
 
 
-def _is_path(source: str) -> bool:
-    return source.startswith(".") or "/" in source or os.sep in source
-
-
 def _import_module(name: str, parent: Path) -> tuple[str, list[Any]]:
     try:
         with Imports().importable(parent):
             module = importlib.import_module(name)
-            inner = getattr(module, "agent", None) or _agent_module(module)
+            inner = getattr(module, "agent", None)
+            # A package may not import its `agent` submodule itself.
+            submodule = f"{module.__name__}.agent"
+            if not inner and hasattr(module, "__path__") and importlib.util.find_spec(submodule):
+                inner = importlib.import_module(submodule)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the user's module may raise anything, even SystemExit
@@ -334,13 +319,6 @@ def _import_module(name: str, parent: Path) -> tuple[str, list[Any]]:
         ) from error
     package_name = name.removesuffix(".agent").rpartition(".")[2]
     return package_name, [inner, module] if inner is not None else [module]
-
-
-def _agent_module(module: ModuleType) -> ModuleType | None:
-    """Return a package's `agent` submodule if the package itself does not import it."""
-    if not hasattr(module, "__path__") or importlib.util.find_spec(f"{module.__name__}.agent") is None:
-        return None
-    return importlib.import_module(f"{module.__name__}.agent")
 
 
 def load_google_adk(name: str) -> None:

@@ -1,30 +1,30 @@
-"""Run LangChain Runnables that take messages, and let mocks answer LangChain's tools.
-
-LangGraph's agents use the same tools.
-"""
+"""Run LangChain Runnables that take messages and compiled LangGraph graphs; mocks answer their tools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
+from uuid import uuid4
 
 from agentest.agents.chat_completions import to_wire
 from agentest.agents.in_process.tool_gate import (
     Begin,
     FindGate,
     ToolGate,
-    current_gate,
+    any_gate,
     gate_method,
     output_text,
     result_text,
 )
 from agentest.agents.port import AgentReply
 from agentest.agents.python_calls import read_answer
-from agentest.domain.messages import Message
-from agentest.domain.transcript import Usage
-from agentest.support.errors import UsageError
+from agentest.domain.messages import Message, last_user_message
+from agentest.domain.transcript import Remark, Usage
+from agentest.support.errors import AgentError, UsageError
 from agentest.support.json_text import safe_repr
 
 _HANDOFF = "__handoff_destination"
@@ -47,7 +47,6 @@ def prepare(runnable: Any) -> Begin:
 
 
 def _required_keys(runnable: Any) -> set[str]:
-    """Return the keys that a Runnable's input requires. Empty if it takes a list of messages."""
     try:
         schema = runnable.get_input_jsonschema()
     except Exception:  # noqa: BLE001 - the user's types may have no schema
@@ -99,14 +98,7 @@ class ModelCallCounter:
         """Return the reply with the counts. Models called without LangChain are not counted."""
         if not self.model_calls:
             return reply
-        return AgentReply(
-            text=reply.text,
-            tool_requests=reply.tool_requests,
-            usage=self.usage,
-            model_calls=self.model_calls,
-            remarks=reply.remarks,
-            author=reply.author,
-        )
+        return replace(reply, usage=self.usage, model_calls=self.model_calls)
 
 
 @cache
@@ -135,12 +127,11 @@ def install_gate() -> None:
 
 def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
     """Return copies of the tools that call a gate. Raises UsageError for a value that is not a tool."""
-    return [_with_gate(tool, find) for tool in tools]
+    # Tools that are mappings run at the model's provider.
+    return [tool if isinstance(tool, Mapping) else _with_gate(tool, find) for tool in tools]
 
 
 def _with_gate(tool: Any, find: FindGate) -> Any:
-    if isinstance(tool, Mapping):
-        return tool  # it runs at the model's provider
     kinds = import_module("langchain_core.tools")
     if not isinstance(tool, kinds.BaseTool):
         if not callable(tool):
@@ -156,11 +147,7 @@ def _with_gate(tool: Any, find: FindGate) -> Any:
     return gated_tool
 
 
-def _current_gate(_: str) -> ToolGate | None:
-    return current_gate()
-
-
-def _gated(run: Callable[..., Any], find: FindGate = _current_gate) -> Callable[..., Any]:
+def _gated(run: Callable[..., Any], find: FindGate = any_gate) -> Callable[..., Any]:
     def run_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         gate, call_id = find(tool.name), kwargs.get("tool_call_id")
         if gate is None or _hands_over(tool, gate, call_id):
@@ -177,7 +164,7 @@ def _gated(run: Callable[..., Any], find: FindGate = _current_gate) -> Callable[
     return run_by_the_gate
 
 
-def _gated_async(arun: Callable[..., Any], find: FindGate = _current_gate) -> Callable[..., Any]:
+def _gated_async(arun: Callable[..., Any], find: FindGate = any_gate) -> Callable[..., Any]:
     async def arun_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
         gate, call_id = find(tool.name), kwargs.get("tool_call_id")
         if gate is None or _hands_over(tool, gate, call_id):
@@ -195,7 +182,6 @@ def _gated_async(arun: Callable[..., Any], find: FindGate = _current_gate) -> Ca
 
 
 def _hands_over(tool: Any, gate: ToolGate, call_id: str | None) -> bool:
-    """Return True for a pseudo-tool that hands over to another agent of the graph."""
     if _HANDOFF not in (tool.metadata or {}):
         return False
     gate.let_pass(call_id)
@@ -233,3 +219,95 @@ def text_of(content: Any) -> str:
         return content
     parts = content if isinstance(content, list) else []
     return "".join(part if isinstance(part, str) else str(part.get("text") or "") for part in parts)
+
+
+_PAST = "a node of the graph answers itself, without a tool of LangChain's"
+
+
+def prepare_graph(graph: Any) -> Begin:
+    """Install the gate in LangChain's tools. Raises ValueError for a graph whose state has no messages."""
+    if "messages" not in graph.channels:
+        keys = ", ".join(f"`{key}`" for key in graph.channels if not key.startswith(("__", "branch:")))
+        raise ValueError(
+            f"the state of the graph has no `messages`, but {keys}; write a handler function (messages, ctx) "
+            "that calls the graph with what it takes, and returns the reply"
+        )
+    install_gate()
+    import_module("langgraph.checkpoint.memory")
+    return lambda context, session_id: LangGraphConversation(graph, context, session_id)
+
+
+class LangGraphConversation:
+    """One conversation with a copy of the graph that has its own checkpointer."""
+
+    def __init__(self, graph: Any, context: Any, session_id: str) -> None:
+        saver = import_module("langgraph.checkpoint.memory").InMemorySaver()
+        self._graph = graph.copy({"checkpointer": saver})
+        self._context = {} if context is None else {"context": context}
+        self._config = {"configurable": {"thread_id": session_id}}
+
+    async def turn(self, messages: Sequence[Message], gate: ToolGate) -> AgentReply:
+        """Run the graph with the user's last message."""
+        model_calls, said_id = ModelCallCounter(), str(uuid4())
+        human = import_module("langchain_core.messages").HumanMessage
+        graph_input = {"messages": [human(last_user_message(messages).text, id=said_id)]}
+        config = {**self._config, "callbacks": [model_calls.handler()]}
+        try:
+            await self._graph.ainvoke(graph_input, config, **self._context)
+        except Exception:
+            with suppress(Exception):  # a failed graph may have no saved state
+                snapshot = await self._graph.aget_state(self._config)
+                _record_node_calls(_messages_since(said_id, snapshot.values.get("messages", [])), gate)
+            raise
+        state = await self._graph.aget_state(self._config)
+        new = _messages_since(said_id, state.values.get("messages", []))
+        _record_node_calls(new, gate)
+        _refuse_interrupts(state)
+        structured = state.values.get("structured_response")
+        last = new[-1] if new else None
+        reply = AgentReply(
+            text_of(last.content) if last and structured is None else output_text(structured),
+            remarks=tuple(_remarks(new[:-1])),
+            author=getattr(last, "name", None),
+        )
+        return model_calls.counted(reply)
+
+
+def _messages_since(said_id: str, messages: Sequence[Any]) -> list[Any]:
+    """Return the messages after this user message, or after the last one if the graph did not store it."""
+    user_positions = [i for i, message in enumerate(messages) if message.id == said_id]
+    humans = user_positions or [i for i, message in enumerate(messages) if message.type == "human"]
+    return list(messages[humans[-1] + 1 :]) if humans else list(messages)
+
+
+def _remarks(messages: Sequence[Any]) -> Iterator[Remark]:
+    for message in messages:
+        if message.type == "ai" and (text := text_of(message.content).strip()):
+            yield Remark(message.name or "agent", text)
+
+
+def _refuse_interrupts(state: Any) -> None:
+    if not state.next:
+        return
+    asks = (
+        "; ".join(f"{interrupt.value}" for interrupt in getattr(state, "interrupts", ()))
+        or f"before {state.next}"
+    )
+    raise AgentError(
+        f"the graph was interrupted and waits for an answer: {asks:.500}. Interrupts are not supported in "
+        "process: test the graph behind its server (type: langgraph), or leave the interrupt out under test"
+    )
+
+
+def _record_node_calls(messages: Sequence[Any], gate: ToolGate) -> None:
+    results = {message.tool_call_id: message for message in messages if message.type == "tool"}
+    for message in messages:
+        for call in getattr(message, "tool_calls", ()):
+            if gate.saw(call["id"], call["name"], call["args"]):
+                continue
+            result = results.get(call["id"])
+            if result is None or result.status == "error":
+                why = "no answer" if result is None else text_of(result.content)
+                gate.note_not_run(call["name"], call["args"], why, call["id"])
+            else:
+                gate.note_past(call["name"], call["args"], text_of(result.content), _PAST)

@@ -12,6 +12,7 @@ from agentest.agents.in_process.tool_gate import (
     Begin,
     FindGate,
     ToolGate,
+    any_gate,
     current_gate,
     gate_method,
     output_text,
@@ -26,7 +27,6 @@ from agentest.support.json_text import safe_repr
 _LOCAL_TOOLS = ("ComputerTool", "LocalShellTool", "ShellTool", "ApplyPatchTool", "CustomTool")
 """Tools that act on this machine without a function tool."""
 _AT_THE_PROVIDER = "is a hosted tool that runs at the model's provider"
-_HIDDEN = "is no function tool"
 
 
 def prepare(agent: Any) -> Begin:
@@ -58,38 +58,32 @@ def _check_connected(agent: Any) -> None:
 
 def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
     """Return copies of the tools that call a gate. Raises UsageError for tools that cannot."""
-    return [_asking(tool, find) for tool in tools]
-
-
-def _asking(tool: Any, find: FindGate) -> Any:
-    kind = type(tool).__name__
-    if kind in _LOCAL_TOOLS or not hasattr(tool, "name"):
-        raise UsageError(
-            f"agentest.mocks.openai_agents: found {safe_repr(tool):.100}, which mocks cannot take the place "
-            "of: it acts on this machine, or is no tool of the SDK (function_tool makes one of a function). "
-            "Leave it out of the line, and of the agent under test"
-        )
-    return _led(tool, find)
-
-
-def _anybodys(_: str) -> ToolGate | None:
-    return current_gate()
+    asking: list[Any] = []
+    for tool in tools:
+        if type(tool).__name__ in _LOCAL_TOOLS or not hasattr(tool, "name"):
+            raise UsageError(
+                f"agentest.mocks.openai_agents: found {safe_repr(tool):.100}, which mocks cannot take the "
+                "place of: it acts on this machine, or is no tool of the SDK (function_tool makes one of a "
+                "function). Leave it out of the line, and of the agent under test"
+            )
+        asking.append(_with_gate(tool, find))
+    return asking
 
 
 def _with_mock(tool: Any) -> Any:
-    """Return a copy of a tool whose calls go to the gate."""
     kind = type(tool).__name__
     if kind in _LOCAL_TOOLS:
         raise AgentError(
             f"the agent has the tool {tool.name!r}, a {kind}: it acts on this machine, and mocks cannot take "
             "its place; leave it out of the agent under test"
         )
-    return _led(tool, _anybodys)
+    return _with_gate(tool, any_gate)
 
 
-def _led(tool: Any, find: FindGate) -> Any:
+def _with_gate(tool: Any, find: FindGate) -> Any:
+    """Return a copy of a tool whose calls go to the gate. A hosted tool runs nothing in this process."""
     if not hasattr(tool, "on_invoke_tool"):
-        return tool  # hosted: nothing runs in this process
+        return tool
     gated = copy.copy(tool)
     gated.on_invoke_tool = _by_the_gate(tool, find)
     return gated
@@ -161,10 +155,10 @@ def _refuse_approvals(result: Any) -> None:
 def _remarks(items: Sequence[Any]) -> Iterator[Remark]:
     """Yield all messages except the last, which is the reply."""
     message_items = [item for item in items if item.type == "message_output_item"]
+    if message_items and items[-1] is message_items[-1]:
+        message_items.pop()
     text_of = import_module("agents").ItemHelpers.text_message_output
-    for item in (
-        message_items[:-1] if items and message_items and items[-1] is message_items[-1] else message_items
-    ):
+    for item in message_items:
         if text := text_of(item).strip():
             yield Remark(item.agent.name, text)
 
@@ -177,14 +171,12 @@ def _record_other_calls(items: Sequence[Any], gate: ToolGate) -> None:
             continue
         raw = item.raw_item
         call_id, kind = _field(raw, "call_id"), _field(raw, "type")
-        name, args = (
-            _field(raw, "name") or str(kind).removesuffix("_call"),
-            _parsed_arguments(_field(raw, "arguments")),
-        )
+        name = _field(raw, "name") or str(kind).removesuffix("_call")
+        args = _parsed_arguments(_field(raw, "arguments"))
         if gate.saw(call_id, name, args):
             continue
         if kind == "function_call":
-            gate.note(name, args, {"error": f"not run: {outputs.get(call_id, 'no answer')}"}, call_id)
+            gate.note_not_run(name, args, outputs.get(call_id, "no answer"), call_id)
         else:
             gate.note_past(name, args, _field(raw, "output"), _AT_THE_PROVIDER)
 

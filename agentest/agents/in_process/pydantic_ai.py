@@ -15,6 +15,7 @@ from agentest.agents.in_process.tool_gate import (
     Begin,
     FindGate,
     ToolGate,
+    any_gate,
     current_gate,
     gate_method,
     output_text,
@@ -33,7 +34,7 @@ _AT_THE_PROVIDER = "is a native tool that runs at the model's provider"
 
 def prepare(agent: Any) -> Begin:
     """Install the gate in the tools of all pydantic-ai runs."""
-    _capability()
+    _own_capability()
     gate_method(import_module("pydantic_ai").Agent, "iter", _gated)
     return lambda context, _: PydanticAIConversation(agent, context)
 
@@ -41,23 +42,19 @@ def prepare(agent: Any) -> Begin:
 def _gated(iterate: Callable[..., Any]) -> Callable[..., Any]:
     def iter_by_the_gate(*args: Any, **kwargs: Any) -> Any:
         if current_gate() is not None:
-            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _capability()]
+            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _own_capability()]
         return iterate(*args, **kwargs)
 
     return iter_by_the_gate
 
 
 @cache
-def _capability() -> Any:
-    return _capability_of(lambda _: current_gate())
+def _own_capability() -> Any:
+    return asking_capability(any_gate)
 
 
 def asking_capability(find: FindGate) -> Any:
     """Return a capability through which all tools of an agent or a run call a gate."""
-    return _capability_of(find)
-
-
-def _capability_of(find: FindGate) -> Any:
     base: Any = import_module("pydantic_ai.capabilities").AbstractCapability
 
     class MockCapability(base):  # type: ignore[misc]
@@ -180,25 +177,18 @@ def _refuse_deferred(output: Any) -> None:
 
 
 def _record_other_calls(messages: Sequence[Any], gate: ToolGate) -> None:
-    """Record calls that reached no tool of the agent: unknown, skipped, or run by the provider."""
     parts = [part for message in messages for part in message.parts]
     results = {
-        part.tool_call_id: part.content for part in parts if hasattr(part, "tool_call_id") and _answers(part)
+        part.tool_call_id: part.content
+        for part in parts
+        if hasattr(part, "tool_call_id") and str(part.part_kind).endswith(("-return", "retry-prompt"))
     }
     for part in parts:
-        result = results.get(getattr(part, "tool_call_id", None))
+        if part.part_kind not in (*_NATIVE_CALLS, "tool-call"):
+            continue
+        call_id, name, args = part.tool_call_id, part.tool_name, _parsed_arguments(part)
+        result = results.get(call_id)
         if part.part_kind in _NATIVE_CALLS:
-            gate.note_past(part.tool_name, _parsed_arguments(part), result, _AT_THE_PROVIDER)
-        elif part.part_kind == "tool-call" and not gate.saw(
-            part.tool_call_id, part.tool_name, _parsed_arguments(part)
-        ):
-            gate.note(
-                part.tool_name,
-                _parsed_arguments(part),
-                {"error": f"not run: {result or 'no answer'}"},
-                part.tool_call_id,
-            )
-
-
-def _answers(part: Any) -> bool:
-    return str(part.part_kind).endswith("-return") or bool(part.part_kind == "retry-prompt")
+            gate.note_past(name, args, result, _AT_THE_PROVIDER)
+        elif not gate.saw(call_id, name, args):
+            gate.note_not_run(name, args, result or "no answer", call_id)

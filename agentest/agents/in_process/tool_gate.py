@@ -1,8 +1,11 @@
 """The gate between an agent object and its tools: a mock answers each call, or the real tool may run.
 
 A gate belongs to one turn of one conversation. A tool call from another task, a thread or a nested agent
-reaches the gate of its own conversation through context variables (`standing`, `current`).
-"""
+reaches the gate of its own conversation through context variables.
+
+At the end are the functions behind `agentest.mocks.langchain(tools, ctx)` and its siblings. Each returns
+tools that its framework accepts, with unchanged names, descriptions and schemas. Outside of a run, the real
+tools run, so the line can stay in production code."""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from importlib import import_module
 from os import environ
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from agentest.agents.port import AgentReply, RealCall, TurnContext
 from agentest.domain.messages import Message
@@ -23,10 +27,18 @@ from agentest.support.calling import (
     current_code_owner,
     is_run_in_progress,
     make_loop_independent,
+    message_of_error,
 )
-from agentest.support.errors import REAL_TOOLS_RUN, AgentError, AgentestError, MockError, UnmockedToolError
+from agentest.support.errors import (
+    REAL_TOOLS_RUN,
+    AgentError,
+    AgentestError,
+    MockError,
+    UnmockedToolError,
+    UsageError,
+)
 from agentest.support.function_threads import in_function_thread
-from agentest.support.json_text import NotJson, json_text
+from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.support.lazy_dataclasses import dataclass
 
 
@@ -37,13 +49,6 @@ class ToolAnswer:
     value: Any
     """A JSON value from a mock, or whatever the real tool returned."""
     mocked: bool
-
-
-Shown = Callable[[Any], Any]
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 class ToolGate:
@@ -57,7 +62,8 @@ class ToolGate:
         self._without_id: list[tuple[str, Any]] = []
         """Calls without an id, as (tool, arguments): the user's code makes them for a call of the model."""
         self._running: dict[str, RealCall] = {}
-        self._ended: AgentestError | None = None
+        self.ended: AgentestError | None = None
+        """The error that ended the turn, such as a missing or broken mock."""
         self._closed = False
 
     @classmethod
@@ -67,16 +73,11 @@ class ToolGate:
 
     def end_turn(self, error: AgentestError) -> None:
         """End the turn with an error about a call that may belong to it. No further call is answered."""
-        self._ended = self._ended or error
+        self.ended = self.ended or error
 
     def close(self) -> None:
         """Answer no more calls, because the conversation has ended."""
         self._closed = True
-
-    @property
-    def ended(self) -> AgentestError | None:
-        """The error that ended the turn, such as a missing or broken mock."""
-        return self._ended
 
     def saw(self, call_id: str | None, name: str, args: Any) -> bool:
         """Return True if a call went through this gate. A call without an id counts once."""
@@ -93,13 +94,11 @@ class ToolGate:
         args: Any,
         run: Callable[[], Awaitable[Any]],
         call_id: str | None = None,
-        shown: Shown = _unchanged,
+        shown: Callable[[Any], Any] = lambda value: value,
     ) -> ToolAnswer:
-        """Answer a call with its mock, or run the real tool if that is allowed.
+        """Answer a call with its mock, or `run` the real tool if that is allowed.
 
-        Args:
-            run: runs the real tool.
-            shown: converts the real tool's result to the value that is recorded.
+        `shown` converts the real tool's result to the value that is recorded.
         """
         with self._storing_error():
             real = self._start_call(name, args, call_id)
@@ -116,7 +115,7 @@ class ToolGate:
         args: Any,
         run: Callable[[], Any],
         call_id: str | None = None,
-        shown: Shown = _unchanged,
+        shown: Callable[[Any], Any] = lambda value: value,
     ) -> ToolAnswer:
         """Answer a call from sync code, and block until the answer is there. Otherwise like `answer`."""
         with self._storing_error():
@@ -160,6 +159,10 @@ class ToolGate:
         self._ctx.record_tool(name, args if isinstance(args, dict) else {"arguments": args}, result)
         self._remember(name, args, call_id)
 
+    def note_not_run(self, name: str, args: Any, why: Any, call_id: str | None) -> None:
+        """Record a call that the framework did not run."""
+        self.note(name, args, {"error": f"not run: {why}"}, call_id)
+
     def note_past(self, name: str, args: Any, result: Any, where: str) -> None:
         """Record a call that bypassed the gate, and end the turn if the real tool was not allowed to run."""
         with self._storing_error():
@@ -178,8 +181,8 @@ class ToolGate:
         return await found if inspect.isawaitable(found) else found
 
     def _start_call(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
-        if self._ended is not None:
-            raise self._ended
+        if self.ended is not None:
+            raise self.ended
         if self._closed:
             raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
         self._remember(name, args, call_id)
@@ -196,10 +199,10 @@ class ToolGate:
         try:
             yield
         except UnmockedToolError as error:
-            self._ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
-            raise self._ended from None
+            self.ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+            raise self.ended from None
         except AgentestError as error:
-            self._ended = self._ended or error
+            self.ended = self.ended or error
             raise
 
 
@@ -270,6 +273,11 @@ def gate_for_wrapped_tool(name: str, given: ToolGate | None = None) -> ToolGate 
     return None
 
 
+def any_gate(_: str) -> ToolGate | None:
+    """Return the gate of the current conversation, for a tool of any name."""
+    return current_gate()
+
+
 def _unknown_conversation(name: str) -> MockError:
     error = MockError(
         f"tool {name!r} was called where it is not known for which conversation, in thread "
@@ -310,8 +318,7 @@ def gate_for_lookup(gate: ToolGate) -> Iterator[None]:
 def gate_method(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Route a method of a framework's class through the gate, once. Without a gate it behaves as before.
 
-    Args:
-        gated: returns the new method for the original one.
+    `gated` returns the new method for the original one.
     """
     original = owner.__dict__[method]
     if hasattr(original, _GATED_MARK):
@@ -355,3 +362,73 @@ def output_text(output: Any) -> str | None:
 def result_text(answer: Any) -> str:
     """Convert a mock's answer to a tool result: text unchanged, other values as JSON."""
     return answer if isinstance(answer, str) else json_text(answer)
+
+
+def langchain(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
+    """Return LangChain or LangGraph tools whose calls the mocks answer.
+
+    Args:
+        tools: tools, or functions to convert to tools. Tools of the model's provider (mappings) are
+            unchanged.
+        ctx: the handler's context. Default: the conversation in which a tool is called.
+    """
+    gates, runner = _gates(ctx), _framework_module("langchain", "langchain_core", "LangChain")
+    return list(runner.asking_tools(tools, gates))
+
+
+def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
+    """Return function tools of the OpenAI Agents SDK whose calls the mocks answer; `ctx` as in `langchain`.
+
+    Tools that the provider runs are unchanged. Raises UsageError for a tool that acts on this machine.
+    """
+    gates, runner = _gates(ctx), _framework_module("openai_agents", "agents", "the OpenAI Agents SDK")
+    return list(runner.asking_tools(tools, gates))
+
+
+@overload
+def pydantic_ai(tools: None = None, ctx: TurnContext | None = None) -> Any: ...
+@overload
+def pydantic_ai(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]: ...
+def pydantic_ai(tools: Iterable[Any] | None = None, ctx: TurnContext | None = None) -> Any:
+    """Return a capability for pydantic-ai's `capabilities`, through which mocks answer all tools.
+
+    Args:
+        tools: functions, tools and toolsets. If given, the result is for `toolsets`, and mocks answer these.
+        ctx: as in `langchain`.
+    """
+    gates = _gates(ctx)
+    runner = _framework_module("pydantic_ai", "pydantic_ai", "pydantic-ai")
+    return runner.asking_capability(gates) if tools is None else runner.asking_toolsets(tools, gates)
+
+
+def adk(ctx: TurnContext | None = None) -> Any:
+    """Return a plugin for the `plugins` of google-adk's App or runners, through which mocks answer all tools.
+
+    `ctx` is as in `langchain`.
+    """
+    gates = _gates(ctx)
+    return _framework_module("google_adk", "google.adk", "google-adk").asking_plugin(gates)
+
+
+def _framework_module(name: str, package: str, title: str) -> Any:
+    """Return a framework's module. Raises UsageError if the framework is not installed."""
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise UsageError(
+            f"agentest.mocks: {title} is not installed where Agentest runs, or too old: "
+            f"{message_of_error(error)}"
+        ) from error
+    return import_module(f"agentest.agents.in_process.{name}")
+
+
+def _gates(ctx: TurnContext | None) -> FindGate:
+    if ctx is None:
+        return gate_for_wrapped_tool
+    if not isinstance(ctx, TurnContext):
+        raise UsageError(
+            f"agentest.mocks: `ctx` is {safe_repr(ctx):.100}; expected the ctx that a handler is given, or "
+            "nothing: then it is the conversation that is under way where a tool is called"
+        )
+    gate = ToolGate.of(ctx)
+    return lambda name: gate_for_wrapped_tool(name, gate)

@@ -1,28 +1,20 @@
-"""Handle MCP messages, independent of the transport."""
+"""Handle MCP messages, which are JSON-RPC 2.0, independent of the transport."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeGuard
 
 import anyio
 
 from agentest.mock_servers.listener import MAX_BODY_BYTES
-from agentest.mock_servers.mcp.jsonrpc import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    RpcError,
-    RpcRequest,
-    id_of,
-    parsed,
-    request_in,
-)
 from agentest.mock_servers.mcp.tool_catalog import Catalog, OutputSchemaError, answered, failed
 from agentest.mock_servers.mcp.upstream import Upstream
-from agentest.mock_servers.port import CallOutcome, CallReal, RealAnswer, ServedAnswer, ServedCall
+from agentest.mock_servers.port import CallOutcome, ServedAnswer, ServedCall
 from agentest.mock_servers.registry import Names, Registry, ServerGroup, names_of
+from agentest.support.json_text import parse_untrusted_json
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.version import __version__
 
@@ -79,26 +71,25 @@ class Methods:
 
         Raises RpcError if the body is not JSON-RPC.
         """
-        content = parsed(body)
+        try:
+            content = parse_untrusted_json(body)
+        except (ValueError, RecursionError) as error:
+            raise RpcError(PARSE_ERROR, f"the body is not JSON: {error}") from None
         self.registry.reach(self.group, "mcp_mock", sender.names({}))
-        size = len(body)
         if not isinstance(content, list):
-            return await self._answer(content, sender, size)
+            return await self._answer(content, sender, len(body))
         if not content:
             raise RpcError(INVALID_REQUEST, "the batch is empty")
         if len(content) > MOST_IN_BATCH:
             problem = f"the batch has {len(content):,} messages, more than {MOST_IN_BATCH:,}"
             raise RpcError(INVALID_REQUEST, problem)
-        return await self._batch(content, sender, size)
-
-    async def _batch(self, messages: list[Any], sender: MessageSender, size: int) -> list[Any] | None:
-        answers: list[Any] = [None] * len(messages)
+        answers: list[Any] = [None] * len(content)
 
         async def answer(number: int) -> None:
-            answers[number] = await self._answer(messages[number], sender, size)
+            answers[number] = await self._answer(content[number], sender, len(body))
 
         async with anyio.create_task_group() as tasks:
-            for number in range(len(messages)):
+            for number in range(len(content)):
                 tasks.start_soon(answer, number)
         return [answer for answer in answers if answer is not None] or None
 
@@ -110,56 +101,76 @@ class Methods:
                 return None
             result = await self._result(request, sender, size)
         except RpcError as error:
-            return error.body(id_of(message))
+            id = message.get("id") if isinstance(message, dict) else None
+            return error.body(id if _is_id(id) else None)
         return {"jsonrpc": "2.0", "id": request.id, "result": result}
 
     async def _result(self, request: RpcRequest, sender: MessageSender, size: int) -> dict[str, Any]:
-        version = meta_of(request.params).get(_VERSION)
+        params, method, versions = request.params, request.method, [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS]
+        version = meta_of(params).get(_VERSION)
         if version is not None and version not in STATELESS_VERSIONS:
-            raise _unsupported(version)
-        if request.method == "tools/call":
-            result, is_list = await self._call(request.params, sender, size), False
-        else:
-            result, is_list = (
-                self._describe_server(request, sender),
-                request.method.endswith(("/list", "/discover")),
-            )
-        if version is not None or request.method == "server/discover":
+            problem = f"the protocol version {version!r} is not known here"
+            raise RpcError(UNSUPPORTED_VERSION, problem, {"supported": versions, "requested": version})
+        result: dict[str, Any]
+        match method:
+            case "tools/call":
+                result = await self._call(params, sender, size)
+            case "initialize":
+                wanted = params.get("protocolVersion")
+                agreed = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+                result = {"protocolVersion": agreed, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
+            case "server/discover":
+                result = {"supportedVersions": versions, "capabilities": _CAPABILITIES}
+                result["_meta"] = {_SERVER: _INFO}
+            case "ping":
+                result = {}
+            case "tools/list":
+                if params.get("cursor"):
+                    problem = "`params.cursor` names no page: all tools are on the first one"
+                    raise RpcError(INVALID_PARAMS, problem)
+                try:
+                    result = {"tools": self.catalog.listing(sender.tools)}
+                except ValueError as error:
+                    raise RpcError(INVALID_PARAMS, str(error)) from None
+            case _ if method in _EMPTY_LISTS:
+                result = {_EMPTY_LISTS[method]: []}
+            case _:
+                raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
+        if version is not None or method == "server/discover":
+            is_list = method.endswith(("/list", "/discover"))
             result = {"resultType": "complete", **result, **(_UNCACHED if is_list else {})}
         return result
 
-    def _describe_server(self, request: RpcRequest, sender: MessageSender) -> dict[str, Any]:
-        match request.method:
-            case "initialize":
-                return _initialized(request.params.get("protocolVersion"))
-            case "server/discover":
-                versions = [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS]
-                description = {"supportedVersions": versions, "capabilities": _CAPABILITIES}
-                return {**description, "_meta": {_SERVER: _INFO}}
-            case "ping":
-                return {}
-            case "tools/list":
-                _check_first_page(request.params)
-                return {"tools": self.catalog.listing(sender.tools)}
-            case method if method in _EMPTY_LISTS:
-                return {_EMPTY_LISTS[method]: []}
-        raise RpcError(METHOD_NOT_FOUND, f"there is no method {request.method!r}")
-
     async def _call(self, params: Mapping[str, Any], sender: MessageSender, size: int) -> dict[str, Any]:
-        name = params.get("name")
+        name, arguments, meta = params.get("name"), params.get("arguments"), meta_of(params)
         if not isinstance(name, str):
             raise RpcError(INVALID_PARAMS, "`params.name`, the tool, is missing or no text")
-        arguments = params.get("arguments")
-        meta = meta_of(params)
-        call = replace(
-            await self._served_call(name, {} if arguments is None else arguments, size),
-            call_id=call_id_of(meta),
-            caller_runs=runs_tools(meta),
+        arguments = {} if arguments is None else arguments
+        check = self.catalog.promised(name)
+        if size > MAX_BODY_BYTES:
+            sizes = [f"{each / 1e6:.1f}".removesuffix(".0") for each in (size, MAX_BODY_BYTES)]
+            problem: str | None = f"the request has {sizes[0]} MB, more than {sizes[1]} MB"
+            arguments, check = f"(not kept: {problem})", None
+        else:
+            problem = await self.catalog.argument_problem(name, arguments)
+        call_id = meta.get(_CALL_ID)
+        call = ServedCall(
+            tool=name,
+            arguments=arguments,
+            problem=problem,
+            check=check,
+            call_id=call_id if isinstance(call_id, str) and call_id else None,
+            caller_runs=_CALLER in meta,
             would_run=self.has_real,
         )
-        real = self._real(name, call.arguments)
+        real = partial(self.upstream.call, name, arguments) if self.upstream else None
         answer = await self.registry.answer(self.group, sender.names(params), call, real)
-        return self._written(name, answer) | (answer_details(answer) if call.caller_runs else {})
+        written = self._written(name, answer)
+        if call.caller_runs:
+            known = {"how": answer.how.value, "result": answer.result}
+            known |= {"message": answer.message, "number": answer.number}
+            written["_meta"] = {_ANSWER: known}
+        return written
 
     async def _accept_report(self, message: Mapping[str, Any], sender: MessageSender) -> None:
         """Accept a caller's report about a real tool that it has run."""
@@ -169,27 +180,6 @@ class Methods:
         if isinstance(number := params.get("number"), int):
             names, failed_ = sender.names(params), params.get("failed") is True
             await self.registry.answered(self.group, names, number, params.get("result"), failed=failed_)
-
-    async def _served_call(self, name: str, arguments: Any, size: int) -> ServedCall:
-        if size > MAX_BODY_BYTES:
-            too_large = f"the request has {_mb(size)} MB, more than {_mb(MAX_BODY_BYTES)} MB"
-            return ServedCall(tool=name, arguments=f"(not kept: {too_large})", problem=too_large)
-        return ServedCall(
-            tool=name,
-            arguments=arguments,
-            problem=await self.catalog.argument_problem(name, arguments),
-            check=self.catalog.promised(name),
-        )
-
-    def _real(self, name: str, arguments: Any) -> CallReal | None:
-        upstream = self.upstream
-        if upstream is None:
-            return None
-
-        async def call() -> RealAnswer:
-            return await upstream.call(name, arguments)
-
-        return call
 
     def _written(self, name: str, answer: ServedAnswer) -> dict[str, Any]:
         if answer.real is not None:
@@ -205,26 +195,6 @@ class Methods:
             return failed(f"Agentest answered null, which is not what this tool answers: {error}")
 
 
-def _initialized(wanted: Any) -> dict[str, Any]:
-    version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
-    return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
-
-
-def _unsupported(version: Any) -> RpcError:
-    supported = [*STATELESS_VERSIONS, *HANDSHAKE_VERSIONS]
-    data = {"supported": supported, "requested": version}
-    return RpcError(UNSUPPORTED_VERSION, f"the protocol version {version!r} is not known here", data)
-
-
-def _check_first_page(params: Mapping[str, Any]) -> None:
-    if params.get("cursor"):
-        raise RpcError(INVALID_PARAMS, "`params.cursor` names no page: all tools are on the first one")
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:.1f}".removesuffix(".0")
-
-
 ANSWERED = "notifications/agentest/answered"
 _CALLER = "agentest/caller"
 _CALL_ID = "agentest/call_id"
@@ -237,23 +207,70 @@ def meta_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
     return meta if isinstance(meta, Mapping) else {}
 
 
-def runs_tools(meta: Mapping[str, Any]) -> bool:
-    """True if the caller can run the real tool itself."""
-    return _CALLER in meta
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+TOO_LARGE = -32001
+
+RequestId = str | int | float | None
 
 
-def call_id_of(meta: Mapping[str, Any]) -> str | None:
-    """Return the id that the agent's framework gave to a call."""
-    call_id = meta.get(_CALL_ID)
-    return call_id if isinstance(call_id, str) and call_id else None
+class RpcError(Exception):
+    """An error response to a request: a code of JSON-RPC or MCP, a message, and data for programs."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+    def body(self, request_id: RequestId) -> dict[str, Any]:
+        """Return the error as a response."""
+        data = {} if self.data is None else {"data": self.data}
+        error = {"code": self.code, "message": str(self), **data}
+        return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
 
-def answer_details(answer: ServedAnswer) -> dict[str, Any]:
-    """Return the addition to a call's result for a caller that runs tools."""
-    known = {
-        "how": answer.how.value,
-        "result": answer.result,
-        "message": answer.message,
-        "number": answer.number,
-    }
-    return {"_meta": {_ANSWER: known}}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcRequest:
+    """A request that expects a response."""
+
+    id: RequestId
+    method: str
+    params: Mapping[str, Any]
+
+
+def request_in(message: Any) -> RpcRequest | None:
+    """Return the request in a message; None if the message expects no response.
+
+    Raises RpcError if it is not a valid message.
+    """
+    if not isinstance(message, dict):
+        raise RpcError(INVALID_REQUEST, f"expected a JSON-RPC message, an object, found {_kind(message)}")
+    if "method" not in message:
+        if message.keys() & {"result", "error"}:  # a response, although we never send requests
+            return None
+        raise RpcError(INVALID_REQUEST, "the message has no `method`")
+    method, params = message["method"], message.get("params")
+    if not isinstance(method, str):
+        raise RpcError(INVALID_REQUEST, f"`method` is {_kind(method)}, and must be a text")
+    if "id" not in message:
+        return None
+    if not _is_id(message["id"]):
+        raise RpcError(INVALID_REQUEST, f"`id` is {_kind(message['id'])}, and must be a text or a number")
+    if params is not None and not isinstance(params, dict):
+        raise RpcError(INVALID_PARAMS, f"`params` is {_kind(params)}, and must be an object")
+    return RpcRequest(id=message["id"], method=method, params=params or {})
+
+
+def _is_id(value: Any) -> TypeGuard[str | int | float]:
+    if isinstance(value, float):
+        return math.isfinite(value)  # 1e999 is valid JSON, but cannot be written back
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a number that is too large"
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from agentest.config.agents.mock_servers import McpMock
-from agentest.domain.messages import ToolSpec
 from agentest.mock_servers.listener import ServerInputs
 from agentest.mock_servers.mcp.methods import Methods
-from agentest.mock_servers.mcp.tool_catalog import Catalog, Entry, catalog
+from agentest.mock_servers.mcp.tool_catalog import catalog
 from agentest.mock_servers.mcp.upstream import HttpTransport, StdioTransport, Upstream, UpstreamError
 from agentest.support.errors import ConfigError
 from agentest.support.files import read_text_file, shown_path, write_atomically
@@ -27,9 +26,6 @@ Place = Callable[[str], str]
 
 def open_upstream(settings: McpMock, client: Client, root: Path, locate: Place) -> Upstream | None:
     """Create the connection to the real server, which starts on first use; None if it is not configured.
-
-    Args:
-        locate: returns the location of a key, for errors.
 
     Raises ConfigError.
     """
@@ -65,20 +61,17 @@ def stored_tools(settings: McpMock, root: Path, locate: Place) -> Tools:
     try:
         return read_tools(path)
     except ValueError as error:
-        raise ConfigError(
-            f"{locate('mcp_mock.tools')}: {shown_path(path, root)} {error}; {_how_to_write_tools(settings)}"
-        ) from None
+        how = (
+            f"write there what the real server answers to `tools/list`, or add `upstream` and run `{RECORD}`"
+        )
+        if settings.upstream:
+            how = f"write it anew with `{RECORD}`"
+        raise ConfigError(f"{locate('mcp_mock.tools')}: {shown_path(path, root)} {error}; {how}") from None
 
 
 def tools_path(settings: McpMock, root: Path) -> Path:
     assert settings.tools is not None
     return root / settings.tools
-
-
-def _how_to_write_tools(settings: McpMock) -> str:
-    if settings.upstream:
-        return f"write it anew with `{RECORD}`"
-    return f"write there what the real server answers to `tools/list`, or add `upstream` and run `{RECORD}`"
 
 
 def store_tools(settings: McpMock, root: Path, locate: Place, tools: Tools) -> str:
@@ -122,7 +115,13 @@ async def opened_methods(settings: McpMock, opening: ServerInputs) -> Methods:
         opening.stack.push_async_callback(upstream.close)
     recorded = await recorded_tools(settings, upstream, opening.root, opening.key_location, opening.on_note)
     # If the real server's tools are known, other mocks belong to other tools of the agent.
-    tools = _catalog(recorded or (), opening.tools if recorded is None else (), opening)
+    mocks = opening.tools if recorded is None else ()
+    try:
+        tools = catalog(recorded or (), mocks, opening.on_note)
+    except ValueError as error:
+        raise ConfigError(
+            f"{opening.key_location('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
+        ) from None
     opening.group.tools |= tools.names
     return Methods(
         registry=opening.registry,
@@ -131,15 +130,6 @@ async def opened_methods(settings: McpMock, opening: ServerInputs) -> Methods:
         upstream=upstream if opening.passthrough else None,
         has_real=upstream is not None,
     )
-
-
-def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: ServerInputs) -> Catalog:
-    try:
-        return catalog(recorded, mocks, opening.on_note)
-    except ValueError as error:
-        raise ConfigError(
-            f"{opening.key_location('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
-        ) from None
 
 
 Tools = list[dict[str, Any]]
@@ -155,10 +145,6 @@ def read_tools(path: Path) -> Tools:
         content = json_value(text)
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from None
-    return checked_tools(_listed(content))
-
-
-def _listed(content: Any) -> Any:
     if isinstance(content, dict) and isinstance(content.get("result"), dict):
         content = content["result"]
     if isinstance(content, dict):
@@ -167,7 +153,7 @@ def _listed(content: Any) -> Any:
         if "tools" not in content:
             raise ValueError("has no list `tools`; expected what the server answers to `tools/list`")
         content = content["tools"]
-    return content
+    return checked_tools(content)
 
 
 def checked_tools(tools: Any) -> Tools:
@@ -176,23 +162,18 @@ def checked_tools(tools: Any) -> Tools:
         raise ValueError("has no list of tools; expected what the server answers to `tools/list`")
     names: set[str] = set()
     for number, tool in enumerate(tools, 1):
-        name = _checked_name(tool, number)
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"tool {number} has no `name`")
+        for key in ("inputSchema", "outputSchema"):
+            if not isinstance(tool.get(key, {}), dict):
+                raise ValueError(f"the {key} of tool {name!r} is not an object")
+        if "inputSchema" not in tool:
+            raise ValueError(f"tool {name!r} has no `inputSchema`, the JSON Schema of its arguments")
         if name in names:
             raise ValueError(f"has the tool {name!r} twice")
         names.add(name)
     return tools
-
-
-def _checked_name(tool: Any, number: int) -> str:
-    name = tool.get("name") if isinstance(tool, dict) else None
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"tool {number} has no `name`")
-    for key in ("inputSchema", "outputSchema"):
-        if not isinstance(tool.get(key, {}), dict):
-            raise ValueError(f"the {key} of tool {name!r} is not an object")
-    if "inputSchema" not in tool:
-        raise ValueError(f"tool {name!r} has no `inputSchema`, the JSON Schema of its arguments")
-    return name
 
 
 def write_tools(path: Path, tools: Sequence[dict[str, Any]]) -> None:
@@ -210,16 +191,15 @@ _KNOWN = frozenset({"name", "inputSchema", "outputSchema"})
 def differences(recorded: Sequence[Tool], real: Sequence[Tool]) -> list[str]:
     """Describe each difference in words that follow "the real server's"; sorted by tool name."""
     old, new = ({tool["name"]: tool for tool in tools} for tools in (recorded, real))
-    return [line for name in sorted(old.keys() | new.keys()) for line in _of_tool(name, old, new)]
-
-
-def _of_tool(name: str, old: Mapping[str, Tool], new: Mapping[str, Tool]) -> Iterator[str]:
-    if name not in new:
-        yield f"`{name}` is gone"
-    elif name not in old:
-        yield f"`{name}` is new"
-    else:
-        yield from (f"`{name}` {change}" for change in _changes(old[name], new[name]))
+    lines: list[str] = []
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            lines.append(f"`{name}` is gone")
+        elif name not in old:
+            lines.append(f"`{name}` is new")
+        else:
+            lines += (f"`{name}` {change}" for change in _changes(old[name], new[name]))
+    return lines
 
 
 def _changes(old: Tool, new: Tool) -> Iterator[str]:
@@ -249,30 +229,26 @@ def _of_arguments(old: Tool, new: Tool) -> Iterator[str]:
 def _of_argument(
     name: str, before: Tool, now: Tool, was_required: frozenset[str], is_required: frozenset[str]
 ) -> Iterator[str]:
-    required = name in is_required
+    required = "required" if name in is_required else "optional"
     if name not in before:
-        yield f"has a new {'required' if required else 'optional'} argument `{name}`"
-    elif name not in now:
+        yield f"has a new {required} argument `{name}`"
+        return
+    if name not in now:
         yield f"has no argument `{name}` any more"
+        return
+    if (name in is_required) != (name in was_required):
+        yield f"has the argument `{name}`, which is now {required}"
+    old, new = before[name], now[name]
+    if old == new:
+        return
+    if _type(old) != _type(new):
+        yield f"has the argument `{name}` as {_type(new)}, no longer as {_type(old)}"
     else:
-        if required != (name in was_required):
-            yield f"has the argument `{name}`, which is now {'required' if required else 'optional'}"
-        yield from _of_types(name, before[name], now[name])
-
-
-def _of_types(name: str, before: Any, now: Any) -> Iterator[str]:
-    if before == now:
-        return
-    types = _type(before), _type(now)
-    if types[0] != types[1]:
-        yield f"has the argument `{name}` as {types[1]}, no longer as {types[0]}"
-        return
-    changed = ", ".join(f"`{key}`" for key in _changed(before, now))
-    yield f"has the argument `{name}` with another {changed}"
+        changed = ", ".join(f"`{key}`" for key in _changed(old, new))
+        yield f"has the argument `{name}` with another {changed}"
 
 
 def _changed(before: Tool, now: Tool) -> list[str]:
-    """Return the keys whose values differ."""
     return sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
 
 

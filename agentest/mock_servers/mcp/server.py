@@ -17,8 +17,15 @@ from aiohttp import web
 
 from agentest.config.agents.mock_servers import McpMock
 from agentest.mock_servers.listener import ServerInputs, headers_of, listen
-from agentest.mock_servers.mcp.jsonrpc import INVALID_REQUEST, PARSE_ERROR, TOO_LARGE, RpcError
-from agentest.mock_servers.mcp.methods import UNSUPPORTED_VERSION, MessageSender, Methods
+from agentest.mock_servers.mcp.methods import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    TOO_LARGE,
+    UNSUPPORTED_VERSION,
+    MessageSender,
+    Methods,
+    RpcError,
+)
 from agentest.mock_servers.mcp.real_server import opened_methods
 from agentest.support.http.bodies import BodyRefused, read_body
 
@@ -33,27 +40,30 @@ async def open_mcp_server(settings: McpMock, opening: ServerInputs) -> str:
     """Serve the tools until the run ends. Returns the server's URL. Raises ConfigError."""
     server = _Server(await opened_methods(settings, opening))
     app = web.Application()
+
+    async def no_session(_: web.Request) -> web.Response:
+        return web.Response()  # clients end their session with it, but there is none
+
+    def not_from_here(problem: str) -> web.Response:
+        return _json(RpcError(INVALID_REQUEST, problem).body(None), 403)
+
     for route in (PATH, f"{PATH}/", f"{PATH}/{{conversation}}"):
         app.router.add_post(route, server.post)
-        app.router.add_delete(route, _no_session)
+        app.router.add_delete(route, no_session)
     for route in ("/sse", "/sse/{conversation}", f"{PATH}/sse", f"{PATH}/{{conversation}}/sse"):
-        app.router.add_get(route, server.streams.open)
+        app.router.add_get(route, server.open_stream)
     app.router.add_post("/messages/{stream}", server.post_to_stream)
-    app.on_shutdown.append(server.streams.close)
+    app.on_shutdown.append(server.close)
     key = opening.key_location("mcp_mock")
-    origin = await listen(app, settings, key, opening.stack, opening.on_note, _not_from_here)
+    origin = await listen(app, settings, key, opening.stack, opening.on_note, not_from_here)
     return origin + PATH
-
-
-async def _no_session(request: web.Request) -> web.Response:
-    del request  # clients end their session with it, but there is none
-    return web.Response()
 
 
 class _Server:
     def __init__(self, methods: Methods) -> None:
         self._methods = methods
-        self.streams = Streams()
+        self._streams: dict[str, Stream] = {}
+        """The open streams, by an unguessable name."""
 
     async def post(self, request: web.Request) -> web.Response:
         """Streamable HTTP: the response to the request has the result."""
@@ -61,22 +71,24 @@ class _Server:
         try:
             answer = await self._answer(request, None if named == "sse" else named, tools_in(request))
         except RpcError as error:
-            return _refusal(error, 413 if error.code == TOO_LARGE else 400)
+            return _json(error.body(None), 413 if error.code == TOO_LARGE else 400)
         if answer is None:
             return web.Response(status=202)
-        return _json(answer, 400 if _code_of(answer) in _REFUSED else 200)
+        failure = answer.get("error") if isinstance(answer, Mapping) else None
+        return _json(answer, 400 if failure and failure["code"] in _REFUSED else 200)
 
     async def post_to_stream(self, request: web.Request) -> web.Response:
         """The older transport: an event of the stream has the result."""
-        stream = self.streams.get(request.match_info["stream"])
+        stream = self._streams.get(request.match_info["stream"])
         if stream is None:
             return web.Response(status=404, text="this stream of events has ended; open another one")
         try:
             answer = await self._answer(request, stream.conversation, stream.tools)
         except RpcError as error:
             answer = error.body(None)
-        if answer is not None:
-            stream.send(answer)
+        # The transport has no batches.
+        for each in answer if isinstance(answer, list) else [] if answer is None else [answer]:
+            stream.waiting.put_nowait(each)
         return web.Response(status=202, text="Accepted")
 
     async def _answer(
@@ -84,27 +96,33 @@ class _Server:
     ) -> Any:
         """Raises RpcError if the body is not JSON-RPC."""
         sender = MessageSender(headers=headers_of(request), conversation=conversation, tools=tools)
-        return await self._methods.answers(await _body(request), sender)
+        try:
+            body = await read_body(request, READ_BYTES)
+        except BodyRefused as error:
+            raise RpcError(TOO_LARGE if error.status == 413 else PARSE_ERROR, f"the body {error}") from None
+        return await self._methods.answers(body, sender)
 
+    async def open_stream(self, request: web.Request) -> web.StreamResponse:
+        """Serve a stream for as long as the client is connected."""
+        name, stream = token_hex(16), Stream(request)
+        response = web.StreamResponse(
+            headers={"content-type": "text/event-stream", "cache-control": "no-store"}
+        )
+        await response.prepare(request)
+        self._streams[name] = stream
+        try:
+            await response.write(_event("endpoint", f"/messages/{name}"))
+            await _send_all(stream, response)
+        except ConnectionError:  # the client has disconnected
+            pass
+        finally:
+            del self._streams[name]
+        return response
 
-async def _body(request: web.Request) -> bytes:
-    try:
-        return await read_body(request, READ_BYTES)
-    except BodyRefused as error:
-        raise RpcError(TOO_LARGE if error.status == 413 else PARSE_ERROR, f"the body {error}") from None
-
-
-def _code_of(answer: Any) -> int | None:
-    error = answer.get("error") if isinstance(answer, Mapping) else None
-    return error["code"] if error else None
-
-
-def _not_from_here(problem: str) -> web.Response:
-    return _refusal(RpcError(INVALID_REQUEST, problem), 403)
-
-
-def _refusal(error: RpcError, status: int) -> web.Response:
-    return _json(error.body(None), status)
+    async def close(self, _: web.Application) -> None:
+        """End all streams, because the server would wait for them."""
+        for stream in self._streams.values():
+            stream.waiting.put_nowait(None)
 
 
 def _json(content: Any, status: int = 200) -> web.Response:
@@ -116,54 +134,13 @@ _ALIVE_S = 15.0
 
 
 class Stream:
-    """An open stream. A message of None ends it."""
+    """An open stream. The names in its address apply to all messages, which use another address."""
 
     def __init__(self, request: web.Request) -> None:
-        """Open a stream.
-
-        The names in the address of `request` apply to all messages, which use another address.
-        """
         self.conversation = request.match_info.get("conversation")
         self.tools = tools_in(request)
         self.waiting: asyncio.Queue[Any] = asyncio.Queue()
-
-    def send(self, message: Any) -> None:
-        """Queue a message, or each message of a batch, because the transport has no batches."""
-        for each in message if isinstance(message, list) else [message]:
-            self.waiting.put_nowait(each)
-
-
-class Streams:
-    """The open streams, by an unguessable name."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, Stream] = {}
-
-    def get(self, name: str) -> Stream | None:
-        return self._open.get(name)
-
-    async def close(self, app: web.Application) -> None:
-        """End all streams, because the server would wait for them."""
-        del app
-        for stream in self._open.values():
-            stream.waiting.put_nowait(None)
-
-    async def open(self, request: web.Request) -> web.StreamResponse:
-        """Serve a stream for as long as the client is connected."""
-        name, stream = token_hex(16), Stream(request)
-        response = web.StreamResponse(
-            headers={"content-type": "text/event-stream", "cache-control": "no-store"}
-        )
-        await response.prepare(request)
-        self._open[name] = stream
-        try:
-            await response.write(_event("endpoint", f"/messages/{name}"))
-            await _send_all(stream, response)
-        except ConnectionError:  # the client has disconnected
-            pass
-        finally:
-            del self._open[name]
-        return response
+        """Messages to send; None ends the stream."""
 
 
 async def _send_all(stream: Stream, response: web.StreamResponse) -> None:

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 from agentest.domain.messages import ToolSpec
-from agentest.mock_servers.mcp.jsonrpc import INVALID_PARAMS, RpcError
 from agentest.support.function_threads import in_thread
 from agentest.support.json_schema import check_references, draft_of, schema_validator
 from agentest.support.json_text import json_text
@@ -31,23 +30,27 @@ class ToolSchema:
             on_unread: receives each `pattern` that Python cannot read, such as one in JavaScript's syntax; it
                 matches everything.
         """
+        from jsonschema import SchemaError
+
         try:
             readable = _readable(schema, on_unread)
-            _check(readable)
+            draft_of(readable).check_schema(readable)
+            check_references(readable)
         except RecursionError:
             raise ValueError("is nested too deeply") from None
+        except SchemaError as error:
+            raise ValueError(f"is not a valid JSON Schema: {_in_words(error)}") from None
         self.text = schema
         self.has_patterns = '"pattern":' in json.dumps(readable)
-        self._validator = schema_validator(readable, _matches_pattern)
+        self._validator = schema_validator(
+            readable, lambda pattern, text: has_match(re.compile(pattern), text)
+        )
 
     def misfit(self, value: Any) -> str | None:
         """Describe how a value violates the schema; None if it is valid."""
         try:
             unsorted = list(self._validator.iter_errors(value))
-        except (
-            re.error,
-            RecursionError,
-        ):  # unreadable `patternProperties`, endless `$ref`s
+        except (re.error, RecursionError):  # unreadable `patternProperties`, endless `$ref`s
             return None
         except PatternTimeout as error:
             return f"cannot be compared with a pattern: {error}"
@@ -56,16 +59,6 @@ class ToolSchema:
             return None
         more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
         return "; ".join(map(_in_words, errors[:_SHOWN])) + more
-
-
-def _check(schema: Mapping[str, Any]) -> None:
-    from jsonschema import SchemaError
-
-    try:
-        draft_of(schema).check_schema(schema)
-        check_references(schema)
-    except SchemaError as error:
-        raise ValueError(f"is not a valid JSON Schema: {_in_words(error)}") from None
 
 
 def _in_words(error: Any) -> str:
@@ -82,22 +75,13 @@ def _readable(schema: Any, on_unread: Callable[[str], None]) -> Any:
         return schema
     copy = {key: _readable(value, on_unread) for key, value in schema.items()}
     pattern = copy.get("pattern")
-    if isinstance(pattern, str) and not _compiles(pattern):
-        on_unread(pattern)
-        del copy["pattern"]
+    if isinstance(pattern, str):
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError):
+            on_unread(pattern)
+            del copy["pattern"]
     return copy
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
-
-
-def _matches_pattern(pattern: str, text: str) -> bool:
-    return has_match(re.compile(pattern), text)
 
 
 class OutputSchemaError(Exception):
@@ -121,32 +105,24 @@ class OutputSchema:
 
     def structured(self, result: Any) -> Any:
         """Return the `structuredContent` of an answer; None if it needs none. Raises Misfit."""
-        if is_ready(result) and result.get("isError"):
-            return None
         schema = _read(self.schema)
-        value = _value(result, schema)
+        if is_ready(result):
+            if result.get("isError"):
+                return None
+            value = result.get("structuredContent")
+        else:
+            # As servers in Python do, the schema may wrap a value that is not an object.
+            properties = schema.text.get("properties")
+            wraps = isinstance(properties, Mapping) and properties.keys() == {"result"}
+            value = {"result": result} if wraps and schema.misfit(result) else result
         if problem := schema.misfit(value):
             raise OutputSchemaError(problem)
         return value
 
 
-def _value(result: Any, schema: ToolSchema) -> Any:
-    if is_ready(result):
-        return result.get("structuredContent")
-    return {"result": result} if _wraps(schema.text) and schema.misfit(result) else result
-
-
-def _wraps(schema: Mapping[str, Any]) -> bool:
-    """True if the schema wraps a value that is not an object, as servers in Python do."""
-    properties = schema.get("properties")
-    return isinstance(properties, Mapping) and properties.keys() == {"result"}
-
-
 @lru_cache(maxsize=256)
 def _read(schema: str) -> ToolSchema:
-    return ToolSchema(
-        json.loads(schema), on_unread=lambda _: None
-    )  # already reported when the server started
+    return ToolSchema(json.loads(schema), on_unread=lambda _: None)  # reported when the server started
 
 
 Entry = Mapping[str, Any]
@@ -175,16 +151,10 @@ class Catalog:
         return frozenset(self._tools)
 
     def listing(self, names: frozenset[str] | None = None) -> list[Entry]:
-        """Return the result of `tools/list`. Raises RpcError for an unknown name.
-
-        Args:
-            names: the tools to list; None for all.
-        """
+        """Return the tools with these names as in `tools/list`; all for None. Raises ValueError."""
         for name in sorted((names or frozenset()) - self._tools.keys()):
             near = did_you_mean(name, self._tools)
-            raise RpcError(
-                INVALID_PARAMS, f"the address names the tool {name!r}, which is not served; {near}"
-            )
+            raise ValueError(f"the address names the tool {name!r}, which is not served; {near}")
         return [tool.entry for name, tool in self._tools.items() if names is None or name in names]
 
     async def argument_problem(self, name: str, arguments: Any) -> str | None:
@@ -210,9 +180,14 @@ def catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], on_note: Calla
     It includes the mocks of all scenarios, because clients list tools only once, at their start. Raises
     ValueError for an invalid schema.
     """
+    tools = [_recorded(entry, on_note) for entry in recorded]
     known = {entry["name"] for entry in recorded}
-    of_mocks = (ServedTool(entry=_described_mock(mock)) for mock in mocks if mock.name not in known)
-    return Catalog([*(_recorded(entry, on_note) for entry in recorded), *of_mocks])
+    for mock in mocks:
+        if mock.name not in known:
+            described = {"description": mock.description} if mock.description else {}
+            schema = {"properties": {}, **mock.parameters}  # models reject an object without them
+            tools.append(ServedTool(entry={"name": mock.name, **described, "inputSchema": schema}))
+    return Catalog(tools)
 
 
 def _recorded(entry: Entry, on_note: Callable[[str], None]) -> ServedTool:
@@ -236,15 +211,7 @@ def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> ToolSchem
         raise ValueError(f"the {key} of tool {entry['name']!r}: {error}") from None
 
 
-def _described_mock(mock: ToolSpec) -> dict[str, Any]:
-    """Describe a mock by its signature."""
-    described = {"description": mock.description} if mock.description else {}
-    schema = {"properties": {}, **mock.parameters}  # models reject an object without them
-    return {"name": mock.name, **described, "inputSchema": schema}
-
-
 _READY_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
-_PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 
 def is_ready(result: Any) -> bool:
@@ -252,19 +219,19 @@ def is_ready(result: Any) -> bool:
     if not isinstance(result, Mapping) or not result.keys() <= _READY_KEYS:
         return False
     parts = result.get("content")
-    return isinstance(parts, list) and bool(parts) and all(map(_is_part, parts))
-
-
-def _is_part(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") in _PARTS
+    return (
+        isinstance(parts, list)
+        and bool(parts)
+        and all(
+            isinstance(part, Mapping)
+            and part.get("type") in ("text", "image", "audio", "resource", "resource_link")
+            for part in parts
+        )
+    )
 
 
 def answered(result: Any, structured: Any = None) -> dict[str, Any]:
-    """Return the result of a successful call.
-
-    Args:
-        structured: the `structuredContent`, if the tool has an output schema.
-    """
+    """Return the result of a successful call, with its `structuredContent` if there is any."""
     if is_ready(result):
         return {"isError": False, **result}
     text = result if isinstance(result, str) else json_text(result)
@@ -281,14 +248,10 @@ def value_of(result: Mapping[str, Any]) -> Any:
     """Return a real tool's answer for the record: the value itself if the content is nothing else."""
     if result.get("structuredContent") is not None:
         return result["structuredContent"]
-    parts = result.get("content")
-    if not isinstance(parts, list) or len(parts) != 1 or not _is_text(parts[0]):
-        return parts
-    try:
-        return json.loads(parts[0]["text"])
-    except (ValueError, RecursionError):
-        return parts[0]["text"]
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    match result.get("content"):
+        case [{"type": "text", "text": str(text)}]:
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                return text
+    return result.get("content")

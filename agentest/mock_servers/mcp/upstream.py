@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import anyio
 
-from agentest.mock_servers.mcp.jsonrpc import METHOD_NOT_FOUND
 from agentest.mock_servers.mcp.tool_catalog import failed, value_of
 from agentest.mock_servers.port import RealAnswer
 from agentest.support.deadlines import TimeLimit
@@ -51,6 +50,8 @@ class Transport(Protocol):
 
     description: str
     """The server's name for people."""
+    version: str | None
+    """The protocol version of all further messages; None when a new session starts."""
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request and wait for the response with its id. Raises UpstreamError, SessionLost."""
@@ -58,10 +59,6 @@ class Transport(Protocol):
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         """Send a message without a response. Raises UpstreamError."""
-        ...
-
-    def agreed(self, version: str | None) -> None:
-        """Set the protocol version of all further messages; None when a new session starts."""
         ...
 
     async def close(self) -> None:
@@ -74,14 +71,11 @@ class Upstream:
 
     def __init__(self, transport: Transport, limit_s: float = _LIMIT_S) -> None:
         self._transport = transport
+        self.description = transport.description
         self._limit_s = limit_s
         self._begun = False
         self._beginning = anyio.Lock()
         self._last_id = 0
-
-    @property
-    def description(self) -> str:
-        return self._transport.description
 
     async def close(self) -> None:
         """End the session, and the server process if there is one."""
@@ -92,7 +86,7 @@ class Upstream:
         tools: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
         for _ in range(_MAX_PAGES):
-            result = await self._result("tools/list", params)
+            result = self._result("tools/list", await self._answer("tools/list", params))
             page = result.get("tools")
             if not isinstance(page, list):
                 raise UpstreamError(f"{self.description} answered `tools/list` without a list `tools`")
@@ -113,64 +107,51 @@ class Upstream:
             raise UpstreamError(f"{self.description} answered a call of {name!r} with no result")
         return RealAnswer(result=value_of(result), raw=result, failed=result.get("isError") is True)
 
-    async def _result(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer = await self._answer(method, params)
+    def _result(self, method: str, answer: Mapping[str, Any], lacks: str = "result") -> Mapping[str, Any]:
         if "error" in answer:
             raise UpstreamError(
                 f"{self.description} answered `{method}` with: {_error_text(answer['error'])}"
             )
         result = answer.get("result")
         if not isinstance(result, Mapping):
-            raise UpstreamError(f"{self.description} answered `{method}` with no result")
+            raise UpstreamError(f"{self.description} answered `{method}` with no {lacks}")
         return result
 
     async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        limit = TimeLimit(self._limit_s)
         try:
-            with limit:
-                return await self._in_session(method, params)
+            with TimeLimit(self._limit_s):
+                await self._begin()
+                try:
+                    return await self._transport.request(self._request(method, params))
+                except SessionLost:  # the server was restarted, or drops idle sessions
+                    self._begun = False
+                    await self._begin()
+                return await self._transport.request(self._request(method, params))
+        except SessionLost:
+            raise UpstreamError(f"{self.description} forgets each session as soon as it has begun") from None
         except TimeoutError:
             raise UpstreamError(
                 f"{self.description} did not answer `{method}` within {self._limit_s:g} s"
             ) from None
 
-    async def _in_session(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        await self._begin()
-        try:
-            return await self._transport.request(self._request(method, params))
-        except SessionLost:  # the server was restarted, or drops idle sessions
-            self._begun = False
-            await self._begin()
-        try:
-            return await self._transport.request(self._request(method, params))
-        except SessionLost:
-            raise UpstreamError(f"{self.description} forgets each session as soon as it has begun") from None
-
     async def _begin(self) -> None:
         async with self._beginning:
             if self._begun:
                 return
-            self._transport.agreed(None)
+            self._transport.version = None
             client = {"name": "agentest", "version": __version__}
             params = {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": client}
             try:
                 answer = await self._transport.request(self._request("initialize", params))
             except SessionLost:
                 raise UpstreamError(f"{self.description} has no MCP server: it answered 404") from None
-            self._transport.agreed(self._version_in(answer))
+            lacks = "`protocolVersion`"
+            version = self._result("initialize", answer, lacks).get("protocolVersion")
+            if not isinstance(version, str):
+                raise UpstreamError(f"{self.description} answered `initialize` with no {lacks}")
+            self._transport.version = version
             await self._transport.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
             self._begun = True
-
-    def _version_in(self, answer: Mapping[str, Any]) -> str:
-        if "error" in answer:
-            raise UpstreamError(
-                f"{self.description} answered `initialize` with: {_error_text(answer['error'])}"
-            )
-        result = answer.get("result")
-        version = result.get("protocolVersion") if isinstance(result, Mapping) else None
-        if not isinstance(version, str):
-            raise UpstreamError(f"{self.description} answered `initialize` with no `protocolVersion`")
-        return version
 
     def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         self._last_id += 1
@@ -184,7 +165,7 @@ def reply_to(message: Mapping[str, Any]) -> dict[str, Any] | None:
     head = {"jsonrpc": "2.0", "id": message["id"]}
     if message["method"] == "ping":
         return {**head, "result": {}}
-    return {**head, "error": {"code": METHOD_NOT_FOUND, "message": "Agentest offers nothing to servers"}}
+    return {**head, "error": {"code": -32601, "message": "Agentest offers nothing to servers"}}
 
 
 def _error_text(error: Any) -> str:
@@ -205,19 +186,14 @@ class HttpTransport:
         self._url = url
         self._headers = {name.lower(): value for name, value in headers.items()}
         self._session: str | None = None
-        self._version: str | None = None
+        self.version: str | None = None
         self.description = f"the real MCP server at {without_credentials(url)}"
-
-    def agreed(self, version: str | None) -> None:
-        self._version = version
-        if version is None:
-            self._session = None
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         response = await self._send(message)
         try:
             self._check(response)
-            self._session = response.headers.get(_SESSION, self._session)
+            self._session = response.headers.get(_SESSION, self._session if self.version else None)
             return await self._answer(response, message["id"])
         except BadBody as error:
             raise UpstreamError(f"{self.description}: the answer {error}") from None
@@ -235,7 +211,7 @@ class HttpTransport:
 
     async def close(self) -> None:
         """End the session, which the server would otherwise retain."""
-        if self._session is None:
+        if self._session is None or self.version is None:
             return
         with suppress(RefusedAddress, *CONNECTION_ERRORS), TimeLimit(_LAST_WORDS_S):
             headers = list(self._all_headers().items())
@@ -252,7 +228,8 @@ class HttpTransport:
             raise UpstreamError(f"{self.description} cannot be reached: {describe(error)}") from None
 
     def _all_headers(self) -> dict[str, str]:
-        known = {_SESSION: self._session, "mcp-protocol-version": self._version}
+        session = self._session if self.version else None  # a new one starts without a version
+        known = {_SESSION: session, "mcp-protocol-version": self.version}
         return {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
@@ -263,7 +240,7 @@ class HttpTransport:
     def _check(self, response: DirectResponse) -> None:
         """Raise an error for an unsuccessful status."""
         status = response.status_code
-        if status == 404 and (self._session or not self._version):
+        if status == 404 and (self._session or not self.version):
             raise SessionLost
         if status in (401, 403):
             raise UpstreamError(
@@ -320,10 +297,9 @@ class StdioTransport:
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: dict[Any, asyncio.Future[Mapping[str, Any]]] = {}
         self._log = ""
+        self.version: str | None = None
+        """Not used, because only HTTP messages state the version."""
         self.description = f"the real MCP server (command {self._words[0]!r})"
-
-    def agreed(self, version: str | None) -> None:
-        """Do nothing, because only HTTP messages state the version."""
 
     async def request(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         await self._start()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -69,20 +70,16 @@ def _text_of(path: Path) -> str:
     try:
         return user_text(path)
     except FileNotFoundError:
-        close = nearest(path.name, (each.name for each in _beside(path)))
+        others: list[str] = []
+        with suppress(OSError):
+            others = [each.name for each in path.parent.iterdir() if each.is_file()]
+        close = nearest(path.name, others)
         hint = f"; did you mean {close}?" if close else ""
         raise ConfigError(f"{path}: there is no such file{hint}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _beside(path: Path) -> Iterable[Path]:
-    try:
-        return [each for each in path.parent.iterdir() if each.is_file()]
-    except OSError:
-        return ()
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -115,7 +112,6 @@ def _read_yaml(text: str, path: Path) -> Any:
 
 
 def _twice(node: yaml.Node, visited: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield keys that occur twice in one mapping, with their lines."""
     if id(node) in visited:
         return
     visited.add(id(node))
@@ -134,12 +130,8 @@ def _twice(node: yaml.Node, visited: set[int]) -> Iterator[tuple[str, int]]:
 def _with_text_keys(value: Any) -> Any:
     """Convert keys to strings, because YAML reads the status `200` as a number."""
     if isinstance(value, dict):
-        return {_key(key): _with_text_keys(item) for key, item in value.items()}
+        return {k if isinstance(k, str) else json.dumps(k): _with_text_keys(v) for k, v in value.items()}
     return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(key)
 
 
 def document_location(path: Path, at: At) -> str:
@@ -157,21 +149,17 @@ def _line(path: Path, at: At) -> int | None:
         return None
     line = None
     for part in at:
-        child = _part_of(node, part)
-        if child is None:
+        if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            children = [(item, item) for item in node.value[part : part + 1]]
+        elif isinstance(node, yaml.MappingNode):
+            children = [(key, value) for key, value in node.value if str(key.value) == str(part)]
+        else:
+            children = []
+        if not children:
             break
-        line, node = child
+        marked, node = children[0]
+        line = marked.start_mark.line + 1
     return line
-
-
-def _part_of(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | None:
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-        return node.value[part].start_mark.line + 1, node.value[part]
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if str(key.value) == str(part):
-                return key.start_mark.line + 1, value
-    return None
 
 
 _MOST_REFERENCES = 100
@@ -283,8 +271,7 @@ class Document:
     def _converted(self, node: Node, *, named: bool) -> Any:
         """Convert the schemas in a value to current JSON Schema, with absolute references.
 
-        Args:
-            named: True if the keys are the user's names, so that a key `default` has no special meaning.
+        If its keys are names of the user (`named`), a key `default` has no special meaning.
         """
         value, at = node.value, node.at
         if isinstance(value, list):
@@ -324,7 +311,6 @@ class Document:
         return self._raw[file]
 
     def _at_address(self, uri: str) -> Node:
-        """Return the value at an address that is known to exist."""
         address, _, fragment = uri.partition("#")
         file = next(file for file in self._files if file.as_uri() == address)
         node = Node(file, (), self._files[file])
@@ -343,9 +329,7 @@ def _version(raw: Any, path: Path) -> str:
             f"{path}: is no OpenAPI document: expected the key `openapi` (3.0 or 3.1) or `swagger` (2.0), "
             f"found {content or 'nothing'}"
         )
-    if version.startswith(("3.0", "3.1", "3.2")):
-        return version
-    if version == "2.0" and "swagger" in raw:
+    if version.startswith(("3.0", "3.1", "3.2")) or (version == "2.0" and "swagger" in raw):
         return version
     raise ConfigError(f"{path}: OpenAPI {version} is not known; 3.0, 3.1 and Swagger 2.0 are")
 
@@ -371,16 +355,12 @@ def _walked(node: Node, ref: str, root: Node, at: tuple[str, ...]) -> Node:
         elif isinstance(value, Mapping) and part in value:
             path.append(part)
         else:
-            raise node.error(f"`$ref` {ref!r} leads nowhere: there is no {part!r}{_hint(value, part)}")
+            names = list(map(str, value)) if isinstance(value, Mapping) else []
+            is_helpful = names and (nearest(part, names) or len(names) <= 10)
+            hint = f"; {did_you_mean(part, names)}" if is_helpful else ""
+            raise node.error(f"`$ref` {ref!r} leads nowhere: there is no {part!r}{hint}")
         value = value[path[-1]]
     return Node(root.file, tuple(path), value)
-
-
-def _hint(value: Any, part: str) -> str:
-    names = [str(name) for name in value] if isinstance(value, Mapping) else []
-    if not names:
-        return ""
-    return f"; {did_you_mean(part, names)}" if nearest(part, names) or len(names) <= 10 else ""
 
 
 NAMED = frozenset(
@@ -420,7 +400,6 @@ def as_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Extend the schema by null."""
     kind = schema.get("type")
     if not isinstance(kind, str):
         return {"anyOf": [schema, {"type": "null"}]}
@@ -438,80 +417,76 @@ _STYLES = {"ssv": "spaceDelimited", "pipes": "pipeDelimited"}
 
 def from_swagger_2(document: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the document to the form of OpenAPI 3."""
-    return _Conversion(document).made()
+    paths = document.get("paths")
+    made = {**document, "servers": [{"url": str(document.get("basePath") or "/")}]}
+    if isinstance(document.get("securityDefinitions"), Mapping):
+        made["components"] = {"securitySchemes": document["securityDefinitions"]}
+    if isinstance(paths, Mapping):
+        made["paths"] = {
+            path: _item(document, item) if isinstance(item, Mapping) else item for path, item in paths.items()
+        }
+    return made
 
 
-class _Conversion:
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self._document = document
-
-    def made(self) -> dict[str, Any]:
-        paths = self._document.get("paths")
-        made = {**self._document, "servers": [{"url": str(self._document.get("basePath") or "/")}]}
-        if isinstance(self._document.get("securityDefinitions"), Mapping):
-            made["components"] = {"securitySchemes": self._document["securityDefinitions"]}
-        if isinstance(paths, Mapping):
-            made["paths"] = {path: self._item(item) for path, item in paths.items()}
-        return made
-
-    def _item(self, item: Any) -> Any:
-        if not isinstance(item, Mapping):
-            return item
-        shared = self._resolved(item.get("parameters"))
-        made = {**item, "parameters": [_parameter(each) for each in shared if _is_plain(each)]}
-        for method in _METHODS:
-            if isinstance(item.get(method), Mapping):
-                made[method] = self._operation(item[method], shared)
-        return made
-
-    def _operation(self, operation: Mapping[str, Any], shared: list[Any]) -> dict[str, Any]:
-        parameters = self._resolved(operation.get("parameters"))
-        made = {**operation, "parameters": [_parameter(each) for each in parameters if _is_plain(each)]}
-        consumes = _types(operation.get("consumes", self._document.get("consumes")))
-        produces = _types(operation.get("produces", self._document.get("produces")))
-        body = _body([*parameters, *shared], consumes)
-        if body:
-            made["requestBody"] = body
-        if isinstance(operation.get("responses"), Mapping):
-            responses = operation["responses"].items()
-            made["responses"] = {status: self._response(each, produces) for status, each in responses}
-        return made
-
-    def _response(self, response: Any, produces: list[str]) -> Any:
-        known = self._dereferenced(response)
-        if not isinstance(known, Mapping) or "schema" not in known:
-            return response
-        return {**known, "content": {kind: {"schema": known["schema"]} for kind in produces}}
-
-    def _resolved(self, parameters: Any) -> list[Any]:
-        return [self._dereferenced(each) for each in parameters] if isinstance(parameters, list) else []
-
-    def _dereferenced(self, value: Any) -> Any:
-        """Return the value, or the target of its reference into the same file."""
-        ref = value.get("$ref") if isinstance(value, Mapping) else None
-        if not isinstance(ref, str) or not ref.startswith("#/"):
-            return value
-        target: Any = self._document
-        for part in ref[2:].split("/"):
-            target = (
-                target.get(part.replace("~1", "/").replace("~0", "~"))
-                if isinstance(target, Mapping)
-                else None
-            )
-        return value if target is None else target
+def _item(document: Mapping[str, Any], item: Mapping[str, Any]) -> dict[str, Any]:
+    shared = _parameters(document, item)
+    made = {**item, "parameters": _plain(shared)}
+    for method in _METHODS:
+        if isinstance(item.get(method), Mapping):
+            made[method] = _operation(document, item[method], shared)
+    return made
 
 
-def _is_plain(parameter: Any) -> bool:
-    return not (isinstance(parameter, Mapping) and parameter.get("in") in ("body", "formData"))
+def _operation(
+    document: Mapping[str, Any], operation: Mapping[str, Any], shared: list[Any]
+) -> dict[str, Any]:
+    def media_types(key: str) -> list[str]:
+        declared = operation.get(key, document.get(key))
+        return [each for each in declared if isinstance(each, str)] if isinstance(declared, list) else []
+
+    parameters = _parameters(document, operation)
+    made = {**operation, "parameters": _plain(parameters)}
+    if body := _body([*parameters, *shared], media_types("consumes") or [_JSON]):
+        made["requestBody"] = body
+    if isinstance(operation.get("responses"), Mapping):
+        made["responses"] = {}
+        for status, response in operation["responses"].items():
+            known = _dereferenced(document, response)
+            if isinstance(known, Mapping) and "schema" in known:
+                kinds = media_types("produces") or [_JSON]
+                response = {**known, "content": {kind: {"schema": known["schema"]} for kind in kinds}}
+            made["responses"][status] = response
+    return made
 
 
-def _parameter(parameter: Any) -> Any:
-    if not isinstance(parameter, Mapping) or "$ref" in parameter:
-        return parameter
-    converted = {key: parameter[key] for key in ("name", "in", "required") if key in parameter}
-    collection_format = parameter.get("collectionFormat", "csv")
-    style = {"style": _STYLES[collection_format]} if collection_format in _STYLES else {}
-    return {**converted, **style, "explode": collection_format == "multi", "schema": _schema(parameter)}
+def _parameters(document: Mapping[str, Any], holder: Mapping[str, Any]) -> list[Any]:
+    parameters = holder.get("parameters")
+    return [_dereferenced(document, each) for each in parameters] if isinstance(parameters, list) else []
+
+
+def _dereferenced(document: Mapping[str, Any], value: Any) -> Any:
+    """Return the value, or the target of its reference into the same file."""
+    ref = value.get("$ref") if isinstance(value, Mapping) else None
+    if not isinstance(ref, str) or not ref.startswith("#/"):
+        return value
+    target: Any = document
+    for part in _parts(ref[1:]) or ():
+        target = target.get(part) if isinstance(target, Mapping) else None
+    return value if target is None else target
+
+
+def _plain(parameters: list[Any]) -> list[Any]:
+    """Convert the parameters that are not a part of the body."""
+    plain: list[Any] = []
+    for each in parameters:
+        if not isinstance(each, Mapping) or "$ref" in each:
+            plain.append(each)
+        elif each.get("in") not in ("body", "formData"):
+            kept = {key: each[key] for key in ("name", "in", "required") if key in each}
+            separators = each.get("collectionFormat", "csv")
+            style = {"style": _STYLES[separators]} if separators in _STYLES else {}
+            plain.append({**kept, **style, "explode": separators == "multi", "schema": _schema(each)})
+    return plain
 
 
 def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
@@ -522,30 +497,18 @@ def _body(parameters: list[Any], consumes: list[str]) -> dict[str, Any] | None:
     known = [each for each in parameters if isinstance(each, Mapping)]
     for each in known:
         if each.get("in") == "body":
-            content = {kind: {"schema": each.get("schema", {})} for kind in consumes or [_JSON]}
+            content = {kind: {"schema": each.get("schema", {})} for kind in consumes}
             return {"required": each.get("required") is True, "content": content}
     form = [each for each in known if each.get("in") == "formData"]
-    return _form(form, consumes) if form else None
-
-
-def _form(parameters: list[Mapping[str, Any]], consumes: list[str]) -> dict[str, Any]:
-    required = [each.get("name") for each in parameters if each.get("required") is True]
+    if not form:
+        return None
+    required = [each.get("name") for each in form if each.get("required") is True]
     schema = {
         "type": "object",
-        "properties": {str(each.get("name")): _schema(each) for each in parameters},
+        "properties": {str(each.get("name")): _schema(each) for each in form},
         **({"required": required} if required else {}),
     }
-    file = any(each.get("type") == "file" for each in parameters)
-    kinds = [kind for kind in consumes if "form" in kind] or [
-        "multipart/form-data" if file else "application/x-www-form-urlencoded"
-    ]
+    has_file = any(each.get("type") == "file" for each in form)
+    default = "multipart/form-data" if has_file else "application/x-www-form-urlencoded"
+    kinds = [kind for kind in consumes if "form" in kind] or [default]
     return {"required": bool(required), "content": {kind: {"schema": schema} for kind in kinds}}
-
-
-def _types(media_types: Any) -> list[str]:
-    return list(_texts(media_types)) or [_JSON]
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, list):
-        yield from (each for each in value if isinstance(each, str))

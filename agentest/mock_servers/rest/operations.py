@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -86,8 +85,7 @@ class Api:
     def named_as(self, mocked: Iterable[str], spoken: Iterable[str] = ()) -> Api:
         """Rename operations to the names that mocks use: their ids, or else FastAPI's functions.
 
-        Args:
-            spoken: names in trajectories, which decide the names of operations without a mock.
+        Names in trajectories (`spoken`) decide the names of operations without a mock.
         """
         mocks, others = frozenset(mocked), frozenset(spoken)
         ids = {each.tool for each in self.operations}
@@ -128,7 +126,6 @@ class _OperationReader:
         )
 
     def _named(self, operations: list[Operation]) -> Iterator[Operation]:
-        """Yield the operations, with unique names for those without an id."""
         used = {each.tool for each in operations}
         for each in operations:
             name = each.tool or made_name(each.method, each.path)
@@ -170,16 +167,19 @@ class _OperationReader:
         if not isinstance(node.value, Mapping):
             raise node.error(f"expected an operation, found {type(node.value).__name__}")
         tool = self._id(node, f"{method.upper()} {path}")
-        parameters = self._parameters(path, item, node)
+        texts = (node.value.get("summary"), node.value.get("description"))
         return Operation(
             tool=tool,
             method=method.upper(),
             path=path,
-            parameters=tuple(_with_arguments(parameters)),
+            parameters=tuple(self._parameters(path, item, node)),
             body=self._body(self._document.child(node, "requestBody")),
-            answers=dict(self._answers(node)),
+            answers={
+                status.upper(): BodyContent(kinds=self._content(self._document.child(answer, "content")))
+                for status, answer in self._document.children(self._document.child(node, "responses"))
+            },
             short_name=_function_of(tool, path, method),
-            summary=_text_at(node, "summary") or _text_at(node, "description"),
+            summary=next((text for text in texts if isinstance(text, str) and text), ""),
         )
 
     def _id(self, node: Node, operation: str) -> str:
@@ -194,8 +194,8 @@ class _OperationReader:
         self._ids[id] = operation
         return id
 
-    def _parameters(self, path: str, item: Node, node: Node) -> list[Parameter]:
-        """Return the operation's parameters, and those of the path that it does not override."""
+    def _parameters(self, path: str, item: Node, node: Node) -> Iterator[Parameter]:
+        """Yield the operation's parameters, and those of the path that it does not override."""
         known: dict[tuple[str, str], Parameter] = {}
         for holder in (item, node):
             for each in self._document.items(self._document.child(holder, "parameters")):
@@ -203,10 +203,15 @@ class _OperationReader:
                 if parameter:
                     known[parameter.where, parameter.name] = parameter
         in_path = [name for where, name in known if where == "path"]
-        for name in _TEMPLATE.findall(path):
+        templates = _TEMPLATE.findall(path)
+        for name in templates:
             if name not in in_path:
                 raise node.error(f"the path has {{{name}}}, and no parameter `{name}` with `in: path`")
-        return [each for each in known.values() if each.where != "path" or f"{{{each.name}}}" in path]
+        for parameter in known.values():
+            if parameter.where != "path" or parameter.name in templates:
+                # In a conflict, the path's parameter wins and the other becomes `query_id`.
+                clashes = parameter.where == "query" and parameter.name in templates
+                yield replace(parameter, argument=f"{'query_' if clashes else ''}{parameter.name}")
 
     def _parameter(self, node: Node) -> Parameter | None:
         settings = node.value if isinstance(node.value, Mapping) else {}
@@ -244,10 +249,6 @@ class _OperationReader:
             raise node.error("a body needs `content`: its media types and their schemas")
         return BodyContent(required=settings.get("required") is True, kinds=kinds)
 
-    def _answers(self, node: Node) -> Iterator[tuple[str, BodyContent]]:
-        for status, answer in self._document.children(self._document.child(node, "responses")):
-            yield status.upper(), BodyContent(kinds=self._content(self._document.child(answer, "content")))
-
     def _content(self, node: Node | None) -> dict[str, Schema | None]:
         return {
             kind.lower(): self._schema(self._document.child(media, "schema"))
@@ -261,32 +262,14 @@ class _OperationReader:
         return Schema(self._document, node)
 
 
-def _text_at(node: Node, key: str) -> str:
-    text = node.value.get(key)
-    return text if isinstance(text, str) else ""
-
-
-def _with_arguments(parameters: list[Parameter]) -> Iterator[Parameter]:
-    """Assign argument names: in a conflict, the path's parameter wins and the other becomes `query_id`."""
-    in_path = {each.name for each in parameters if each.where == "path"}
-    for each in parameters:
-        clashes = each.where == "query" and each.name in in_path
-        yield replace(each, argument=f"query_{each.name}" if clashes else each.name)
-
-
 def made_name(method: str, path: str) -> str:
     """Make a tool name for an operation without an id: `GET /orders/{id}` → `get_orders_by_id`."""
     words = [method.lower()]
     for part in path.strip("/").split("/"):
-        words += [f"by_{word}" if inside else word for word, inside in _words(part)]
+        for index, piece in enumerate(_TEMPLATE.split(part)):
+            if word := re.sub(r"\W+", "_", piece).strip("_"):
+                words.append(f"by_{word}" if index % 2 else word)
     return "_".join(words) if len(words) > 1 else f"{words[0]}_root"
-
-
-def _words(part: str) -> Iterator[tuple[str, bool]]:
-    for index, piece in enumerate(_TEMPLATE.split(part)):
-        word = re.sub(r"\W+", "_", piece).strip("_")
-        if word:
-            yield word, index % 2 == 1
 
 
 def _function_of(tool: str, path: str, method: str) -> str | None:
@@ -301,24 +284,16 @@ def is_json(kind: str) -> bool:
     return plain.endswith(("/json", "+json")) or plain in ("*/*", "application/*")
 
 
-def read_operations(path: Path) -> Api:
-    """Read the operations of the document in a file. Raises ConfigError."""
-    return read_api(Document(path))
-
-
-def operation_specs(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> tuple[ToolSpec, ...]:
-    """Return the operations as tools, under the names that mocks or else trajectories use."""
-    return tuple(map(_operation_spec, api.named_as(mocked, spoken).operations))
-
-
-def _operation_spec(operation: Operation) -> ToolSpec:
-    arguments = list(_arguments(operation))
-    parameters = {
-        "type": "object",
-        "properties": {name: schema for name, schema, _ in arguments},
-        "required": [name for name, _, required in arguments if required],
-    }
-    return ToolSpec(name=operation.tool, description=operation.summary, parameters=parameters)
+def operation_specs(api: Api, mocked: Iterable[str], spoken: Iterable[str]) -> Iterator[ToolSpec]:
+    """Yield the operations as tools, under the names that mocks or else trajectories use."""
+    for operation in api.named_as(mocked, spoken).operations:
+        arguments = list(_arguments(operation))
+        parameters = {
+            "type": "object",
+            "properties": {name: schema for name, schema, _ in arguments},
+            "required": [name for name, _, required in arguments if required],
+        }
+        yield ToolSpec(name=operation.tool, description=operation.summary, parameters=parameters)
 
 
 def _arguments(operation: Operation) -> Iterator[tuple[str, dict[str, Any], bool]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -24,7 +25,6 @@ from agentest.support.text import did_you_mean, nearest
 
 BODY = "body"
 """The argument for a body that is not an object."""
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +53,13 @@ class ParsedRequest:
     @property
     def problem(self) -> str | None:
         """The problems in one sentence."""
-        texts = [str(problem) for problem in self.problems[:_SHOWN]]
-        return "; ".join(texts) or None
+        return "; ".join(map(str, self.problems[:5])) or None
 
 
 def read_request(
     operation: Operation, request: ToolHttpRequest, keys_in_query: frozenset[str]
 ) -> ParsedRequest:
-    """Read a request. Never raises: problems are part of the result.
-
-    Args:
-        keys_in_query: query parameters that are credentials.
-    """
+    """Read a request; `keys_in_query` are credentials. Never raises: problems are part of the result."""
     arguments: dict[str, Any] = {}
     problems: list[SchemaViolation] = []
     for parameter in operation.parameters:
@@ -81,7 +76,6 @@ def read_request(
 
 
 def _value(parameter: Parameter, request: ToolHttpRequest, problems: list[SchemaViolation]) -> Any:
-    """Return the value of a parameter or MISSING, and append its problem if there is one."""
     at = (parameter.where, parameter.name)
     try:
         value = value_of(parameter, _pairs(parameter, request))
@@ -102,16 +96,12 @@ def _pairs(parameter: Parameter, request: ToolHttpRequest) -> Pairs:
         case "query":
             return request.query
         case "cookie":
-            return _cookies(request.headers.get("cookie", ""))
+            with suppress(CookieError):
+                cookies = SimpleCookie(request.headers.get("cookie", ""))
+                return [(name, morsel.value) for name, morsel in cookies.items()]
+            return []
     header = request.headers.get(parameter.name.lower())
     return [] if header is None else [(parameter.name, header)]
-
-
-def _cookies(header: str) -> Pairs:
-    try:
-        return [(name, morsel.value) for name, morsel in SimpleCookie(header).items()]
-    except CookieError:
-        return []
 
 
 def _read_body(
@@ -182,14 +172,21 @@ class Routes:
         by_path: dict[str, list[Operation]] = {}
         for operation in api.operations:
             by_path.setdefault(operation.path, []).append(operation)
-        self._paths = [(_pattern(path), by_path[path]) for path in sorted(by_path, key=_literal_first)]
+
+        def openness(path: str) -> list[tuple[int, str]]:
+            # More literal paths come first, compared part by part.
+            return [("{" in p and 1 + bool(_TEMPLATE.fullmatch(p)), p) for p in path.split("/")]
+
+        def pattern(path: str) -> re.Pattern[str]:
+            parts = _TEMPLATE.split(path)
+            return re.compile(
+                "".join("([^/]+?)" if i % 2 else re.escape(part) for i, part in enumerate(parts))
+            )
+
+        self._paths = [(pattern(path), by_path[path]) for path in sorted(by_path, key=openness)]
 
     def find(self, method: str, raw_path: str) -> RequestTarget:
-        """Find the target of a request.
-
-        Args:
-            raw_path: as sent, with `%2F` for a slash within a segment.
-        """
+        """Find the target of a request. `raw_path` is as sent, with `%2F` for a slash within a segment."""
         path = re.sub("/{2,}", "/", raw_path)
         match = _CONVERSATION.fullmatch(path)
         if match is None:
@@ -204,16 +201,18 @@ class Routes:
         """Describe the available operations, for the sender of an unknown request."""
         known = [str(operation) for operation in self._api.operations]
         close = nearest(path, [operation.path for operation in self._api.operations])
-        listed = ", ".join(known[:_MAX_LISTED_OPERATIONS]) + (
-            f" and {len(known) - _MAX_LISTED_OPERATIONS} more" if len(known) > _MAX_LISTED_OPERATIONS else ""
-        )
+        more = len(known) - _MAX_LISTED_OPERATIONS
+        listed = ", ".join(known[:_MAX_LISTED_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
         return (f"the nearest path is {close}; " if close else "") + f"there are {listed}"
 
     def _found(self, method: str, path: str, conversation: str | None) -> RequestTarget:
         methods: tuple[str, ...] = ()
-        for each in self._without_base(path):
+        # Clients may or may not include the base path of the real API.
+        bases = [base for base in self._api.bases if path == base or path.startswith(base + "/")]
+        for each in (*(path[len(base) :] or "/" for base in bases), path):
+            other_end = each[:-1] if each.endswith("/") else each + "/"
             for pattern, operations in self._paths:
-                match = pattern.fullmatch(each) or pattern.fullmatch(_other_end(each))
+                match = pattern.fullmatch(each) or pattern.fullmatch(other_end)
                 if match is None:
                     continue
                 operation = next((operation for operation in operations if operation.method == method), None)
@@ -227,35 +226,3 @@ class Routes:
                     )
                 methods = methods or tuple(operation.method for operation in operations)
         return RequestTarget(conversation=conversation, path=path, values={}, methods=methods)
-
-    def _without_base(self, path: str) -> Iterator[str]:
-        """Yield the possible paths, because clients may or may not include the base path of the real API."""
-        for base in self._api.bases:
-            if path == base or path.startswith(base + "/"):
-                yield path[len(base) :] or "/"
-        yield path
-
-
-def _pattern(path: str) -> re.Pattern[str]:
-    parts = _TEMPLATE.split(path)
-    return re.compile("".join("([^/]+?)" if i % 2 else re.escape(part) for i, part in enumerate(parts)))
-
-
-def _literal_first(path: str) -> tuple[tuple[int, str], ...]:
-    """Sort key: more literal paths come first, compared part by part."""
-    return tuple((_openness(part), part) for part in path.split("/"))
-
-
-def _openness(part: str) -> int:
-    if "{" not in part:
-        return 0
-    return 2 if _TEMPLATE.fullmatch(part) else 1
-
-
-def _other_end(path: str) -> str:
-    return path[:-1] if path.endswith("/") else path + "/"
-
-
-def allowed(methods: Iterable[str]) -> str:
-    """Return the `Allow` header."""
-    return ", ".join(sorted(methods))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from email.message import Message
 from email.parser import HeaderParser
 from email.utils import collapse_rfc2231_value
@@ -18,14 +19,8 @@ from agentest.support.json_text import parse_untrusted_json
 MISSING: Any = object()
 _INTEGER = re.compile(r"[-+]?[0-9]{1,4000}")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-_BETWEEN = {
-    "form": ",",
-    "simple": ",",
-    "spaceDelimited": " ",
-    "pipeDelimited": "|",
-    "label": ",",
-    "matrix": ",",
-}
+_BETWEEN = {"spaceDelimited": " ", "pipeDelimited": "|"}
+"""Separators of the styles that have no comma."""
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 Pairs = Sequence[tuple[str, str]]
@@ -35,8 +30,7 @@ Pairs = Sequence[tuple[str, str]]
 def value_of(parameter: Parameter, pairs: Pairs) -> Any:
     """Return the value of a parameter, or MISSING. Raises ValueError if its format is invalid.
 
-    Args:
-        pairs: those of the parameter's location; for paths and headers, one for each name.
+    `pairs` are those of the parameter's location; for paths and headers, one for each name.
     """
     schema, name = parameter.schema, parameter.name
     if parameter.style == "deepObject":
@@ -47,10 +41,10 @@ def value_of(parameter: Parameter, pairs: Pairs) -> Any:
     if not texts:
         return MISSING
     if parameter.is_json:
-        return json.loads(_only(texts))
+        return json.loads(_single(texts))
     if parameter.explode and parameter.style == "form" and _is(schema, "array"):
         return _typed_all(texts, schema)
-    text = _bare(parameter, _only(texts))
+    text = _bare(parameter, _single(texts))
     if _is(schema, "array"):
         between = text.split(_separator(parameter)) if text else []
         return _typed_all([_after_name(parameter, each) for each in between], schema)
@@ -78,7 +72,7 @@ def typed(text: str, schema: Schema | None) -> Any:
     if types & {"integer", "number"} and _INTEGER.fullmatch(text):
         return int(text)
     if "number" in types and _NUMBER.fullmatch(text):
-        return _number(text)
+        return float(text) if math.isfinite(float(text)) else text
     if "boolean" in types and text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
     if "null" in types and text in ("", "null"):
@@ -91,27 +85,19 @@ def typed_field(texts: Sequence[str], schema: Schema | None) -> Any:
     if schema and _is(schema, "array"):
         return _typed_all(texts, schema)
     if schema and _is(schema, "object"):
-        return _as_json(_only(texts))
+        text = _single(texts)
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
     return typed(texts[0], schema) if len(texts) == 1 else list(texts)
-
-
-def _number(text: str) -> Any:
-    value = float(text)
-    return text if value in (float("inf"), float("-inf")) else value
-
-
-def _as_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _is(schema: Schema, kind: str) -> bool:
     return kind in schema.types and "string" not in schema.types
 
 
-def _only(texts: Sequence[str]) -> str:
+def _single(texts: Sequence[str]) -> str:
     if len(texts) > 1:
         raise ValueError(f"is given {len(texts)} times, and is no list")
     return texts[0]
@@ -124,7 +110,7 @@ def _typed_all(texts: Sequence[str], schema: Schema) -> list[Any]:
 def _separator(parameter: Parameter) -> str:
     if parameter.explode and parameter.style in ("label", "matrix"):
         return "." if parameter.style == "label" else ";"
-    return _BETWEEN[parameter.style]
+    return _BETWEEN.get(parameter.style, ",")
 
 
 def _bare(parameter: Parameter, text: str) -> str:
@@ -153,7 +139,6 @@ def _object(parameter: Parameter, text: str) -> dict[str, Any]:
 
 
 def _spread(schema: Schema, pairs: Pairs) -> Any:
-    """Return the properties that the query has."""
     known = {key: [v for k, v in pairs if k == key] for key in schema.properties}
     made = {key: typed_field(texts, schema.property(key)) for key, texts in known.items() if texts}
     return made or MISSING
@@ -222,13 +207,14 @@ class UnreadableRequest(ValueError):
 
 
 def read_body(body: bytes, content_type: str, content: BodyContent) -> tuple[Any, Schema | None]:
-    """Return the value of a body, and the schema that applies to it. Raises BadBody.
-
-    Args:
-        content_type: the request's header; "" if it has none.
-    """
-    kind, charset = _kind_of(content_type)
-    kind = kind or _usual(content)
+    """Return the value of a body, and the schema that applies to it. Raises BadBody."""
+    header = _header(content_type)
+    charset = header.get_content_charset()
+    if content_type:
+        kind = header.get_content_type()
+    else:
+        kinds = [kind for kind in content.kinds if "*" not in kind]
+        kind = next(filter(is_json, kinds), kinds[0] if kinds else "application/json")
     declared = _declared(kind, content)
     if declared is None:
         expected = ", ".join(content.kinds)
@@ -242,25 +228,16 @@ def read_body(body: bytes, content_type: str, content: BodyContent) -> tuple[Any
         return _form(_text(body, charset), schema), schema
     if kind == MULTIPART:
         return _multipart(body, content_type, schema), schema
-    return _text_or_size(body, charset), schema
+    try:
+        return _text(body, charset), schema
+    except UnreadableRequest:
+        return f"<{len(body)} bytes>", schema
 
 
-def _kind_of(content_type: str) -> tuple[str, str | None]:
+def _header(content_type: str) -> Message:
     message = Message()
     message["content-type"] = content_type
-    return (message.get_content_type() if content_type else "", message.get_content_charset())
-
-
-def _boundary_of(content_type: str) -> bytes:
-    message = Message()
-    message["content-type"] = content_type
-    return (message.get_boundary() or "").encode("latin-1", "replace")
-
-
-def _usual(content: BodyContent) -> str:
-    """Return the media type of a body without a content type."""
-    kinds = [kind for kind in content.kinds if "*" not in kind]
-    return next((kind for kind in kinds if is_json(kind)), kinds[0] if kinds else "application/json")
+    return message
 
 
 def _declared(kind: str, content: BodyContent) -> str | None:
@@ -289,13 +266,6 @@ def _text(body: bytes, charset: str | None) -> str:
         raise UnreadableRequest(f"is no text: {error}") from None
 
 
-def _text_or_size(body: bytes, charset: str | None) -> str:
-    try:
-        return body.decode(charset or "utf-8")
-    except (ValueError, LookupError):
-        return f"<{len(body)} bytes>"
-
-
 def _form(text: str, schema: Schema | None) -> dict[str, Any]:
     fields: dict[str, list[str]] = {}
     try:
@@ -308,7 +278,7 @@ def _form(text: str, schema: Schema | None) -> dict[str, Any]:
 
 def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[str, Any]:
     """Return the fields of a form; a file is its text, or a description with name and size."""
-    boundary = b"--" + _boundary_of(content_type)
+    boundary = b"--" + (_header(content_type).get_boundary() or "").encode("latin-1", "replace")
     if body.count(boundary) > _MOST_FIELDS + 1:  # the last one ends the form
         raise UnreadableRequest(f"is a form of more than {_MOST_FIELDS:,} parts")
     fields: dict[str, list[str]] = {}
@@ -363,8 +333,11 @@ def _of_part(head: Message, content: bytes) -> str:
 def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, Any]:
     """Convert the fields by their schemas. Names like `items[0][price]` are paths into a known property."""
     made: dict[str, Any] = {}
+    by_property: dict[str, list[str]] = {}
+    for name in fields:
+        by_property.setdefault(name.partition("[")[0], []).append(name)
     try:
-        for name, keys in _by_property(fields).items():
+        for name, keys in by_property.items():
             inside = schema and schema.property(name)
             if name in fields or inside is None:
                 made |= {key: typed_field(fields[key], inside) for key in keys}
@@ -373,14 +346,3 @@ def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, 
     except ValueError as error:
         raise UnreadableRequest(f"is a form in which something {error}") from None
     return made
-
-
-def _by_property(names: Iterable[str]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(_property_of(name), []).append(name)
-    return groups
-
-
-def _property_of(name: str) -> str:
-    return name.partition("[")[0]

@@ -10,12 +10,21 @@ from itertools import islice
 from typing import Any
 
 from agentest.mock_servers.rest.document import Document, Node
+from agentest.support.errors import ConfigError
 from agentest.support.json_text import json_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.patterns import PatternTimeout, has_match
 from agentest.support.text import shortened
 
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_TYPE_NAMES = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    dict: "object",
+}
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _MAX_DEPTH = 30
 _SHOWN_PROBLEMS = 5
@@ -43,6 +52,7 @@ class Schema:
     def __init__(self, document: Document, node: Node) -> None:
         self._document = document
         self._node = node
+        self._validators: dict[str, Any] = {}
 
     @cached_property
     def types(self) -> frozenset[str]:
@@ -52,11 +62,14 @@ class Schema:
     @cached_property
     def items(self) -> Schema | None:
         """Return the schema of a list's items, if it has one."""
-        return next((self._of(node) for node in self._found(self._node, "items")), None)
+        return self._first("items")
 
     def property(self, name: str) -> Schema | None:
         """Return the schema of a property, if it has one."""
-        return next((self._of(node) for node in self._found(self._node, "properties", name)), None)
+        return self._first("properties", name)
+
+    def _first(self, *keys: str) -> Schema | None:
+        return next((Schema(self._document, node) for node in self._found(self._node, *keys)), None)
 
     @cached_property
     def properties(self) -> tuple[str, ...]:
@@ -67,11 +80,14 @@ class Schema:
     def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[SchemaViolation]:
         """Return the first violations of a value.
 
-        Args:
-            answered: True for a response, in which `writeOnly` properties may be missing; False for a
-                request, in which `readOnly` properties may be missing.
+        In a response (`answered`), `writeOnly` properties may be missing; in a request, `readOnly` ones.
         """
-        validator = self._of_answers if answered else self._of_requests
+        not_needed = "writeOnly" if answered else "readOnly"
+        if not_needed not in self._validators:
+            kind, formats = _validator_class(not_needed)
+            made = self._document.validator(self._node, kind=kind, format_checker=formats)
+            self._validators[not_needed] = made
+        validator = self._validators[not_needed]
         try:
             errors = islice(validator.iter_errors(value), _SHOWN_PROBLEMS)
             return [
@@ -83,21 +99,6 @@ class Schema:
         except PatternTimeout as error:
             return [SchemaViolation(at=where, text=f"cannot be compared with a pattern: {error}")]
 
-    @cached_property
-    def _of_requests(self) -> Any:
-        return self._document.validator(
-            self._node, kind=_validator_class("readOnly"), format_checker=_formats()
-        )
-
-    @cached_property
-    def _of_answers(self) -> Any:
-        return self._document.validator(
-            self._node, kind=_validator_class("writeOnly"), format_checker=_formats()
-        )
-
-    def _of(self, node: Node) -> Schema:
-        return Schema(self._document, node)
-
     def _types(self, node: Node, depth: int) -> Iterator[str]:
         node = self._document.follow(node)
         if depth > _MAX_DEPTH or not isinstance(node.value, Mapping):
@@ -107,7 +108,7 @@ class Schema:
             yield from [types] if isinstance(types, str) else types
             return
         for value in node.value.get("enum", [node.value["const"]] if "const" in node.value else []):
-            yield _type_of(value)
+            yield _TYPE_NAMES.get(type(value), "array")
         if "properties" in node.value:
             yield "object"
         for each in self._alternatives(node):
@@ -129,21 +130,6 @@ class Schema:
             yield from self._document.items(self._document.child(node, word))
 
 
-def _type_of(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
 def _closest_error(error: Any) -> Any:
     """If all alternatives fail, return the error of the closest one."""
     while error.context:
@@ -158,13 +144,13 @@ def _closest_error(error: Any) -> Any:
 
 
 def _worded(error: Any) -> str:
-    value, expected = shortened(_format_json(error.instance), 60), error.validator_value
+    value, expected = shortened(json_text(error.instance), 60), error.validator_value
     match error.validator:
         case "type":
             kinds = expected if isinstance(expected, str) else " or ".join(expected)
             return f"is {value}, expected {kinds}"
         case "enum":
-            return f"is {value}, expected one of {shortened(_format_json(expected), 200)}"
+            return f"is {value}, expected one of {shortened(json_text(expected), 200)}"
         case "format":
             return f"is {value}, which is no {expected}"
         case "pattern":
@@ -174,22 +160,23 @@ def _worded(error: Any) -> str:
     return shortened(error.message, 200)
 
 
-def _format_json(value: Any) -> str:
-    return json_text(value)
-
-
 @cache
-def _validator_class(not_needed: str) -> Any:
-    """Return a validator class with a time limit for patterns and direction-specific required properties.
+def _validator_class(not_needed: str) -> tuple[Any, Any]:
+    """Return a validator class with a time limit for patterns, and its formats.
 
-    Args:
-        not_needed: the keyword of properties that may be missing.
+    Properties with the keyword `not_needed` may be missing: `readOnly` in requests, `writeOnly` in responses.
     """
-    from jsonschema import Draft202012Validator, ValidationError
+    from jsonschema import Draft202012Validator, FormatChecker, ValidationError
     from jsonschema.validators import extend
 
     def pattern(_: Any, expected: str, value: Any, __: Any) -> Iterator[ValidationError]:
-        if isinstance(value, str) and len(value) <= _MATCHED_CHARS and not _matches(expected, value):
+        if not isinstance(value, str) or len(value) > _MATCHED_CHARS:
+            return
+        try:
+            compiled = re.compile(expected)
+        except (re.error, RecursionError, OverflowError):
+            return  # a pattern in JavaScript's syntax cannot be checked
+        if not has_match(compiled, value):
             yield ValidationError(f"{value!r} does not match {expected!r}")
 
     def required(_: Any, names: list[str], value: Any, schema: Any) -> Iterator[ValidationError]:
@@ -202,40 +189,20 @@ def _validator_class(not_needed: str) -> Any:
     def marked(schema: Any) -> bool:
         return isinstance(schema, Mapping) and schema.get(not_needed) is True
 
-    make: Any = extend
-    return make(Draft202012Validator, {"pattern": pattern, "required": required})
-
-
-def _matches(pattern: str, text: str) -> bool:
-    """Raises PatternTimeout."""
-    try:
-        compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):  # a pattern in JavaScript's syntax cannot be checked
+    def is_time(value: Any) -> bool:
+        if isinstance(value, str):
+            datetime.fromisoformat(value)
+            return "T" in value.upper()
         return True
-    return has_match(compiled, text)
 
-
-def _formats() -> Any:
-    from jsonschema import FormatChecker
-
-    checker = FormatChecker(("date", "email", "ipv4", "ipv6", "uuid"))
-    checker.checkers = {**checker.checkers, "date-time": (_is_time, ValueError)}
-    return checker
-
-
-def _is_time(value: Any) -> bool:
-    if isinstance(value, str):
-        datetime.fromisoformat(value)
-        return "T" in value.upper()
-    return True
+    formats = FormatChecker(("date", "email", "ipv4", "ipv6", "uuid"))
+    formats.checkers = {**formats.checkers, "date-time": (is_time, ValueError)}
+    make: Any = extend
+    return make(Draft202012Validator, {"pattern": pattern, "required": required}), formats
 
 
 def check_schema(document: Document, node: Node, visited: set[int]) -> None:
-    """Raise ConfigError if a schema, or one that it refers to, is invalid.
-
-    Args:
-        visited: identities of the checked schemas, which this extends.
-    """
+    """Raise ConfigError if a schema, or one that it refers to, is invalid. `visited` has the checked ones."""
     waiting = [node]
     while waiting:
         each = document.follow(waiting.pop())
@@ -249,41 +216,27 @@ def check_schema(document: Document, node: Node, visited: set[int]) -> None:
 
 
 def _check_words(node: Node) -> None:
-    types = node.value.get("type", [])
-    for kind in [types] if isinstance(types, str) else types if isinstance(types, list) else [types]:
+    def error(key: str, problem: str) -> ConfigError:
+        return Node(node.file, (*node.at, key), None).error(problem)
+
+    value = node.value
+    types = value.get("type", [])
+    for kind in types if isinstance(types, list) else [types]:
         if kind not in _TYPES:
-            raise Node(node.file, (*node.at, "type"), kind).error(
-                f"there is no type {kind!r}; expected one of {', '.join(_TYPES)}"
-            )
+            raise error("type", f"there is no type {kind!r}; expected one of {', '.join(_TYPES)}")
     for key, expected in (("required", list), ("enum", list), ("properties", dict)):
-        if not isinstance(node.value.get(key, expected()), expected):
+        if not isinstance(value.get(key, expected()), expected):
             kind = "a list" if expected is list else "keys and values"
-            actual = type(node.value[key]).__name__
-            raise Node(node.file, (*node.at, key), None).error(f"expected {kind}, found {actual}")
-    for key in _NUMBERS & node.value.keys():
-        if isinstance(node.value[key], bool) or not isinstance(node.value[key], int | float):
-            raise Node(node.file, (*node.at, key), None).error(
-                f"expected a number, found {node.value[key]!r}"
-            )
-    if not isinstance(node.value.get("pattern", ""), str):
-        raise Node(node.file, (*node.at, "pattern"), None).error("expected a text")
+            raise error(key, f"expected {kind}, found {type(value[key]).__name__}")
+    for key in value:
+        is_number = isinstance(value[key], int | float) and not isinstance(value[key], bool)
+        if _NUMBER.fullmatch(key) and not is_number:
+            raise error(key, f"expected a number, found {value[key]!r}")
+    if not isinstance(value.get("pattern", ""), str):
+        raise error("pattern", "expected a text")
 
 
-_NUMBERS = frozenset(
-    [
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "minProperties",
-        "maxProperties",
-    ]
-)
+_NUMBER = re.compile(r"exclusive(Min|Max)imum|minimum|maximum|multipleOf|(min|max)(Length|Items|Properties)")
 _BY_NAME = ("properties", "patternProperties", "dependentSchemas")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")

@@ -23,7 +23,6 @@ from agentest.mock_servers.rest.request_reader import (
     RequestTarget,
     Routes,
     ToolHttpRequest,
-    allowed,
     read_request,
 )
 from agentest.mock_servers.rest.schema import SchemaViolation
@@ -65,20 +64,16 @@ async def open_rest_server(settings: RestMock, opening: ServerInputs) -> str:
 
 
 def _read(settings: RestMock, opening: ServerInputs) -> tuple[Document, Api]:
-    """Read the document and its operations, under the names that mocks use."""
     try:
         document = Document(opening.root / Path(settings.openapi).expanduser())
         api = read_api(document)
-        return document, api.named_as(_names_of_mocks(api, opening), opening.spoken)
+        if opening.left_out is None:  # no tool has been named yet: take the most readable names
+            mocked = {each.short_name for each in api.operations if each.short_name}
+        else:
+            mocked = {tool.name for tool in opening.tools} | opening.left_out
+        return document, api.named_as(mocked, opening.spoken)
     except ConfigError as error:
         raise ConfigError(f"{opening.key_location('rest_mock.openapi')}: {error}") from None
-
-
-def _names_of_mocks(api: Api, opening: ServerInputs) -> set[str]:
-    """Return the tool names that scenarios use; if there are none yet, the most readable ones."""
-    if opening.left_out is None:
-        return {each.short_name for each in api.operations if each.short_name}
-    return {tool.name for tool in opening.tools} | opening.left_out
 
 
 def _check_mocks(api: Api, routes: Routes, opening: ServerInputs, file: str) -> None:
@@ -111,7 +106,6 @@ def _operation_named(name: str, routes: Routes) -> str | None:
 
 
 def _is_undocumented_request(name: str, routes: Routes) -> bool:
-    """True if a name is a method and a path that the document does not have."""
     method, _, path = name.partition(" ")
     return method.isupper() and path.startswith("/") and _operation_named(name, routes) is None
 
@@ -140,13 +134,19 @@ class _RestServer:
         self._in_threads = document.has_patterns
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Answer any request."""
-        path, _, query = _target(request).partition("?")
+        # Path and query as sent, because `%2F` is not a separator.
+        sent = request.raw_path if request.raw_path.startswith("/") else str(request.rel_url)
+        path, _, query = sent.partition("?")
         target = self._routes.find(request.method, path)
-        if is_preflight(request) and target.operation is None:
-            return preflight(request, self._callers)
+        cors, method = allowing(request, self._callers), request.headers.get("access-control-request-method")
+        if request.method == "OPTIONS" and method is not None and target.operation is None:
+            if cors:  # an accepted page may send anything
+                requested = request.headers.get("access-control-request-headers", "*")
+                allow = "access-control-allow-"
+                cors = (*cors, (f"{allow}methods", method), (f"{allow}headers", requested))
+            return web.Response(status=204, headers=dict(cors))
         answer = await self._answered(request, target, query)
-        headers = CIMultiDict([*answer.headers, *allowing(request, self._callers)])
+        headers = CIMultiDict([*answer.headers, *cors])
         return web.Response(status=answer.status, headers=headers, body=answer.body)
 
     async def _answered(self, request: web.Request, target: RequestTarget, query: str) -> ToolHttpResponse:
@@ -154,7 +154,11 @@ class _RestServer:
         names = names_of(headers, target.conversation)
         self._opening.registry.reach(self._opening.group, "rest_mock", names)
         body, problem = await _body_of(request)
-        real = self._real(request.method, target.path + (query and f"?{query}"), headers, body)
+        real: CallReal | None = None
+        if self._upstream and self._opening.passthrough:
+            # Evaluation sets allow unmocked calls by default, but that must not run real tools.
+            sent_to = target.path + (query and f"?{query}")
+            real = partial(self._upstream.call, request.method, sent_to, headers, body)
         pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
         tool_request = ToolHttpRequest(query=pairs, headers=headers, body=body, values=target.values)
         if target.operation is None:
@@ -216,14 +220,18 @@ class _RestServer:
     ) -> ToolHttpResponse:
         """Answer a request without an operation, and record it if it belongs to a conversation."""
         if request.method == "GET" and target.path == _OWN_DOCUMENT:
-            return self._own_document(request, target)
-        operation = _unknown_operation(request.method, target.path)
-        status, headers = (405, [("allow", allowed(target.methods))]) if target.methods else (404, [])
-        available = (
-            f"it has {allowed(target.methods)}"
-            if target.methods
-            else self._routes.describe_operations(target.path)
+            # For agents that generate their tools from it, the document has our address.
+            at = f"/c/{target.conversation}" if target.conversation else ""
+            servers = [{"url": f"{request.scheme}://{request.host}{at}"}]
+            return in_json(200, {**self._document.source, "servers": servers})
+        name, anything = (
+            shortened(f"{request.method} {target.path}", _NAME_CHARS),
+            BodyContent(kinds={"*/*": None}),
         )
+        operation = Operation(tool=name, method=request.method, path=target.path, body=anything)
+        allowed = ", ".join(sorted(target.methods))
+        status, headers = (405, [("allow", allowed)]) if allowed else (404, [])
+        available = f"it has {allowed}" if allowed else self._routes.describe_operations(target.path)
         text = f"{operation.tool} is no operation of {self._document.path.name}: {available}"
         registry, group = self._opening.registry, self._opening.group
         if not registry.claims(group, names):
@@ -240,17 +248,6 @@ class _RestServer:
             return in_json(status, {"error": text}, headers)
         return _response(operation, read, answer)
 
-    def _own_document(self, request: web.Request, target: RequestTarget) -> ToolHttpResponse:
-        """Serve the document itself with our address, for agents that generate their tools from it."""
-        conversation = f"/c/{target.conversation}" if target.conversation else ""
-        servers = [{"url": f"{request.scheme}://{request.host}{conversation}"}]
-        return in_json(200, {**self._document.source, "servers": servers})
-
-    def _real(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> CallReal | None:
-        if self._upstream is None or not self._opening.passthrough:
-            return None  # evaluation sets allow unmocked calls by default, but that must not run real tools
-        return partial(self._upstream.call, method, target, headers, body)
-
     def _note(self, text: str, about: str | None = None) -> None:
         """Note something for the user once, for the end of the run."""
         if (about or text) not in self._noted and len(self._noted) < 100:
@@ -266,20 +263,7 @@ def _response(operation: Operation, read: ParsedRequest, answer: ServedAnswer) -
     return misfit(operation, problems, read.status)
 
 
-def _unknown_operation(method: str, path: str) -> Operation:
-    """Return an operation for a request that the document does not have; it accepts any body."""
-    name = shortened(f"{method} {path}", _NAME_CHARS)
-    return Operation(tool=name, method=method, path=path, body=BodyContent(kinds={"*/*": None}))
-
-
-def _target(request: web.Request) -> str:
-    """Return path and query as sent, because `%2F` is not a separator."""
-    raw = request.raw_path
-    return raw if raw.startswith("/") else str(request.rel_url)
-
-
 async def _body_of(request: web.Request) -> tuple[bytes, ParsedRequest | None]:
-    """Return the decompressed body, or the problem if it is too large or not decodable."""
     try:
         return await read_body(request, MAX_BODY_BYTES), None
     except BodyRefused as error:
@@ -287,28 +271,17 @@ async def _body_of(request: web.Request) -> tuple[bytes, ParsedRequest | None]:
         return b"", ParsedRequest(arguments={}, problems=(problem,), status=error.status)
 
 
-def is_preflight(request: web.Request) -> bool:
-    """True for a CORS preflight request."""
-    return request.method == "OPTIONS" and "access-control-request-method" in request.headers
-
-
-def preflight(request: web.Request, callers: CallerGuard) -> web.Response:
-    """Answer a preflight request: an accepted page may send anything."""
-    requested = request.headers
-    headers = dict(allowing(request, callers))
-    if headers:
-        headers["access-control-allow-methods"] = requested["access-control-request-method"]
-        headers["access-control-allow-headers"] = requested.get("access-control-request-headers", "*")
-    return web.Response(status=204, headers=headers)
-
-
 def allowing(request: web.Request, callers: CallerGuard) -> Sequence[tuple[str, str]]:
     """Return the headers that let an accepted page read a response."""
     origin = request.headers.get("origin", "")
     if not callers.allows(origin):
         return ()
-    allowed = ("access-control-allow-origin", origin), ("access-control-expose-headers", "*")
-    return (*allowed, ("access-control-allow-credentials", "true"), ("vary", "origin"))
+    return (
+        ("access-control-allow-origin", origin),
+        ("access-control-expose-headers", "*"),
+        ("access-control-allow-credentials", "true"),
+        ("vary", "origin"),
+    )
 
 
 JSON = "application/json"
@@ -344,12 +317,10 @@ def misfit(operation: Operation, problems: Sequence[SchemaViolation], status: in
 
 def written(operation: Operation, answer: ServedAnswer) -> ToolHttpResponse:
     """Return the response to a valid call."""
+    if isinstance(answer.real, ToolHttpResponse):
+        return answer.real
     if answer.real is not None:
-        return (
-            answer.real
-            if isinstance(answer.real, ToolHttpResponse)
-            else in_json(502, {"error": answer.message})
-        )
+        return in_json(502, {"error": answer.message})
     if answer.status is None and answer.how is not CallOutcome.ANSWERED:
         return in_json(_OF_HOW[answer.how], {"error": answer.message})
     status = answer.status or success(operation, answer.result)
@@ -357,10 +328,8 @@ def written(operation: Operation, answer: ServedAnswer) -> ToolHttpResponse:
         return ToolHttpResponse(status=status, headers=answer.headers)
     by_name = {name.lower(): value for name, value in answer.headers}
     kind = by_name.get("content-type") or media_type(content_of(operation, status), answer.result)
-    if isinstance(answer.result, str) and not is_json(kind):
-        body = well_formed(answer.result).encode()
-    else:
-        body = well_formed(json_text(answer.result)).encode()
+    is_text = isinstance(answer.result, str) and not is_json(kind)
+    body = well_formed(answer.result if is_text else json_text(answer.result)).encode()
     other_headers = [header for header in answer.headers if header[0].lower() != "content-type"]
     return ToolHttpResponse(status=status, headers=(*other_headers, ("content-type", kind)), body=body)
 
@@ -387,11 +356,8 @@ def media_type(content: BodyContent | None, result: Any) -> str:
     in_json = next((kind for kind in kinds if is_json(kind)), None)
     if in_json or not isinstance(result, str) or not kinds:
         return in_json or JSON
-    return (
-        kinds[0]
-        if "charset" in kinds[0] or not kinds[0].startswith("text/")
-        else f"{kinds[0]}; charset=utf-8"
-    )
+    lacks_charset = kinds[0].startswith("text/") and "charset" not in kinds[0]
+    return f"{kinds[0]}; charset=utf-8" if lacks_charset else kinds[0]
 
 
 def misfits(operation: Operation, answer: ToolHttpResponse, result: Any) -> str | None:
@@ -449,10 +415,9 @@ class RealApi:
     async def call(
         self, method: str, path_and_query: str, headers: Mapping[str, str], body: bytes
     ) -> RealAnswer:
-        """Forward a request. If the real API does not respond, the answer has status 502.
+        """Forward a request. The path is as sent, without conversation and base path.
 
-        Args:
-            path_and_query: as sent, without conversation and base path.
+        If the real API does not respond, the answer has status 502.
         """
         path, _, query = path_and_query.partition("?")
         base = urlsplit(self.url)
@@ -487,7 +452,6 @@ class RealApi:
 
 
 def _value(body: bytes) -> Any:
-    """Return the recorded form of a body."""
     try:
         return json.loads(body) if body else ""  # not null, which stands for a call without an answer
     except (ValueError, RecursionError):
