@@ -9,7 +9,6 @@ from itertools import combinations
 from random import Random
 
 from agentest.calibration.labels import (
-    Label,
     LabelledConversation,
     LabelQuestion,
     LabelSet,
@@ -236,14 +235,9 @@ def _between_people(metric: str, labels: LabelSet) -> tuple[float | None, int]:
         (is_fault(first.value), is_fault(second.value))
         for question, by_person in labels.by_question().items()
         if question.metric == metric
-        for first, second in combinations(_sorted_labels(by_person), 2)
+        for first, second in combinations([by_person[name] for name in sorted(by_person)], 2)
     ]
     return kappa_of_counts(counted(both)), len(both)
-
-
-def _sorted_labels(by_person: Mapping[str, Label]) -> list[Label]:
-    """Sort labels by person, so that the order within a pair is stable."""
-    return [by_person[name] for name in sorted(by_person)]
 
 
 def labelled_metrics(labels: LabelSet, wanted: Container[str]) -> list[str]:
@@ -330,7 +324,6 @@ def kappa_interval(
 
 
 def _kappas_with_unseen_kind(table: Table, clusters: int) -> Iterator[float]:
-    """Yield kappa with one kind of pair more frequent, for each kind."""
     unseen = wilson(0, clusters)
     assert unseen
     n = sum(table)
@@ -357,7 +350,6 @@ def _sum(tables: Sequence[Table]) -> Table:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a quantile, interpolated linearly."""
     rank = share * (len(ordered) - 1)
     below = int(rank)
     above = min(below + 1, len(ordered) - 1)
@@ -435,7 +427,6 @@ def _kappa(figures: Figures) -> str:
 
 
 def _confusion_lines(figures: Figures) -> Iterator[str]:
-    """Yield the pairs of different values, the most frequent first."""
     wrong = {pair: times for pair, times in figures.confusion.items() if pair[0] != pair[1]}
     ordered = sorted(wrong.items(), key=lambda item: -item[1])
     for (people, judge), times in ordered[:_SHOWN_CONFUSIONS]:

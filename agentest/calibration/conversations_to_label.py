@@ -70,7 +70,15 @@ def gather_conversations(path: Path, scenarios: ProjectScenarios) -> GatheredCon
             f"{path} is a Python file, which holds no replies; label the results it was made of, or export "
             "them with --to evalset"
         )
-    return _from_eval_set(path, scenarios.redact)
+    gathered, without = GatheredConversations(), 0
+    for case in read_eval_set(path).eval_set.eval_cases:
+        conversations = list(_from_case(case, path.name, scenarios.redact))
+        without += not conversations
+        for conversation in conversations:
+            gathered.add(conversation)
+    if without:
+        gathered.notes.append(f"left out {count(without, 'case')}: no reply of an agent is recorded there")
+    return gathered
 
 
 def _content(path: Path) -> bytes:
@@ -151,18 +159,6 @@ def _redacted(background: JudgeBackground, redact: Callable[[str], str]) -> Judg
         knowledge=tuple(map(redact, background.knowledge)),
         expected_outcome=redact(background.expected_outcome),
     )
-
-
-def _from_eval_set(path: Path, redact: Callable[[str], str]) -> GatheredConversations:
-    gathered, without = GatheredConversations(), 0
-    for case in read_eval_set(path).eval_set.eval_cases:
-        conversations = list(_from_case(case, path.name, redact))
-        without += not conversations
-        for conversation in conversations:
-            gathered.add(conversation)
-    if without:
-        gathered.notes.append(f"left out {count(without, 'case')}: no reply of an agent is recorded there")
-    return gathered
 
 
 def _from_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:

@@ -147,7 +147,9 @@ def _judge_question(question: LabelQuestion, conversation: LabelledConversation)
 
 async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
     conversation, turns = request.conversation, request.conversation.turns
-    key = CallKey("judge", SCOPE, _number(conversation.id), request.turn)
+    key = CallKey(
+        "judge", SCOPE, int(hashlib.sha256(conversation.id.encode()).hexdigest()[:8], 16), request.turn
+    )
     judge_questions = list(request.questions.values())
     if request.all_turns:
 
@@ -163,11 +165,6 @@ async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[Label
     return {
         question: _answer(question, sampled[each], len(turns)) for question, each in request.questions.items()
     }
-
-
-def _number(conversation: str) -> int:
-    """Return a number that depends on the id alone, so that recordings stay valid as labels are added."""
-    return int(hashlib.sha256(conversation.encode()).hexdigest()[:8], 16)
 
 
 def _answer(question: LabelQuestion, sampled: SampledAnswers, turns: int) -> JudgeOutcome:
@@ -211,7 +208,17 @@ def prepare_judge(request: RunRequest, model: str | None) -> Prepared:
     user = UserSettings.model_validate({name: getattr(judge, name) for name in ModelSettings.model_fields})
     config = config.model_copy(update={"judge": judge, "user": user})
     # Count and record the calls under one name.
-    unit = _unit()
+    unit = Unit(
+        scenario=Scenario(SCOPE, "", 0),
+        agent="",
+        file="",
+        scope=SCOPE,
+        slug=SCOPE,
+        conversations=0,
+        max_turns=0,
+        metrics=(),
+        thresholds={},
+    )
     plan = Plan(entries=(unit,), agents={}, comparison=False, units=(unit,))
     prepared = prepared_for(request, replace(loaded, config=config), plan)
     if prepared.judge is None:
@@ -232,20 +239,6 @@ def _load_config(request: RunRequest, model: str | None) -> LoadedConfig:
             "MODEL, or the configuration with --config PATH"
         )
     return LoadedConfig(Config(agent=ChatCompletionsAgent(endpoint=_NOBODY)), request.root)
-
-
-def _unit() -> Unit:
-    return Unit(
-        scenario=Scenario(SCOPE, "", 0),
-        agent="",
-        file="",
-        scope=SCOPE,
-        slug=SCOPE,
-        conversations=0,
-        max_turns=0,
-        metrics=(),
-        thresholds={},
-    )
 
 
 def run_metrics(prepared: Prepared) -> tuple[str, ...]:

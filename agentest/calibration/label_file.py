@@ -124,22 +124,19 @@ class _LabelReader:
         """Add a line. Raises ValueError."""
         match data.get("type"):
             case "conversation":
-                self._add_conversation(data)
+                conversation = self._conversation(_checked_keys(data, _CONVERSATION))
+                known = self.read.conversations.setdefault(conversation.id, conversation)
+                if _content(known) != _content(conversation):
+                    raise ValueError(
+                        f"the id {conversation.id!r} is that of another conversation above; "
+                        "give each an id of its own"
+                    )
             case "label":
                 self.read.labels.append(self._label(_checked_keys(data, _LABEL)))
             case None:
                 raise ValueError("`type` must be conversation or label, and it is missing")
             case other:
                 raise ValueError(f"`type` must be conversation or label, found {other!r:.80}")
-
-    def _add_conversation(self, data: dict[str, Any]) -> None:
-        conversation = self._conversation(_checked_keys(data, _CONVERSATION))
-        known = self.read.conversations.setdefault(conversation.id, conversation)
-        if _content(known) != _content(conversation):
-            raise ValueError(
-                f"the id {conversation.id!r} is that of another conversation above; "
-                "give each an id of its own"
-            )
 
     def _conversation(self, data: dict[str, Any]) -> LabelledConversation:
         turns = self._turns(data.get("turns"))
@@ -227,7 +224,6 @@ def _incomplete_reason(conversation: LabelledConversation) -> str:
 
 
 def _content(each: LabelledConversation) -> str:
-    """Return what identifies a conversation, without its source and timing."""
     return content_id(each.background, each.criteria, each.turns, complete=each.complete)
 
 
@@ -278,7 +274,6 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
 
 
 def _with_defaults(call: Any, turn: int) -> Any:
-    """Add defaults to a handwritten call."""
     if not isinstance(call, dict):
         return call
     return {
@@ -348,17 +343,14 @@ class LabelWriter:
     def add(self, conversation: LabelledConversation, label: Label) -> None:
         """Write a label, and its conversation if the file lacks it. Raises UsageError."""
         lines = [] if conversation.id in self.known else [conversation_line(conversation)]
-        self._append([*lines, label_line(label)])
-        self.known.add(conversation.id)
-
-    def _append(self, lines: list[Json]) -> None:
-        content = b"".join(encoded(plain(line)) + b"\n" for line in lines)
+        content = b"".join(encoded(plain(line)) + b"\n" for line in [*lines, label_line(label)])
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab+") as file:
                 file.write(b"".join(self._new_line(file)) + content)
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+        self.known.add(conversation.id)
 
     @staticmethod
     def _new_line(file: Any) -> Iterator[bytes]:

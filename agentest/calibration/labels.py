@@ -106,7 +106,7 @@ def content_id(
     background: JudgeBackground, criteria: Sequence[str], turns: Sequence[Turn], *, complete: bool = True
 ) -> str:
     """Return an id made of the content, because ids of a run repeat from run to run."""
-    known = CODECS.write(_without_time(background))
+    known = CODECS.write(replace(background, started_at=""))
     if not background.date:
         del known["date"]  # leave the ids of conversations without a date as they always were
     content = {
@@ -117,10 +117,6 @@ def content_id(
     }
     text = json.dumps(plain(content), sort_keys=True, ensure_ascii=True)
     return "c-" + hashlib.sha256(text.encode()).hexdigest()[:_ID_CHARS]
-
-
-def _without_time(background: JudgeBackground) -> JudgeBackground:
-    return replace(background, started_at="")
 
 
 def _call(call: Any) -> list[Any]:
@@ -200,7 +196,6 @@ def parse_value(metric: str, raw: Any) -> Value:
 
 
 def _choice(known: Iterable[str], raw: Any) -> str:
-    """Return the known text that matches except for letter case. Raises ValueError."""
     names = {name.casefold(): str(name) for name in known}
     choice = names.get(" ".join(raw.casefold().replace("_", " ").split())) if isinstance(raw, str) else None
     if choice is None:

@@ -6,13 +6,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+import click
+
 from agentest.authoring.talk import MessageSent, PersonConversation, Ready, Replied, TalkEvent, TalkNote
-from agentest.cli.requests import RequestOptions
+from agentest.cli.location import Location
+from agentest.cli.options import exits, where, which
+from agentest.cli.requests import request_of
 from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.report.content import server_rows
-from agentest.runner.plan import Unit
+from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.function_threads import in_thread
@@ -44,9 +48,13 @@ class TerminalUser:
                 return NextMessage(line.strip())
 
 
-def chat(options: RequestOptions) -> ExitCode:
-    """Run one conversation. Raises UsageError unless exactly one scenario is selected."""
-    prepared = prepare(options.request(options.location.enter(), offline=True))
+@click.command()
+@where
+@which
+@exits
+def chat(location: Location, options: Options) -> ExitCode:
+    """Talk to the agent yourself, with the mocks of one scenario."""
+    prepared = prepare(request_of(location.enter(), options, offline=True))
     units = prepared.plan.units
     if len(units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"

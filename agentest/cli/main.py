@@ -16,9 +16,19 @@ from agentest.cli.exit_status import run_to_exit
 from agentest.version import __version__
 
 _COMMANDS = {
-    "history_commands": "runs show ui compare merge judge label calibrate show-prompts export coverage",
-    "project_commands": "init doctor chat record-tools mcp-tools mcp-stdio eval-set migrate",
+    "calibrate": "label calibrate",
+    "chat": "chat",
+    "comparison": "compare",
+    "coverage": "coverage",
+    "eval_sets": "eval-set migrate",
+    "judge": "judge show-prompts",
+    "mcp_bridge": "mcp-tools mcp-stdio",
+    "merge": "merge",
+    "project": "init doctor",
+    "record_tools": "record-tools",
     "run_commands": "run eval",
+    "stored_runs": "runs show export",
+    "ui": "ui",
 }
 """Maps a module of this folder to its commands."""
 _FUNCTIONS = {"eval": "evaluate"}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
+
 from agentest.cli.location import Location, Project
+from agentest.cli.options import exits, output_options, path_option, where
 from agentest.cli.run_output import LATEST, RESULTS_REPORT, RunOutput, open_reporters
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
@@ -20,10 +22,10 @@ from agentest.domain.verdict import run_status
 from agentest.history.merge import MergedRun, check_complete, check_parts, find_parts, part_names
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 from agentest.runner.environment import check_can_be_written
+from agentest.runner.prepare import ReportOptions
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
 from agentest.support.errors import ConfigError, ExitCode, UsageError
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 from agentest.support.text import count
 from agentest.version import __version__
@@ -36,45 +38,47 @@ _STATUSES = {
 _DEFAULT_KEEP_RUNS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeOptions:
-    """Options of `agentest merge`."""
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@where
+@path_option("--output-dir", "output_dir", "Store the merged run in this folder (default: `output_dir`).")
+@click.option("--allow-missing", is_flag=True, help="Merge even if shards are missing, as an errored run.")
+@output_options
+@exits
+def merge(
+    location: Location,
+    runs: tuple[str, ...],
+    output_dir: Path | None,
+    allow_missing: bool,
+    reports: ReportOptions,
+) -> ExitCode:
+    """Merge several runs into one: all shards of a run, or runs with no scenario in common.
 
-    location: Location = field(default_factory=Location)
-    runs: tuple[str, ...]
-    output_dir: Path | None = None
-    allow_missing: bool = False
-    reporters: tuple[str, ...] = ()
-    verbose: bool = False
+    RUN is an id (agentest runs) or its beginning, the folder of a run, or a folder above several.
 
-
-def merge(options: MergeOptions, environ: Mapping[str, str] = os.environ) -> ExitCode:
-    """Merge several runs into one and write its reports.
-
-    Raises UsageError, before anything is written, if the runs do not fit together.
+    Exit status as of run: 0 all passed, 1 a scenario failed, 2 something errored, is missing or does not fit.
     """
-    project = options.location.enter()
+    project = location.enter()
     settings = project.settings("merged without it")
     default_output = project.output_dir_of(settings)
-    reports = _reports(options, settings, project)
-    found_parts = find_parts(options.runs, default_output, project.here)
+    wanted = _reports(reports, settings, project)
+    found_parts = find_parts(runs, default_output, project.here)
     check_parts(found_parts.parts)
-    missing = check_complete(found_parts.parts, allow_missing=options.allow_missing)
+    missing = check_complete(found_parts.parts, allow_missing=allow_missing)
     merged = MergedRun(parts=found_parts.parts, missing=missing)
     merged.entries  # noqa: B018 - raises errors before anything is written
-    for note in (
-        *found_parts.notes,
-        f"merge: {count(len(found_parts.parts), 'run')}: {part_names(found_parts.parts)}",
-    ):
+    for note in found_parts.notes:
         _note(note)
-    output_dir = project.path(options.output_dir) if options.output_dir else default_output
-    with _open_run_folder(
-        merged, output_dir, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS
-    ) as output:
-        return _write_reports(merged, output, reports, options, project, environ)
+    _note(f"merge: {count(len(found_parts.parts), 'run')}: {part_names(found_parts.parts)}")
+    folder = project.path(output_dir) if output_dir else default_output
+    with _open_run_folder(merged, folder, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS) as output:
+        context = ReporterContext(
+            root=project.root, folder=output.folder.path, environ=os.environ, verbose=reports.verbose
+        )
+        return _write_reports(merged, output, wanted, context)
 
 
-def _reports(options: MergeOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
+def _reports(options: ReportOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
     """Return the requested reports, or those of the configuration. Raises UsageError."""
     try:
         requested = parse_reports(options.reporters, project.here)
@@ -134,13 +138,8 @@ def _write_reports(
     merged: MergedRun,
     output: RunOutput,
     reports: Sequence[ReportRequest],
-    options: MergeOptions,
-    project: Project,
-    environ: Mapping[str, str],
+    context: ReporterContext,
 ) -> ExitCode:
-    context = ReporterContext(
-        root=project.root, folder=output.folder.path, environ=environ, verbose=options.verbose
-    )
     broadcast = Broadcast([*open_reporters(reports, context, output), NotesReporter()], _note)
     result = _send_events(merged, broadcast)
     broadcast.finish()

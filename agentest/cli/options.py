@@ -1,10 +1,11 @@
-"""Options that several commands share, and the one value in which a command gets its options."""
+"""Options that several commands share, and the values in which commands get them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,53 +18,37 @@ if TYPE_CHECKING:
     from agentest.domain.shards import Shard
 
 Command = TypeVar("Command", bound=Callable[..., object])
-Value = TypeVar("Value")
-
-
-class ParsedOptions:
-    """The options of one command as click parsed them."""
-
-    def __init__(self, values: dict[str, object]) -> None:
-        self._values = values
-
-    def to(self, kind: type[Value]) -> Value:
-        """Return the command's value: each field takes the option of its name, each part takes its own.
-
-        A part is a field whose default is another dataclass. Raises TypeError if an option has no field.
-        """
-        value = self._part(kind)
-        if self._values:
-            raise TypeError(f"{kind.__name__} has no field for {', '.join(self._values)}")
-        return value
-
-    def _part(self, kind: type[Value]) -> Value:
-        arguments: dict[str, object] = {}
-        for each in fields(kind):  # type: ignore[arg-type]
-            if isinstance(each.default_factory, type) and is_dataclass(each.default_factory):
-                arguments[each.name] = self._part(each.default_factory)
-            elif each.name in self._values:
-                arguments[each.name] = self._values.pop(each.name)
-        return kind(**arguments)
+GROUPS = {
+    "location": ("agentest.cli.location", "Location"),
+    "options": ("agentest.runner.plan", "Options"),
+    "reports": ("agentest.runner.prepare", "ReportOptions"),
+    "evaluation": ("agentest.cli.requests", "EvalOptions"),
+    "selection": ("agentest.cli.selection", "ScenarioSelection"),
+}
+"""Maps a parameter of commands to the class, with its module, that groups the options of its fields."""
 
 
 def exits(command: Callable[..., int]) -> Callable[..., int]:
-    """Turn the outcome of a command into an exit status; print a user's mistake as one message."""
+    """Turn the outcome of a command into an exit status; print a user's mistake as one message.
+
+    Options that belong together reach the command as one value (`GROUPS`), if it has the parameter.
+    """
 
     @wraps(command)
     def called(**values: object) -> int:
-        return exit_status_of(lambda: command(**values))
+        return exit_status_of(lambda: command(**_grouped(command, values)))
 
     return called
 
 
-def typed(command: Callable[[ParsedOptions], int]) -> Callable[..., int]:
-    """Call a command with its options as one value, and turn the outcome into an exit status."""
-
-    @wraps(command)
-    def called(**values: object) -> int:
-        return exit_status_of(lambda: command(ParsedOptions(values)))
-
-    return called
+def _grouped(command: Callable[..., int], values: dict[str, object]) -> dict[str, object]:
+    for name, (module, kind) in GROUPS.items():
+        if name not in command.__annotations__:
+            continue
+        group = getattr(import_module(module), kind)
+        mine = [field.name for field in fields(group) if field.name in values]
+        values[name] = group(**{each: values.pop(each) for each in mine})
+    return values
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

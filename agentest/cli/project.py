@@ -10,10 +10,15 @@ from functools import partial
 from pathlib import Path
 from textwrap import wrap
 
+import click
+
 from agentest.authoring.checks import Check, CheckOutcome
 from agentest.authoring.doctor import run_checks
-from agentest.authoring.new_project import InitRequest, InitResult, NextStep, WrittenFile, begin
-from agentest.cli.requests import RequestOptions
+from agentest.authoring.new_project import CiName, InitRequest, InitResult, NextStep, WrittenFile, begin
+from agentest.cli.location import Location
+from agentest.cli.options import exits, model_option, where
+from agentest.cli.requests import request_of
+from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from
@@ -28,9 +33,20 @@ _WIDTH = 80
 _INDENT = "    "
 
 
-def doctor(options: RequestOptions) -> ExitCode:
-    """Check everything that a run needs; return ERRORED if something would prevent a verdict."""
-    request = options.request(options.location.enter())
+@click.command()
+@where
+@click.option("--agent", metavar="NAME", help="Check only this agent of the configuration.")
+@model_option
+@click.option("--offline", is_flag=True, help="Call no model.")
+@exits
+def doctor(location: Location, options: Options) -> ExitCode:
+    """Check everything that a run needs: configuration, scenarios, agents, keys, models.
+
+    Servers of agents are started and stopped; each model answers one short question. No agent is called.
+
+    Exit status: 0 a run can start; 2 something needs attention.
+    """
+    request = request_of(location.enter(), options)
     run_doctor = partial(run_checks, request, _print_check, say=_print_progress, expected=_forecast_text)
     bad = run_event_loop(run_doctor)
     if bad:
@@ -41,10 +57,21 @@ def doctor(options: RequestOptions) -> ExitCode:
     return ExitCode.PASSED
 
 
-def init(options: InitRequest) -> ExitCode:
-    """Write a project's first files and print the next steps. Raises UsageError."""
-    begun = begin(options)
-    for line in (*_file_lines(begun.files), *_next_steps(options.folder, begun)):
+@click.command()
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option("--endpoint", metavar="URL", help="Detect the protocol of your agent at URL.")
+@click.option("--demo", is_flag=True, help="Add a small agent, to try Agentest without a key.")
+@click.option("--ci", type=click.Choice(["github", "gitlab"]), help="Write the workflow that runs it, too.")
+@exits
+def init(folder: Path, endpoint: str | None, demo: bool, ci: CiName | None) -> ExitCode:
+    """Write a configuration, a first scenario and entries of .gitignore to DIR (default: here).
+
+    Existing files are never replaced.
+
+    Exit status: 0 all files exist; 2 nothing was written, or the endpoint's protocol was not recognized.
+    """
+    begun = begin(InitRequest(folder=folder, endpoint=endpoint, demo=demo, ci=ci))
+    for line in (*_file_lines(begun.files), *_next_steps(folder, begun)):
         say(line)
     for note in begun.notes:
         tell(f"agentest: {note}")

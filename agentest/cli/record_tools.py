@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import click
 from anyio.abc import TaskGroup
 
 from agentest.authoring.mock_module import (
@@ -23,8 +24,9 @@ from agentest.authoring.mock_module import (
 from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
 from agentest.authoring.recorded_scenario import scenario_of
 from agentest.cli.chat import TerminalUser, speaker_lines, stdin_reader
-from agentest.cli.location import Project
-from agentest.cli.requests import LOCAL, RequestOptions, engine_name
+from agentest.cli.location import Location, Project
+from agentest.cli.options import exits, path_option, where
+from agentest.cli.requests import LOCAL, engine_name, request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunOutput, RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
@@ -40,6 +42,7 @@ from agentest.runner.mock_servers import (
     ways_to_mocks,
     with_real_tools,
 )
+from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest, prepare
 from agentest.runner.sources import LiveConversations, SourceFactory
 from agentest.support.errors import ExitCode, UsageError
@@ -54,37 +57,59 @@ _SHOWN_RESULT_CHARS = 300
 _LAST_WORDS = "agentest: stopped immediately; nothing was written\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordToolsOptions(RequestOptions):
-    """Options of `agentest record-tools`."""
+@click.command("record-tools")
+@where
+@click.option("--agent", metavar="NAME", help="Talk to this agent of the configuration.")
+@click.option(
+    "--say",
+    "messages",
+    multiple=True,
+    metavar="TEXT",
+    help="Send TEXT as the user; repeat it for more turns.",
+)
+@click.option("--serve", is_flag=True, help="Start only the servers in front of the real tools.")
+@path_option("--output", "output", "Write the mocks to this module (default: recorded_tools.py).")
+@path_option("--scenario", "scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@exits
+def record_tools(
+    location: Location,
+    options: Options,
+    messages: tuple[str, ...],
+    serve: bool,
+    output: Path | None,
+    scenario: Path | None,
+    force: bool,
+) -> ExitCode:
+    """Talk to the agent while its real tools answer, and write mocks that give the same results.
 
-    say: tuple[str, ...] = ()
-    """The user's messages; () to type them."""
-    serve: bool = False
-    """True to only start the servers and wait for calls."""
-    output: Path | None = None
-    scenario: Path | None = None
-    force: bool = False
+    Without --say, you type the user's messages. `agentest run --record-tools` records the calls of
+    scenarios.
 
-
-def record_tools(options: RecordToolsOptions) -> ExitCode:
-    """Run one conversation, or serve, and write the mocks. Raises UsageError."""
-    project = options.location.enter()
-    request = options.request(project, offline=True)
-    _check(options)
+    Exit status: 0 written, 1 the conversation failed, 2 nothing was recorded, 130 interrupted. Calls that
+    were recorded before a failure or an interruption are written.
+    """
+    project = location.enter()
+    if serve and messages:
+        raise UsageError("--serve has no conversation: remove --say or --serve")
+    if serve and scenario:
+        raise UsageError("--serve has no conversation to write as a scenario: remove --scenario or --serve")
+    if any(not text.strip() for text in messages):
+        raise UsageError('--say is empty; give a message: --say "Book me a haircut"')
     at = targets(
-        options.output and project.path(options.output),
-        options.scenario and project.path(options.scenario),
+        output and project.path(output),
+        scenario and project.path(scenario),
         project.here,
         project.display_path,
-        force=options.force,
+        force=force,
     )
-    prepared, tool_lists = with_tool_list(prepare_one_conversation(request, options.say), at)
+    request = request_of(project, options, offline=True)
+    prepared, tool_lists = with_tool_list(prepare_one_conversation(request, messages), at)
     for note in prepared.notes:
         tell(f"agentest: {note}")
     recorder = CallRecorder()
     with fresh_tool_list(at):
-        outcome = run_event_loop(_record, prepared, options, recorder)
+        outcome = run_event_loop(_record, prepared, None if serve else messages, recorder)
     recording = ToolRecording(
         prepared=prepared,
         recorder=recorder,
@@ -195,15 +220,6 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
     return True
 
 
-def _check(options: RecordToolsOptions) -> None:
-    if options.serve and options.say:
-        raise UsageError("--serve has no conversation: remove --say or --serve")
-    if options.serve and options.scenario:
-        raise UsageError("--serve has no conversation to write as a scenario: remove --scenario or --serve")
-    if any(not text.strip() for text in options.say):
-        raise UsageError('--say is empty; give a message: --say "Book me a haircut"')
-
-
 @dataclass(slots=True)
 class _Outcome:
     """Outcome of the conversation."""
@@ -213,20 +229,21 @@ class _Outcome:
     interrupted: bool = False
 
 
-async def _record(prepared: Prepared, options: RecordToolsOptions, recorder: CallRecorder) -> _Outcome:
+async def _record(prepared: Prepared, messages: Sequence[str] | None, recorder: CallRecorder) -> _Outcome:
+    """Run one conversation with the user's messages, () to type them; None only serves the tools."""
     outcome, problem = _Outcome(), None
     with handled_signals(lambda: tasks.cancel_scope.cancel(), lambda: _LAST_WORDS) as signals:
         async with anyio.create_task_group() as tasks:
             try:
                 async with AsyncExitStack() as stack:
-                    if options.serve:
+                    if messages is None:
                         await _serve(prepared, recorder, stack)
                     else:
-                        await _converse(prepared, options, recorder, stack, tasks, outcome)
+                        await _converse(prepared, messages, recorder, stack, tasks, outcome)
             except UsageError as error:  # stored, because a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
-        outcome.interrupted = bool(signals) and not options.serve
+        outcome.interrupted = bool(signals) and messages is not None
     if problem and not signals:
         raise type(problem)(prepared.loaded.redact(str(problem)))
     return outcome
@@ -234,7 +251,7 @@ async def _record(prepared: Prepared, options: RecordToolsOptions, recorder: Cal
 
 async def _converse(
     prepared: Prepared,
-    options: RecordToolsOptions,
+    messages: Sequence[str],
     recorder: CallRecorder,
     stack: AsyncExitStack,
     tasks: TaskGroup,
@@ -244,14 +261,14 @@ async def _converse(
 
     def show(turns: Sequence[Turn]) -> None:
         outcome.turns = tuple(turns)
-        for row in _turn_lines(turns[-1], typed_in=not options.say):
+        for row in _turn_lines(turns[-1], typed_in=not messages):
             say(redact(row), end="")
 
     def note(text: str) -> None:
         tell(f"agentest: {redact(text)}")
 
     unit = prepared.plan.units[0]
-    user = _user(options)
+    user = _user(messages)
     prepared = stack.enter_context(with_ports(prepared))
     started = await start_servers(prepared, stack, tasks, note)
     agents = await connected_agents(prepared, started.client, stack, note)
@@ -270,9 +287,9 @@ async def _converse(
     outcome.failure = conversation.failure.message if conversation.failure else None
 
 
-def _user(options: RecordToolsOptions) -> User:
-    if options.say:
-        return ScriptedUser(options.say)
+def _user(messages: Sequence[str]) -> User:
+    if messages:
+        return ScriptedUser(messages)
     if sys.stdin is not None and sys.stdin.isatty():
         say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
     return TerminalUser(stdin_reader(), lambda text: say(text, end=""))

@@ -187,7 +187,12 @@ def pair_scenarios(base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
     runs have one agent, its name may differ.
     """
     alone = len(base.agents) == 1 and len(new.agents) == 1
-    twice = {key for run in (base, new) for key, n in Counter(_keys(run, alone)).items() if n > 1}
+    twice = {
+        key
+        for run in (base, new)
+        for key, n in Counter([_key(each, alone) for each in run.scenarios]).items()
+        if n > 1
+    }
     old = _by_key(base, alone, twice)
     pairs = [
         ScenarioPair(base=old.pop(key, None), new=each) for key, each in _by_key(new, alone, twice).items()
@@ -241,20 +246,15 @@ def _measured(result: ConversationResult, information: Iterable[str]) -> Measure
     for name, score in result.metric_results:
         if isinstance(score, Score) and name not in left_out:
             total, n = sums.get(name, (0.0, 0))
-            sums[name] = total + _number(score), n + 1
+            sums[name] = (
+                total + (float(score.value != NO_FAILURE) if score.number is None else score.number),
+                n + 1,
+            )
     return MeasuredConversation(passed=passed, sums=sums)
-
-
-def _number(score: Score) -> float:
-    return float(score.value != NO_FAILURE) if score.number is None else score.number
 
 
 def _is_unselected(side: MeasuredScenario | None, run: MeasuredRun) -> bool:
     return side is None and run.partial
-
-
-def _keys(run: MeasuredRun, alone: bool) -> list[Hashable]:
-    return [_key(each, alone) for each in run.scenarios]
 
 
 def _key(scenario: MeasuredScenario, alone: bool) -> Hashable:

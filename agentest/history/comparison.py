@@ -202,7 +202,12 @@ def differing_conditions(
     if left_out:
         yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
     yield from _count_notes(pairs)
-    yield from _repeat_notes(pairs)
+    ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
+    if ended:
+        yield (
+            f"repeat: {count(ended, 'scenario')} ended when decided, which makes good pass rates better and "
+            "bad ones worse; chance counts twice there"
+        )
 
 
 def agents_random_in_scripts(pairs: Iterable[ScenarioPair]) -> frozenset[str]:
@@ -363,7 +368,6 @@ def _outcomes(scenario: MeasuredScenario) -> list[Cluster]:
 
 
 def _overall(decided: Sequence[_ScenarioDraft]) -> tuple[Verdicts, tuple[ComparedFigure, ...]]:
-    """Return the combined figures of all scenarios that passed or failed in both runs."""
     sides = [draft.sides for draft in decided]
     statuses = [(base.status, new.status) for base, new in sides]
     worse = statuses.count((Status.PASSED, Status.FAILED))
@@ -425,13 +429,16 @@ def _enough(decided: Sequence[_ScenarioDraft]) -> int | None:
     by_chance = [draft for draft in decided if draft.tests and not is_single_script_run(*draft.sides)]
     if not by_chance:
         return None
-    enough = next((n for n in range(2, _MAX_CONVERSATIONS) if _is_detectable(n, len(by_chance))), None)
+    enough = next(
+        (
+            n
+            for n in range(2, _MAX_CONVERSATIONS)
+            if (shares_differ((n, n), (0, n)) * len(by_chance) <= LEVEL)
+        ),
+        None,
+    )
     most = min(min(side.known for side in draft.sides) for draft in by_chance)
     return enough if enough and most < enough else None
-
-
-def _is_detectable(n: int, family: int) -> bool:
-    return shares_differ((n, n), (0, n)) * family <= LEVEL
 
 
 def _count_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
@@ -444,14 +451,4 @@ def _count_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
         yield (
             f"conversations: other numbers in {count(len(other), 'scenario')}, "
             f"{len(first.conversations)} and now {len(second.conversations)} in {second.name!r}"
-        )
-
-
-def _repeat_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
-    """Yield a note about pass rates that are shifted, because a scenario ran until it was decided."""
-    ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
-    if ended:
-        yield (
-            f"repeat: {count(ended, 'scenario')} ended when decided, which makes good pass rates better and "
-            "bad ones worse; chance counts twice there"
         )

@@ -79,7 +79,9 @@ def cells(row: ComparedFigure) -> tuple[str, ...]:
         f"{row.difference:+.2f}",
         interval(row),
         p_value_text(row.adjusted),
-        "" if row.change is Change.UNCHANGED else _change_text(row.change),
+        ""
+        if row.change is Change.UNCHANGED
+        else ("within noise" if row.change is Change.WITHIN_NOISE else str(row.change)),
     )
 
 
@@ -155,7 +157,12 @@ def changes_worst_first(comparison: Comparison) -> list[ScenarioChange]:
     changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
     order = list(Change)
     return sorted(
-        changed, key=lambda each: (order.index(each.change), not each.verdict_changed, _lowest_p(each))
+        changed,
+        key=lambda each: (
+            order.index(each.change),
+            not each.verdict_changed,
+            min((row.p for row in each.rows), default=1.0),
+        ),
     )
 
 
@@ -179,14 +186,6 @@ def as_markdown(comparison: Comparison, heading: str = "##") -> str:
 def _ran_once(change: ScenarioChange) -> bool:
     base, new = change.pair.base, change.pair.new
     return bool(base and new) and is_single_script_run(base, new)  # type: ignore[arg-type]
-
-
-def _lowest_p(change: ScenarioChange) -> float:
-    return min((row.p for row in change.rows), default=1.0)
-
-
-def _change_text(change: Change) -> str:
-    return "within noise" if change is Change.WITHIN_NOISE else str(change)
 
 
 def _state(scenario: MeasuredScenario) -> str:

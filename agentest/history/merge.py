@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 
 from agentest.domain.events import (
-    ConversationFinished,
     Event,
     RunFinished,
     RunStarted,
@@ -43,7 +42,7 @@ from agentest.store.runs.folder import (
     read_record,
     run_file,
 )
-from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
+from agentest.store.shapes import Mode, PlannedConversations, RunHead
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
@@ -280,7 +279,12 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
     both: list[tuple[MergedPart, MergedPart, Place]] = []
     for part in parts:
         both += [
-            (earlier[place], part, place) for place in part.places if _is_run_twice(place, earlier, part)
+            (earlier[place], part, place)
+            for place in part.places
+            if (
+                place in earlier
+                and not (place in part.journal.not_run and place in earlier[place].journal.not_run)
+            )
         ]
         earlier |= dict.fromkeys(part.places, part)
     if both:
@@ -293,13 +297,6 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
             f"{_split_difference(first, second)}"
         )
     _check_covered(parts)
-
-
-def _is_run_twice(place: Place, earlier: Mapping[Place, MergedPart], part: MergedPart) -> bool:
-    """Return True if both runs contain the scenario, unless neither could run it, as with a broken file."""
-    return place in earlier and not (
-        place in part.journal.not_run and place in earlier[place].journal.not_run
-    )
 
 
 def _check_covered(parts: Sequence[MergedPart]) -> None:
@@ -363,9 +360,14 @@ class MergedRun:
     @cached_property
     def entries(self) -> list[MergedEntry]:
         """Scenarios in the order in which a single run would report them."""
-        entries = _without_duplicates(
-            [MergedEntry(part=part, place=place) for part in self.parts for place in part.places]
-        )
+        entries = list(
+            {
+                entry.place: entry
+                for entry in reversed(
+                    [MergedEntry(part=part, place=place) for part in self.parts for place in part.places]
+                )
+            }.values()
+        )[::-1]
         if self.parts[0].record.part:
             return sorted(entries, key=_by_plan)
         return sorted(entries, key=_by_file)
@@ -401,7 +403,6 @@ class MergedRun:
 
     @property
     def _ends(self) -> list[RunHead]:
-        """Ends of the parts that are complete."""
         return [part.journal.end for part in self.parts if part.journal.end]
 
     @property
@@ -427,7 +428,12 @@ class MergedRun:
         for entry in self.entries:
             result = entry.part.journal.so_far(entry.place)
             yield ScenarioStarted(result.name, result.agent, result.planned)
-            yield from self._conversations(entry, result)
+            part = entry.part.journal.parts.get(entry.place)
+            if part:
+                events = entry.part.journal.events(entry.place, iter(sorted(part.lines)))
+                yield from (
+                    replace(event, case=result.case, thresholds=result.thresholds) for event in events
+                )
             yield ScenarioFinished(result)
             scenarios.append(replace(result, conversations=()))
         amended = scenarios_without_disproved_warnings({(each.name, each.agent): each for each in scenarios})
@@ -452,20 +458,14 @@ class MergedRun:
             fingerprints={(each.scenario, each.agent): each.fingerprint for each in planned},
             used={(each.scenario, each.agent): each.usage for each in planned if each.usage},
             visibilities={
-                name: each.tool_calls for name, each in self._agents_at_first.items() if each.tool_calls
+                name: each.tool_calls
+                for name, each in {
+                    name: each for part in self.parts for name, each in part.journal.run.agents.items()
+                }.items()
+                if each.tool_calls
             },
             calibrations=self.calibrations,
         )
-
-    @property
-    def _agents_at_first(self) -> Mapping[str, StoredAgent]:
-        return {name: each for part in self.parts for name, each in part.journal.run.agents.items()}
-
-    def _conversations(self, entry: MergedEntry, result: ScenarioResult) -> Iterator[ConversationFinished]:
-        part = entry.part.journal.parts.get(entry.place)
-        if part:
-            events = entry.part.journal.events(entry.place, iter(sorted(part.lines)))
-            yield from (replace(event, case=result.case, thresholds=result.thresholds) for event in events)
 
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
         results = {(each.name, each.agent): each for each in scenarios}
@@ -525,11 +525,6 @@ def scenarios_without_disproved_warnings(results: ScenarioResults) -> dict[Place
         for place, each in results.items()
     }
     return {place: each for place, each in now.items() if each is not results[place]}
-
-
-def _without_duplicates(entries: Sequence[MergedEntry]) -> list[MergedEntry]:
-    """Remove duplicates: a file that does not load is part of every shard."""
-    return list({entry.place: entry for entry in reversed(entries)}.values())[::-1]
 
 
 def _agent_position(entry: MergedEntry) -> int:

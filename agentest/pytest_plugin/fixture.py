@@ -147,7 +147,7 @@ class Agentest:
         request = RunRequest(root, self._config, self._options(options))
         evaluation = EvalRequest(
             request,
-            tuple(_absolute(file) for file in files),
+            tuple(str(Path.cwd() / file) for file in files),
             criteria=_path(criteria),
             num_runs=num_runs,
             mocks=_path(mocks),
@@ -161,11 +161,6 @@ class Agentest:
         offline = options.offline or (self._offline and not has_model)
         strict = self._strict if options.strict is None else options.strict
         return replace(options, offline=offline, strict=strict)
-
-
-def _absolute(file: str | Path) -> str:
-    """Make a path absolute; a suffix `:case1,case2` stays."""
-    return str(Path.cwd() / file)
 
 
 def _path(file: str | Path | None) -> Path | None:

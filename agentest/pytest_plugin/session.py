@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -98,7 +98,7 @@ class SessionHooks:
         self._reporting = True
         session._setupstate.teardown_exact(self._placeholder)
         try:
-            with self._separate_other_output():
+            with self._other_output if self._capture else nullcontext():
                 self._report_each(session)
         finally:
             self._reporting = False
@@ -111,9 +111,6 @@ class SessionHooks:
                 with self._captured():
                     self._runs.stop()
                 return
-
-    def _separate_other_output(self) -> AbstractContextManager[object]:
-        return self._other_output if self._capture else nullcontext()
 
     @property
     def _capture(self) -> Any:
@@ -245,7 +242,8 @@ def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.Cal
     elif report.skipped and result.verdict.status is Status.SKIPPED:
         reason = "; ".join(reason.message for reason in result.verdict.reasons)
         report.longrepr = (str(item.path), result.line, f"Skipped: {reason}")
-    report.duration = _seconds(report, result)
+    telling = "call" if result.verdict.status in (Status.PASSED, Status.FAILED) else "setup"
+    report.duration = result.duration_ms / 1000 if report.when == telling else 0.0
 
 
 def _warnings(run: RunResult) -> Iterator[str]:
@@ -262,12 +260,6 @@ class _Placeholder(pytest.Item):
 
     def runtest(self) -> None:
         """Do nothing; the item never runs."""
-
-
-def _seconds(report: pytest.TestReport, result: ScenarioResult) -> float:
-    """Return the scenario's duration for the phase that reports its outcome, and 0 for other phases."""
-    telling = "call" if result.verdict.status in (Status.PASSED, Status.FAILED) else "setup"
-    return result.duration_ms / 1000 if report.when == telling else 0.0
 
 
 def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:

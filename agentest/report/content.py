@@ -436,7 +436,7 @@ def ended_early_text(result: RunResult) -> str:
 def decided(result: ScenarioResult) -> str:
     """Describe when `repeat` decided the verdict, if it did; "" without `repeat`."""
     repeat, finished = result.repeat, result.totals.conversations
-    if repeat is None or _ended(result):
+    if repeat is None or any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons):
         return ""
     progress = f"{finished} of at most {repeat.max}"
     if result.decided_after is not None:
@@ -448,11 +448,6 @@ def decided(result: ScenarioResult) -> str:
     return f"not decided after {progress}" + (
         ": the others could neither decide nor change it" if finished < repeat.max else ""
     )
-
-
-def _ended(result: ScenarioResult) -> bool:
-    """True if the run ended first; the reason then states the number of conversations."""
-    return any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
 
 
 def server_rows(output: ServerOutput) -> Sequence[str]:

@@ -260,13 +260,11 @@ class MarkdownSummary:
         return f"Pass rate: {'; '.join(map(inline, rates))}. {inline(self._report.rates_note)}"
 
     def _calibrations(self) -> str:
-        """Show the measured agreement of the judge for each metric."""
         calibrations = self._report.result.calibrations.items()
         text = "; ".join(f"{name}: {agreement.shown}" for name, agreement in calibrations)
         return f"The judge against people's labels: {inline(text)}." if text else ""
 
     def _other_reports(self) -> str:
-        """List the written reports and how to inspect a failure in them."""
         names = ", ".join(map(code, self._files))
         results = next((file for file in self._files if file.endswith(".json")), None)
         if not names or not self._report.not_passed or results is None:
@@ -276,7 +274,6 @@ class MarkdownSummary:
         return f"Reports: {names}; to look at a failure: {code(command)}"
 
     def _failure(self, scenario: ScenarioReport) -> str:
-        """Describe a scenario that did not pass, with its first reasons."""
         tables = {
             each.title: each.table
             for transcript in self._transcripts.of(scenario)
@@ -334,7 +331,6 @@ def _error_row(error: tuple[ScenarioReport, UniqueError]) -> str:
 
 
 def _example(error: tuple[ScenarioReport, UniqueError]) -> str:
-    """Show the first turn in which an error occurred, as a list below the error's name."""
     scenario, group = error
     example = group.examples[0]
     times = count(len(group.occurrences), "time")
@@ -380,7 +376,6 @@ def distinct_tables(transcripts: Sequence[Transcript]) -> Iterator[TitledTable]:
 
 
 def _table(item: tuple[ScenarioReport, TitledTable]) -> str:
-    """Format a table below its scenario's name and its fault. An empty column is omitted."""
     scenario, titled = item
     table = titled.table
     why = ["Why"] if any(row.words for row in table.rows) else []
@@ -407,7 +402,6 @@ def _details(item: tuple[ScenarioReport, Transcript]) -> str:
 
 
 def _average_rows(scenario: ScenarioReport) -> Iterator[str]:
-    """Yield a row for each average of a scenario."""
     for name, figure in scenario.result.intervals.items():
         least = scenario.result.thresholds.get(name)
         value = f"{figure.value:.2f}{interval_text(figure)}"

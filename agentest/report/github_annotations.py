@@ -181,7 +181,6 @@ def _annotations(report: RunReport) -> Iterator[_Annotation]:
 
 
 def _violated_criteria(scenario: ScenarioResult) -> Iterator[tuple[str, str]]:
-    """Yield level and message for each violated criterion; an error if the verdict names it."""
     failing = {reason.criterion.text for reason in scenario.verdict.reasons if reason.criterion}
     for each in scenario.totals.criteria:
         if each.violated:

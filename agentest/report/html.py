@@ -79,7 +79,13 @@ def run_data(
         details=Chunks(),
         transcripts=Chunks(most),
     )
-    packs = {number: packer.pack(result.scenarios[number]) for number in _worst_first(result.scenarios)}
+    packs = {
+        number: packer.pack(result.scenarios[number])
+        for number in sorted(
+            range(len(result.scenarios)),
+            key=lambda number: WORST_FIRST.index(result.scenarios[number].verdict.status),
+        )
+    }
     packer.close()
     rows = [packs[number] for number in sorted(packs)]
     head: Json = CODECS.write(stored_head(result))
@@ -100,13 +106,6 @@ def run_data(
         details=packer.details.packed,
         transcripts=packer.transcripts.packed,
         left_out=packer.transcripts.left_out,
-    )
-
-
-def _worst_first(scenarios: Sequence[ScenarioResult]) -> list[int]:
-    """Return the indices of the scenarios in the order in which they get room."""
-    return sorted(
-        range(len(scenarios)), key=lambda number: WORST_FIRST.index(scenarios[number].verdict.status)
     )
 
 
@@ -245,44 +244,42 @@ class HtmlReporter:
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunFinished):
-            data = self._data(event.result)
+            state = "interrupted" if event.result.interrupted else run_status(event.result)
+            run = {
+                "startedAt": event.result.started_at,
+                **self._known.about,
+                "id": self._run_id,
+                "state": state,
+            }
+            conversations = completed_by(event.result, self._conversations)
+            trend = self._known.trend(event.result)
+            data = run_data(
+                event.result, conversations, run=run, trend=trend, spans=self._spans, most=self._most
+            )
             with report_writer(self._path) as file:
                 file.writelines(piece.encode() for piece in self._document(data, event.result))
             self._tell(f"the page of this run: {shown_path(self._path, Path.cwd())}")
             if data.left_out:
-                self._tell(self._left_out(data.left_out, event.result.conversations))
-
-    @property
-    def _title(self) -> str:
-        return f"Run {self._run_id} · agentest" if self._run_id else "agentest"
-
-    @property
-    def _pages(self) -> Sequence[Json]:
-        return self._compared.pages() if self._compared else ()
-
-    def _data(self, result: RunResult) -> PageData:
-        state = "interrupted" if result.interrupted else run_status(result)
-        run = {"startedAt": result.started_at, **self._known.about, "id": self._run_id, "state": state}
-        conversations = completed_by(result, self._conversations)
-        trend = self._known.trend(result)
-        return run_data(result, conversations, run=run, trend=trend, spans=self._spans, most=self._most)
-
-    def _left_out(self, number: int, of: int) -> str:
-        return (
-            f"{self._path.name}: no room for the transcripts of {number:,} of {count(of, 'conversation')}, "
-            f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
-            f"`{show_command(self._run_id)}` prints all"
-        )
+                total = count(event.result.conversations, "conversation")
+                self._tell(
+                    f"{self._path.name}: no room for the transcripts of {data.left_out:,} of {total}, "
+                    f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
+                    f"`{show_command(self._run_id)}` prints all"
+                )
 
     def _document(self, data: PageData, result: RunResult) -> Iterator[str]:
         """Yield the file in pieces.
 
         The script comes first, so that the page can show the pieces that have arrived.
         """
-        shell = page(PageVariant.FILE, self._title, plain=self._plain(result))
+        shell = page(
+            PageVariant.FILE,
+            f"Run {self._run_id} · agentest" if self._run_id else "agentest",
+            plain=self._plain(result),
+        )
         yield shell.head
         yield data_element("overview", packed(data.overview))
-        if comparisons := self._pages:
+        if comparisons := (self._compared.pages() if self._compared else ()):
             yield data_element("comparison", packed(comparisons))
         for name, texts in (("details", data.details), ("chunk", data.transcripts)):
             for number, text in enumerate(texts):
@@ -315,9 +312,9 @@ def copyable_scripts(scenario: str, conversation: Json, size: int) -> Json:
         conversation: as in results.json.
         size: its bytes in results.json.
     """
-    made = _user_script(scenario, conversation) if size <= _MOST_BYTES else _TOO_LONG
+    made = (
+        export_conversation(scenario, usable(CODECS.read(Conversation, conversation)))
+        if size <= _MOST_BYTES
+        else _TOO_LONG
+    )
     return {"script": made.source, "noScript": made.missing}
-
-
-def _user_script(scenario: str, conversation: Json) -> ExportedSource:
-    return export_conversation(scenario, usable(CODECS.read(Conversation, conversation)))

@@ -134,7 +134,6 @@ def _content(scenario: ScenarioReport, status: Status, texts: CaseTexts) -> Iter
 
 
 def _run_cases(report: RunReport) -> list[_Case]:
-    """Return the problems of the whole run that no scenario shows."""
     result = report.result
     early = result.interrupted or any(s.verdict.status is Status.ERRORED for s in result.unfinished)
     problems = [report.early_end] if early else []
@@ -309,7 +308,6 @@ def _averages(scenario: ScenarioResult) -> Iterator[Property]:
 
 
 def _figure(name: str, figure: Figure) -> Iterable[Property]:
-    """Return a value with its n and 95 % interval."""
     yield name, _number(figure.value)
     yield f"{name}.n", str(figure.n)
     if figure.low is not None and figure.high is not None:

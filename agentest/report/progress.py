@@ -166,7 +166,13 @@ class Progress:
                 self._on_conversation_ended(self._unit(event), event.number, now)
             case ConversationFinished():
                 self._used[event.name, event.agent] = event.used
-                self._judged(event, now)
+                unit = self._unit(event)
+                if event.number in unit.judging:
+                    self._pace.judged(now - unit.judging.pop(event.number), now)
+                unit.talking.pop(event.number, None)
+                unit.done += 1
+                self.done += 1
+                self.conversations_failed += event.failed
             case ScenarioFinished():
                 self._end(event)
 
@@ -196,15 +202,6 @@ class Progress:
         self._pace.talked(now - unit.talking.pop(number, now), now)
         unit.judging[number] = now
 
-    def _judged(self, event: ConversationFinished, now: float) -> None:
-        unit = self._unit(event)
-        if event.number in unit.judging:
-            self._pace.judged(now - unit.judging.pop(event.number), now)
-        unit.talking.pop(event.number, None)
-        unit.done += 1
-        self.done += 1
-        self.conversations_failed += event.failed
-
     def _end(self, event: ScenarioFinished) -> None:
         key = event.result.name, event.result.agent
         unit = self.running.pop(key, None)
@@ -222,11 +219,12 @@ class Progress:
         left = self._pace.left_s(elapsed, ages, judging, unbegun, now)
         if left is None and self._expected_s is not None:
             left = max(0.0, self._expected_s - elapsed) or None
-        return None if left is None or self._stands_still(left, now) else left
-
-    def _stands_still(self, left_s: float, now: float) -> bool:
-        """True if nothing has happened for longer than the estimate or earlier pauses explain."""
-        return now - self._moved_at > min(left_s + _LATE_S, max(_QUIET_S, 2 * self._longest_s))
+        return (
+            None
+            if left is None
+            or (now - self._moved_at > min(left + _LATE_S, max(_QUIET_S, 2 * self._longest_s)))
+            else left
+        )
 
 
 _ENOUGH = 10

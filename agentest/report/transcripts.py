@@ -131,7 +131,6 @@ def _mismatches(
 
 
 def _lines(scenario: ScenarioReport, result: ConversationResult) -> Iterator[str]:
-    """Format a conversation: first its faults, then its messages and calls."""
     conversation = result.conversation
     for _, text, table in _mismatches(scenario, result):
         yield text

@@ -63,7 +63,11 @@ def shortfall_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator
     for short, times in list(shortfalls.items())[:_SHOWN_SHORTFALLS]:
         runs = f" in {times} of {len(result.conversations)} runs" if len(result.conversations) > 1 else ""
         yield line(6, _shortfall_text(short) + runs, lead=(display.mark(Status.FAILED), " "))
-        yield from _evidence(short)
+        if short.reason:
+            yield line(8, (shortened(short.reason, _REASON_CHARS), "dim"))
+        if short.expected is not None:
+            yield from labelled(8, "expected  ", [shortened(short.expected)])
+            yield from labelled(8, "replied   ", [shortened(short.replied)])
     left_out = len(shortfalls) - _SHOWN_SHORTFALLS
     if left_out > 0:
         yield line(6, (f"… {left_out} more (shown by --print-detailed-results)", "dim"))
@@ -72,14 +76,6 @@ def shortfall_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator
 def _shortfall_text(short: _Shortfall) -> str:
     verdict = short.verdict
     return f"turn {short.turn}: {verdict.name} {verdict.score:.3g} (≥ {verdict.threshold:g})"
-
-
-def _evidence(short: _Shortfall) -> Iterator[ConsoleLine]:
-    if short.reason:
-        yield line(8, (shortened(short.reason, _REASON_CHARS), "dim"))
-    if short.expected is not None:
-        yield from labelled(8, "expected  ", [shortened(short.expected)])
-        yield from labelled(8, "replied   ", [shortened(short.replied)])
 
 
 def _shortfalls(result: ScenarioResult) -> Iterator[_Shortfall]:

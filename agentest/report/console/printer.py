@@ -148,7 +148,6 @@ class Printer:
         ]
 
     def _packed(self, each: ConsoleLine, width: int) -> Iterator[Text]:
-        """Fill each row with as many whole chunks as fit."""
         row: Text | None = None
         for text in map(self.text, each.chunks):
             if row is None:
@@ -167,7 +166,6 @@ def _folded(text: Text, console: Console, width: int) -> Iterable[Text]:
 
 
 def _shared(room: int, widths: tuple[int, int]) -> tuple[int, int]:
-    """Divide the room between two columns; one column gets what the other does not need."""
     left, right = widths
     half = room // 2
     if left + right <= room or left <= half:

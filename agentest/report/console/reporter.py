@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.forecast import Forecast
-from agentest.domain.results import RunResult, ScenarioResult
+from agentest.domain.results import ScenarioResult
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
 from agentest.report.console.text import BLANK, BlankFilter, ConsoleLine, DisplayOptions, glyphs_for, line
@@ -153,7 +153,14 @@ class ConsoleReporter:
             case ScenarioAmended(result, was) if was is not result.verdict.status:
                 self._show_result(replace(result, conversations=()))
             case RunFinished(result):
-                self._finish(result)
+                for scenario in [] if result.unfinished else self._unfinished:
+                    self._show_result(scenario)
+                self._printer.write([BLANK])
+                if result.comparison and result.scenarios:
+                    printer = self._printer.for_tables
+                    printer.write_table(comparison_table(result, self._look, printer))
+                    self._printer.write([BLANK])
+                self._printer.write(closing_lines(result, self._look))
 
     def _print_text(self, text: str) -> None:
         self._printer.write([line(0, (text, "dim"))])
@@ -161,27 +168,14 @@ class ConsoleReporter:
     def _show_result(self, result: ScenarioResult) -> None:
         self._printer.write(scenario_lines(result, self._look))
         if self._detailed:
-            self._show_details(result)
+            from agentest.report.console.case import detail_tables
 
-    def _show_details(self, result: ScenarioResult) -> None:
-        from agentest.report.console.case import detail_tables
-
-        printer = self._printer.for_tables
-        for part in detail_tables(result, self._look, printer):
-            if isinstance(part, ConsoleLine):
-                printer.write([part])
-            else:
-                printer.write_table(part)
-
-    def _finish(self, result: RunResult) -> None:
-        for scenario in [] if result.unfinished else self._unfinished:
-            self._show_result(scenario)
-        self._printer.write([BLANK])
-        if result.comparison and result.scenarios:
             printer = self._printer.for_tables
-            printer.write_table(comparison_table(result, self._look, printer))
-            self._printer.write([BLANK])
-        self._printer.write(closing_lines(result, self._look))
+            for part in detail_tables(result, self._look, printer):
+                if isinstance(part, ConsoleLine):
+                    printer.write([part])
+                else:
+                    printer.write_table(part)
 
 
 class FileConsole:

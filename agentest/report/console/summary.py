@@ -163,7 +163,6 @@ def _slowest(result: RunResult, display: DisplayOptions) -> Iterator[ConsoleLine
 
 
 def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
-    """Show the waits of conversations as shares of their time."""
     time = result.time
     if time.total_ms <= 0:
         return
@@ -181,7 +180,6 @@ def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
 
 
 def _calls(result: RunResult) -> Iterator[ConsoleLine]:
-    """Show calls and tokens of the agent, and of the models in each role."""
     if not result.agent_calls:
         return
     yield _fact("agent", ", ".join(_agent_calls(result)))
@@ -207,7 +205,6 @@ def _tokens(usage: Usage) -> Iterator[str]:
 
 
 def _rates(report: RunReport) -> Iterator[ConsoleLine]:
-    """Show how many conversations passed, with an interval and the limits of the sample size."""
     for i, rates in enumerate(report.rates):
         agent: tuple[Chunk, ...] = (((rates.agent, "magenta"),),) if rates.agent else ()
         lead = ("Pass rate  " if i == 0 else " " * 11, "bold")
@@ -218,7 +215,6 @@ def _rates(report: RunReport) -> Iterator[ConsoleLine]:
 
 
 def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
-    """Show the warnings of the run, and those that question verdicts, a few lines for each code."""
     result, lead = report.result, (("Warning: ", "bold yellow"),)
     for error in result.unclaimed:
         yield line(0, (error.message, "red"), lead=(("Error: ", "bold red"),))
@@ -250,7 +246,6 @@ def _not_passed(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleL
 
 
 def _causes(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
-    """List the root causes of all scenarios that did not pass."""
     causes = report.causes
     if not causes:
         return
@@ -267,7 +262,6 @@ def _causes(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]
 
 
 def _early_end(report: RunReport) -> Iterator[ConsoleLine]:
-    """Show the number of unfinished scenarios and the command that continues the run."""
     if report.early_end:
         yield line(0, (f"{report.early_end}.", "bold yellow"))
     if report.next_step:

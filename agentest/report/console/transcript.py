@@ -164,7 +164,10 @@ def _conversation(
     mark = look.mark(conversation_status(result))
     yield ConsoleLine(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(result, reasons, look)
-    yield from _threshold_trajectories(result, look)
+    for trajectory, text in () if look.verbose else threshold_counted_lines(result):
+        yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
+        if table := alignment_of_trajectory(trajectory, result.conversation):
+            yield from alignment_lines(table, look, 10)
     has_goal = any(reason.kind is ReasonKind.GOAL for reason in reasons)
     if not (look.verbose or has_goal) and (goal := unreached_goal(result)):
         yield line(8, goal, lead=(("goal: ", "dim"),))
@@ -179,14 +182,6 @@ def _ending(conversation: Conversation) -> str:
     if conversation.failure:
         return f"ended by an error ({conversation.failure.blame})"
     return IN_WORDS[conversation.ending]
-
-
-def _threshold_trajectories(result: ConversationResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    """Show mismatched trajectories that are not reasons; a transcript includes them already."""
-    for trajectory, text in () if look.verbose else threshold_counted_lines(result):
-        yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
-        if table := alignment_of_trajectory(trajectory, result.conversation):
-            yield from alignment_lines(table, look, 10)
 
 
 def _reasons(
@@ -372,7 +367,6 @@ def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> 
 
 
 def _remarks(call: ToolCall) -> list[Part]:
-    """Describe the unusual properties of a call."""
     invalid = "" if are_arguments_unknown(call) else call.invalid_arguments
     remarks = [f"invalid arguments: {invalid}"] if invalid else []
     if call.error:
@@ -511,11 +505,10 @@ def _heads(table: AlignmentTable) -> tuple[Part, Part]:
 def _rows(table: AlignmentTable, display: DisplayOptions, width: int) -> Iterator[tuple[Chunk, Part, Part]]:
     for row in table.rows:
         cells = (row.expected, row.made) if table.expects else (row.made, "")
-        yield (_alignment_mark(row.status, display, width), " "), *cells
-
-
-def _alignment_mark(status: RowStatus, display: DisplayOptions, width: int) -> Part:
-    return display.glyphs.marks[_status(status)].ljust(width), STYLES[_status(status)]
+        yield (
+            ((display.glyphs.marks[_status(row.status)].ljust(width), STYLES[_status(row.status)]), " "),
+            *cells,
+        )
 
 
 def _status(status: RowStatus) -> Status:

@@ -105,7 +105,6 @@ def _wrong_calls(conversation: Json) -> Iterator[int]:
 
 
 def _mismatch_text(trajectory: Json) -> str:
-    """Return the mismatches of a trajectory without the sides, which other elements show."""
     rows = trajectory.get("alignment", ())
     differences = [
         f"{row['expected'].partition('(')[0]}: {row['difference']}"
@@ -121,7 +120,6 @@ def without_sides(reason: str) -> str:
 
 
 def _first_reason(conversation: Json) -> str:
-    """Return the first reason against a conversation; "" if there is none."""
     if conversation["error"]:
         return str(conversation["error"])
     for _, trajectory in _mismatches(conversation):
@@ -167,7 +165,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "failures": len(scenario["failures"]),
         "metrics": failed_metrics(scenario),
         "warnings": sum(len(scenario.get(key, ())) for key in ("warnings", "verdictWarnings")),
-        **_if_set(scenario, ("thresholds", *_COUNTED_IN)),
+        **{key: scenario[key] for key in ("thresholds", *_COUNTED_IN) if scenario.get(key)},
         **_margin(scenario),
         **{
             name: True
@@ -182,10 +180,6 @@ def _first_failure(scenario: Json, rows: Sequence[Json]) -> str:
     kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
     longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
     return f"{kind}{colon}{next(longer, reason)}"
-
-
-def _if_set(scenario: Json, keys: Iterable[str]) -> Json:
-    return {key: scenario[key] for key in keys if scenario.get(key)}
 
 
 def _margin(scenario: Json) -> Json:
@@ -326,7 +320,6 @@ def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
 
 
 def _average(agent: str, name: str, rows: Sequence[Json]) -> Json:
-    """Return a metric's average: that of one scenario unchanged, that of several as their mean."""
     values = [row["averages"][name] for row in rows]
     limits = [row["thresholds"][name] for row in rows if _number(row.get("thresholds", {}).get(name))]
     lowest = min(rows, key=lambda row: row["averages"][name])

@@ -129,7 +129,6 @@ def _as_function(name: str, text: str) -> str:
 
 @cache
 def _style() -> str:
-    """Return the style sheet without comments and unnecessary spaces."""
     pieces = _TEXT.split(" ".join(_COMMENT.sub("", _asset("style.css")).split()))
     return "".join(piece if at % 2 else _minified_rules(piece) for at, piece in enumerate(pieces))
 
