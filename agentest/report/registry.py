@@ -22,7 +22,6 @@ from agentest.support.terminal import Output, tell, with_reminders
 
 if TYPE_CHECKING:
     from agentest.report.content import ComparedRun
-    from agentest.report.html import RunFacts
     from agentest.store.journal import Journal
     from agentest.store.runs.folder import RunRecord
 
@@ -110,29 +109,27 @@ def _junit(setting: ReporterContext, path: Path | None) -> Reporter:
 def _html(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
     from agentest.store.run_results import conversations_in_memory
+    from agentest.store.runs.folder import with_end
+    from agentest.store.runs.verdicts import about, trend
     from agentest.store.spans import SpanIndex
 
+    record, folder = setting.record, setting.folder
+
+    def trend_of(result: RunResult) -> Sequence[Json]:
+        if record is None:
+            return ()
+        return trend(folder.parent.parent, record if record.ended else with_end(record, result))
+
     return HtmlReporter(
-        path or setting.folder / FILES["html"],
+        path or folder / FILES["html"],
         setting.journal.conversations if setting.journal else conversations_in_memory,
         setting.run_id,
-        known=_known(setting.record, setting.folder) if setting.record else None,
-        spans=SpanIndex(setting.folder).of,
+        about=about(record) if record else None,
+        trend=trend_of,
+        spans=SpanIndex(folder).of,
         compared=setting.compared,
         tell=lambda text: setting.tell(f"agentest: {text}"),
     )
-
-
-def _known(record: RunRecord, folder: Path) -> RunFacts:
-    """Collect the facts that the record of the run in this folder has in addition to its results."""
-    from agentest.report.html import RunFacts
-    from agentest.store.runs.folder import with_end
-    from agentest.store.runs.verdicts import about, trend
-
-    def ended(result: RunResult) -> Sequence[Json]:
-        return trend(folder.parent.parent, record if record.ended else with_end(record, result))
-
-    return RunFacts(about=about(record), trend=ended)
 
 
 def _github(setting: ReporterContext, files: Sequence[str], path: Path | None) -> Reporter:
