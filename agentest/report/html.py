@@ -165,7 +165,7 @@ class _PackedRun:
         )
 
     def _pack(self, scenario: ScenarioResult) -> tuple[Json, Place | None]:
-        """Pack a scenario and its transcripts. Returns its row in the overview, and the place of its details."""
+        """Pack a scenario. Returns its row in the overview, and the place of its details."""
         stored: Json = CODECS.write(scenario)
         rows = [brief(json.loads(piece)) for piece in self.conversations(scenario)]
         detail = {

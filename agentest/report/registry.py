@@ -98,7 +98,7 @@ def _json(setting: ReporterContext, path: Path | None) -> Reporter:
 
 
 def _junit(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.github_annotations import repository_path
+    from agentest.report.github import repository_path
     from agentest.report.junit import JUnitReporter
 
     workspace = _workspace(setting)
