@@ -25,10 +25,12 @@ from agentest.history.compared_runs import (
     part_of_agent,
 )
 from agentest.history.comparison import Change, Comparison, ScenarioChange, compare_measured_runs
-from agentest.history.comparison_data import ComparedSubjects, as_json, comparison_for_page
 from agentest.history.comparison_report import (
+    ComparedSubjects,
+    as_json,
     as_markdown,
     changed_rows,
+    comparison_for_page,
     describe_change,
     headline,
     print_text,

@@ -62,14 +62,12 @@ def merge(
     settings = project.settings("merged without it")
     default_output = project.output_dir_of(settings)
     wanted = _reports(reports, settings, project)
-    found_parts = find_parts(runs, default_output, project.here)
-    check_parts(found_parts.parts)
-    missing = check_complete(found_parts.parts, allow_missing=allow_missing)
-    merged = MergedRun(parts=found_parts.parts, missing=missing)
+    parts, notes = find_parts(runs, default_output, project.here)
+    check_parts(parts)
+    merged = MergedRun(parts=parts, missing=check_complete(parts, allow_missing=allow_missing))
     merged.entries  # noqa: B018 - raises errors before anything is written
-    for note in found_parts.notes:
+    for note in (*notes, f"merge: {count(len(parts), 'run')}: {part_names(parts)}"):
         _note(note)
-    _note(f"merge: {count(len(found_parts.parts), 'run')}: {part_names(found_parts.parts)}")
     folder = project.path(output_dir) if output_dir else default_output
     with _open_run_folder(merged, folder, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS) as output:
         context = ReporterContext(

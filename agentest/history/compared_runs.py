@@ -6,7 +6,7 @@ The values are small, so that conversations can be released from memory after me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from agentest.domain.end_reason import Ending
@@ -115,6 +115,11 @@ class MeasuredRun:
     scenarios: tuple[MeasuredScenario, ...] = ()
 
     @property
+    def conversations(self) -> int:
+        """Number of conversations of all scenarios."""
+        return sum(len(each.conversations) for each in self.scenarios)
+
+    @property
     def spent(self) -> CostAndTime:
         """Total cost and time of all scenarios."""
         return sum((each.spent for each in self.scenarios), CostAndTime())
@@ -179,6 +184,13 @@ class ScenarioPair:
         assert scenario
         return scenario
 
+    @property
+    def both(self) -> tuple[MeasuredScenario, MeasuredScenario]:
+        """The scenario in both runs, which must contain it."""
+        assert self.base
+        assert self.new
+        return self.base, self.new
+
 
 def pair_scenarios(base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
     """Pair the scenarios of two runs, in the order of the new run, followed by those only in the base.
@@ -211,7 +223,7 @@ def check_common_scenarios(base: MeasuredRun, new: MeasuredRun) -> None:
 
 def selected_pairs(pairs: Sequence[ScenarioPair], base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
     """Remove pairs with a scenario that one run did not select, because it is neither new nor gone."""
-    return [pair for pair in pairs if not (_is_unselected(pair.new, new) or _is_unselected(pair.base, base))]
+    return [pair for pair in pairs if (pair.new or not new.partial) and (pair.base or not base.partial)]
 
 
 def part_of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
@@ -253,24 +265,13 @@ def _measured(result: ConversationResult, information: Iterable[str]) -> Measure
     return MeasuredConversation(passed=passed, sums=sums)
 
 
-def _is_unselected(side: MeasuredScenario | None, run: MeasuredRun) -> bool:
-    return side is None and run.partial
-
-
 def _key(scenario: MeasuredScenario, alone: bool) -> Hashable:
     return scenario.name if alone else (scenario.name, scenario.agent)
 
 
 def _by_key(run: MeasuredRun, alone: bool, twice: set[Hashable]) -> dict[Hashable, MeasuredScenario]:
-    return dict(_entries(run.scenarios, alone, twice))
-
-
-def _entries(
-    scenarios: Sequence[MeasuredScenario], alone: bool, twice: set[Hashable]
-) -> Iterator[tuple[Hashable, MeasuredScenario]]:
-    for each in scenarios:
-        key = _key(each, alone)
-        yield ((key, each.file) if key in twice else key), each
+    keys = [(_key(each, alone), each) for each in run.scenarios]
+    return {(key, each.file) if key in twice else key: each for key, each in keys}
 
 
 def _names(run: MeasuredRun) -> str:

@@ -7,23 +7,29 @@ import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 from _pytest.pathlib import bestrelpath
 
 from agentest.domain.results import ScenarioResult, Status
-from agentest.pytest_plugin.items import ScenarioDidNotPass, ScenarioFile, ScenarioItem
-from agentest.pytest_plugin.project import is_setup_only, verbosity
-from agentest.pytest_plugin.scenario_run import PytestRuns
+from agentest.pytest_plugin.project import (
+    PytestProject,
+    ScenarioDidNotPass,
+    ScenarioFile,
+    ScenarioItem,
+    is_setup_only,
+    open_project,
+    verbosity,
+)
+from agentest.pytest_plugin.scenario_run import BackgroundRun, PytestRuns
 from agentest.report.console.scenario import block
+from agentest.report.content import questioned_verdicts
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, clean_for_log
-
-if TYPE_CHECKING:
-    from agentest.domain.results import RunResult
-    from agentest.pytest_plugin.project import PytestProject
 
 SUFFIX = ".sim.py"
 _WORKER_OUTPUT = "agentest"
@@ -44,16 +50,11 @@ class SessionHooks:
         self._reported: set[ScenarioItem] = set()
         self._other_output = OtherThreadsOutput(config.pluginmanager.getplugin("capturemanager"))
         self._terminal = TerminalWriter()
-        self._notes: list[str] = []
-        self._commands: list[str] = []
-        self._unclaimed: list[str] = []
-        self._incomplete = False
+        self._reports = RunReports()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Validate the configuration before collection. Raises pytest.UsageError."""
-        from agentest.pytest_plugin.project import open_project
-
         self.project: PytestProject = open_project(session.config)
         self._runs = PytestRuns(self.project, self._terminal)
         self._placeholder = _Placeholder.from_parent(session, name="between scenarios")
@@ -168,20 +169,12 @@ class SessionHooks:
             self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not is_intended)
         except KeyboardInterrupt:
             self._terminal("agentest: interrupted again, so pytest waits no longer; servers end without it")
-        self._notes += self._runs.notes
-        self._notes += [row for run in self._runs.ended for row in _warnings(run)]
-        self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
-        self._incomplete |= self._runs.incomplete
-        self._commands += self._runs.commands
+        reports = self._reports
+        for run in self._runs.ended:
+            reports.add(run)
         if (output := getattr(self._config, "workeroutput", None)) is not None:
-            output[_WORKER_OUTPUT] = {
-                "notes": self._notes,
-                "unclaimed": self._unclaimed,
-                "said": self._other_output.pieces,
-                "commands": self._commands,
-                "incomplete": self._incomplete,
-            }
-        elif (self._unclaimed or self._incomplete) and session.exitstatus == pytest.ExitCode.OK:
+            output[_WORKER_OUTPUT] = {**asdict(reports), "said": self._other_output.pieces}
+        elif (reports.unclaimed or reports.incomplete) and session.exitstatus == pytest.ExitCode.OK:
             # Fail the session: a call could not be assigned to a scenario, or a requested report is
             # missing.
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -193,12 +186,10 @@ class SessionHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Collect the notes and output of a pytest-xdist worker."""
-        worker_output = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {})
-        self._notes += worker_output.get("notes", ())
-        self._unclaimed += worker_output.get("unclaimed", ())
-        self._other_output.pieces += worker_output.get("said", ())
-        self._commands += worker_output.get("commands", ())
-        self._incomplete |= worker_output.get("incomplete", False)
+        worker_output = dict(getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {}))
+        self._other_output.pieces += worker_output.pop("said", ())
+        if worker_output:
+            self._reports.merge(RunReports(**worker_output))
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -218,16 +209,42 @@ class SessionHooks:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print notes that concern the whole run."""
         failed = any(terminalreporter.stats.get(kind) for kind in ("failed", "error"))
-        rows = [*dict.fromkeys(self._notes), *self._unclaimed]
+        rows = [*dict.fromkeys(self._reports.notes), *self._reports.unclaimed]
         if rows:
             terminalreporter.section("agentest")
             terminalreporter.write_line("\n".join(rows))
         if failed and (output := "".join(self._other_output.pieces)):
             terminalreporter.section("agentest: captured output of scenarios")
             terminalreporter.write(output)
-        for command in self._commands:
+        for command in self._reports.commands:
             terminalreporter.ensure_newline()
             terminalreporter.write_line(command)
+
+
+@dataclass(slots=True)
+class RunReports:
+    """What pytest prints at the end about all runs, also those of other processes."""
+
+    notes: list[str] = field(default_factory=list)
+    unclaimed: list[str] = field(default_factory=list)
+    """Tool calls that belonged to no conversation."""
+    commands: list[str] = field(default_factory=list)
+    incomplete: bool = False
+    """True if a requested report could not be written."""
+
+    def add(self, run: BackgroundRun) -> None:
+        """Add a run that has ended, with the warnings that put its verdicts in doubt."""
+        self.merge(RunReports(notes=run.notes, commands=run.commands, incomplete=run.incomplete))
+        for each in questioned_verdicts(run.result) if run.result else ():
+            self.notes += [f"warning: {each.head}", *(f"  {row}" for row in each.rows())]
+        self.unclaimed += [warning.message for warning in run.result.unclaimed] if run.result else []
+
+    def merge(self, other: RunReports) -> None:
+        """Add the reports of another process."""
+        self.notes += other.notes
+        self.unclaimed += other.unclaimed
+        self.commands += other.commands
+        self.incomplete |= other.incomplete
 
 
 def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[Any]) -> None:
@@ -244,15 +261,6 @@ def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.Cal
         report.longrepr = (str(item.path), result.line, f"Skipped: {reason}")
     telling = "call" if result.verdict.status in (Status.PASSED, Status.FAILED) else "setup"
     report.duration = result.duration_ms / 1000 if report.when == telling else 0.0
-
-
-def _warnings(run: RunResult) -> Iterator[str]:
-    """Yield warnings that put the verdicts of a run in doubt."""
-    from agentest.report.content import questioned_verdicts
-
-    for each in questioned_verdicts(run):
-        yield f"warning: {each.head}"
-        yield from (f"  {row}" for row in each.rows())
 
 
 class _Placeholder(pytest.Item):

@@ -244,7 +244,7 @@ class ComparedRun(Protocol):
         ...
 
     def pages(self) -> Sequence[Json]:
-        """Return the comparisons in the page's format: `history.comparison_data.for_page`."""
+        """Return the comparisons in the page's format: `history.comparison_report.for_page`."""
         ...
 
     def regressions(self) -> Sequence[Regression]:
