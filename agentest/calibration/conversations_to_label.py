@@ -11,8 +11,7 @@ from agentest.adk.formats.eval_set import EvalCase
 from agentest.adk.formats.set_reader import read_eval_set
 from agentest.adk.metrics.grader import facts_of
 from agentest.adk.metrics.grader_factory import conversation_of
-from agentest.calibration.label_file import is_labels, read_labels
-from agentest.calibration.labels import LabelledConversation, content_id
+from agentest.calibration.labels import LabelledConversation, content_id, is_labels, read_labels
 from agentest.domain.results import ConversationResult
 from agentest.domain.transcript import Conversation
 from agentest.judging.judge_input import JudgeBackground, background_of

@@ -29,10 +29,8 @@ from agentest.calibration.judge_answers import (
     prepare_judge,
     run_metrics,
 )
-from agentest.calibration.label_file import LabelsFile, read_labels
-from agentest.calibration.labelling_session import LabellingSession, open_questions
-from agentest.calibration.labels import LabelQuestion, LabelSet, metrics_named
-from agentest.calibration.terminal_labelling import Dialogue
+from agentest.calibration.labelling_session import Dialogue, LabellingSession, open_questions
+from agentest.calibration.labels import LabelQuestion, LabelSet, LabelsFile, metrics_named, read_labels
 from agentest.cli.chat import stdin_reader
 from agentest.cli.location import Location
 from agentest.cli.options import exits, recording, where
