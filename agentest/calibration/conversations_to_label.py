@@ -22,7 +22,7 @@ from agentest.store.reader import is_journal, read_results, unreadable, usable
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, quoted_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,8 @@ def _why_left_out(conversation: Conversation) -> str | None:
 
 
 def _unknown_scenarios_note(names: Sequence[str]) -> str:
-    listed = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
-        f"no scenario file defines {listed}: what the user wanted and knew is not known; "
+        f"no scenario file defines {quoted_names(names)}: what the user wanted and knew is not known; "
         "run this where the configuration and the scenarios are"
     )
 

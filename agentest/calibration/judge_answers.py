@@ -118,24 +118,19 @@ def _grouped(
     labelled: set[LabelQuestion],
     batch: Batch,
 ) -> Iterator[JudgeRequest]:
-    if batch is Batch.CONVERSATION:
-        questions = _judge_questions(requested, conversation)
-        yield JudgeRequest(conversation=conversation, turn=None, questions=questions, all_turns=True)
-        return
-    if batch is Batch.OFF:
-        for question in (q for q in requested if q in labelled):
-            questions = _judge_questions([question], conversation)
-            yield JudgeRequest(conversation=conversation, turn=question.turn, questions=questions)
-        return
-    for turn in dict.fromkeys(q.turn for q in requested if q in labelled):
-        questions = _judge_questions([q for q in requested if q.turn == turn], conversation)
-        yield JudgeRequest(conversation=conversation, turn=turn, questions=questions)
-
-
-def _judge_questions(
-    questions: Iterable[LabelQuestion], conversation: LabelledConversation
-) -> dict[LabelQuestion, JudgeQuestion]:
-    return {question: _judge_question(question, conversation) for question in questions}
+    together, mine = batch is Batch.CONVERSATION, [each for each in requested if each in labelled]
+    groups: list[Sequence[LabelQuestion]]
+    if together:
+        groups = [requested]
+    elif batch is Batch.OFF:
+        groups = [[question] for question in mine]
+    else:
+        turns = dict.fromkeys(each.turn for each in mine)
+        groups = [[each for each in requested if each.turn == turn] for turn in turns]
+    for group in groups:
+        questions = {question: _judge_question(question, conversation) for question in group}
+        turn = None if together else group[0].turn
+        yield JudgeRequest(conversation=conversation, turn=turn, questions=questions, all_turns=together)
 
 
 def _judge_question(question: LabelQuestion, conversation: LabelledConversation) -> JudgeQuestion:

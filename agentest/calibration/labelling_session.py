@@ -34,7 +34,6 @@ from agentest.domain.results import (
     ConversationResult,
     CriterionOutcome,
     GoalOutcome,
-    MetricResult,
     Score,
     Skipped,
     Unscored,
@@ -221,7 +220,11 @@ def judged(question: LabelQuestion, stored: ConversationResult) -> JudgeOutcome:
         if criterion is None or criterion.not_asked or criterion.without_model:
             return Unscored(NOT_ASKED)
         return JudgeAnswer(str(criterion.result), criterion.reason)
-    match _result(question, stored):
+    metrics = stored.metrics
+    if question.metric != GOAL and question.turn is not None:
+        turn = next((each for each in stored.turns if each.turn_index == question.turn), None)
+        metrics = turn.metrics if turn else {}
+    match metrics.get(question.metric):
         case None:
             return Unscored(NOT_ASKED)
         case Score() as score:
@@ -230,15 +233,6 @@ def judged(question: LabelQuestion, stored: ConversationResult) -> JudgeOutcome:
             return Unscored(why)
         case unscored:
             return unscored
-
-
-def _result(question: LabelQuestion, stored: ConversationResult) -> MetricResult | None:
-    if question.metric == GOAL or question.turn is None:
-        return stored.metrics.get(question.metric)
-    for turn in stored.turns:
-        if turn.turn_index == question.turn:
-            return turn.metrics.get(question.metric)
-    return None
 
 
 _WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)

@@ -371,9 +371,8 @@ def _conversation(data: dict[str, Any]) -> LabelledConversation:
     complete = data.get("complete", True)
     if not isinstance(complete, bool):
         raise ValueError(f"`complete` must be true or false, found {complete!r:.80}")
-    id = _text(data, "id")
     return LabelledConversation(
-        id=id or content_id(background, criteria, turns, complete=complete),
+        id=_text(data, "id") or content_id(background, criteria, turns, complete=complete),
         background=background,
         turns=turns,
         criteria=criteria,

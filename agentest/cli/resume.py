@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.config.config import Config
 from agentest.domain.events import ConversationFinished
 from agentest.domain.forecast import PastRun, ScenarioResources
 from agentest.domain.results import ConversationResult, ScenarioResult, Status
@@ -29,7 +28,7 @@ from agentest.support.files import path_from, read_user_bytes
 from agentest.support.importing import imported_files
 from agentest.support.json_text import CODE, canonical
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, quoted_names
 from agentest.version import __version__
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 
 _OPTION = "--resume"
-_SHOWN = 3
 COUNTS = "counts"
 """Value of `--shard-by` that splits by numbers of conversations, even if a stored run exists."""
 _BY_COUNTS = "numbers of conversations"
@@ -85,26 +83,16 @@ def resume_run(
     plan = with_units(
         prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier, slim=slim))
     )
-    going_on = _ResumedRun(run=run, earlier=earlier, units=plan.units)
-    notes = (*prepared.notes, f"{_OPTION}: {going_on.note(prepared)}")
-    return replace(prepared, plan=plan, notes=notes, resumed_run=going_on.kept_run)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durations:
-    """Durations of scenarios in an earlier run, used to split a run into equal parts."""
-
-    run: str
-    """Name of the earlier run."""
-    earlier: PastRun
-
-    def cost(self, unit: Unit) -> int:
-        """Return the expected milliseconds of a unit; the average of all units if this one is new."""
-        took = self.earlier.took.get((unit.scenario.name, unit.agent)) or sum(
-            self.earlier.took.values(), _NO_TIME
-        )
-        seconds = (took.talking_s + took.judging_s) / took.conversations
-        return round(1000 * seconds * unit.conversations)
+    finished = {_key(unit): tuple(unit.finished_part.conversations) for unit in plan.units}
+    resumed = ResumedRun(
+        id=run.id,
+        answers=answers if (answers := run.path / ANSWERS).is_dir() else None,
+        conversations=_Conversations(earlier, finished),
+        unclaimed=earlier.unclaimed,
+    )
+    note = "; ".join(_resumption_notes(prepared, run.id, earlier, plan.units))
+    notes = (*prepared.notes, f"{_OPTION}: {note}")
+    return replace(prepared, plan=plan, notes=notes, resumed_run=resumed)
 
 
 def sharded(prepared: Prepared, shard: Shard, source: str | None, kind: RunKind) -> Prepared:
@@ -118,14 +106,15 @@ def sharded(prepared: Prepared, shard: Shard, source: str | None, kind: RunKind)
     """
     from agentest.domain.shards import split
 
-    durations = _durations(prepared, source, kind)
-    costs = _costs(prepared.plan, durations)
+    split_by, earlier = _durations(prepared, source, kind)
+    costs: dict[str, int] = {}
+    for unit in prepared.plan.units:
+        cost = _milliseconds(unit, earlier) if earlier else unit.conversations
+        costs[name_of(unit)] = costs.get(name_of(unit), 0) + cost
     numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
     # Entries that do not run go to the first shard, which always has something to run if any shard has.
     mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}
-    return mark_as_shard(
-        prepared, shard, mine, f"durations of run {durations.run}" if durations else _BY_COUNTS
-    )
+    return mark_as_shard(prepared, shard, mine, split_by)
 
 
 def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
@@ -139,9 +128,11 @@ def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], spli
         scenarios={name: at for name, at in _places(prepared.plan).items() if name in names},
         whole=len(_places(prepared.plan)),
         filtered=prepared.is_partial,
-        **_fingerprints(prepared),
+        plan=_hash(map(_identity, prepared.plan.entries)),
+        made_of=_hash(sorted(unit.fingerprint for unit in with_fingerprints(prepared).plan.units)),
     )
-    note = f"--shard {shard}: {len(_places(plan))} of {_scenario_count(prepared.plan)}, split by {split_by}"
+    total = count(len(_places(prepared.plan)), "scenario")
+    note = f"--shard {shard}: {len(_places(plan))} of {total}, split by {split_by}"
     if not plan.entries:
         note += "; there is nothing to do in this part"
     return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
@@ -168,11 +159,8 @@ def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.Sto
         )
     record = run.record
     if record and record.kind != kind:
-        did = (
-            f"is one of agentest {record.kind}"
-            if record.kind is not RunKind.MERGE
-            else "was merged of several"
-        )
+        is_merged = record.kind is RunKind.MERGE
+        did = "was merged of several" if is_merged else f"is one of agentest {record.kind}"
         raise UsageError(f"{_OPTION} {reference}: the run {did}, so agentest {kind} cannot resume it")
     if not (run.path / JOURNAL).is_file():
         folder = path_from(working_dir, run.path)
@@ -188,16 +176,16 @@ def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
     def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):
             return entry.verdict.status is not Status.SKIPPED
-        return _scenario_and_agent(entry) in earlier.parts
+        return _key(entry) in earlier.parts
 
     return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True)
 
 
 def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:
-    part = earlier.parts.get(_scenario_and_agent(unit))
+    key = _key(unit)
+    part = earlier.parts.get(key)
     if part is None or not _is_same(unit, part):
         return FinishedUnitPart()
-    key = _scenario_and_agent(unit)
     # The report shows a case's scores with its messages.
     slim = slim and unit.scenario.case is None
     conversations = {
@@ -238,66 +226,32 @@ def _completed(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ResumedRun:
-    """Collects what an earlier run contributes, and why the rest runs again."""
-
-    run: finding.StoredRunFolder
-    earlier: FinishedParts
-    units: Sequence[Unit]
-
-    @property
-    def kept_run(self) -> ResumedRun:
-        numbers = {_scenario_and_agent(unit): tuple(unit.finished_part.conversations) for unit in self.units}
-        return ResumedRun(
-            id=self.run.id,
-            answers=answers if (answers := self.run.path / ANSWERS).is_dir() else None,
-            conversations=_Conversations(self.earlier, numbers),
-            unclaimed=self.earlier.unclaimed,
-        )
-
-    def note(self, prepared: Prepared) -> str:
-        finished = sum(len(unit.finished_part.conversations) for unit in self.units)
-        planned = sum(part.planned.conversations for part in self.earlier.parts.values())
-        total = count(planned, "conversation")
-        return "; ".join([f"{finished} of {total} of run {self.run.id} kept", *self._notes(prepared)])
-
-    def _notes(self, prepared: Prepared) -> Iterator[str]:
-        parts = self.earlier.parts
-        changed = [
-            unit
-            for unit in self.units
-            if _scenario_and_agent(unit) in parts and not _is_same(unit, parts[_scenario_and_agent(unit)])
-        ]
-        if changed:
-            what = f"{count(len(changed), 'scenario')} changed since, or what {_it_is(changed)} made of"
-            yield f"{what}: run anew"
-        new = [unit.scenario.name for unit in self.units if _scenario_and_agent(unit) not in parts]
-        if new:
-            yield f"{count(len(new), 'scenario')} it had not: {_quoted_names(new)}"
-        now = {_scenario_and_agent(unit) for unit in self.units}
-        left_out = [name for name, agent in parts if (name, agent) not in now]
-        if left_out:
-            yield f"left out, as {_it_is(left_out)} {_absence_reason(prepared)}: {_quoted_names(left_out)}"
-        if self.units and all(unit.finished_part.result for unit in self.units):
-            yield "nothing is left to run"
+def _resumption_notes(
+    prepared: Prepared, run: str, earlier: FinishedParts, units: Sequence[Unit]
+) -> Iterator[str]:
+    """Yield what the earlier run contributes, and why the rest runs again."""
+    parts = earlier.parts
+    finished = sum(len(unit.finished_part.conversations) for unit in units)
+    planned = sum(part.planned.conversations for part in parts.values())
+    yield f"{finished} of {count(planned, 'conversation')} of run {run} kept"
+    by_key = {_key(unit): unit for unit in units}
+    if changed := [key for key in by_key.keys() & parts.keys() if not _is_same(by_key[key], parts[key])]:
+        what = f"{count(len(changed), 'scenario')} changed since, or what {_it_is(changed)} made of"
+        yield f"{what}: run anew"
+    if new := [name for name, agent in by_key if (name, agent) not in parts]:
+        yield f"{count(len(new), 'scenario')} it had not: {quoted_names(new)}"
+    if left_out := [name for name, agent in parts if (name, agent) not in by_key]:
+        why = "not selected now" if prepared.is_partial else "gone"
+        yield f"left out, as {_it_is(left_out)} {why}: {quoted_names(left_out)}"
+    if units and all(unit.finished_part.result for unit in units):
+        yield "nothing is left to run"
 
 
 def _it_is(several: Sequence[object]) -> str:
     return "it is" if len(several) == 1 else "they are"
 
 
-def _absence_reason(prepared: Prepared) -> str:
-    return "not selected now" if prepared.is_partial else "gone"
-
-
-def _quoted_names(names: Sequence[str]) -> str:
-    names = list(dict.fromkeys(names))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(repr, names[:_SHOWN])) + more
-
-
-def _scenario_and_agent(unit: Unit) -> Place:
+def _key(unit: Unit) -> Place:
     return unit.scenario.name, unit.agent
 
 
@@ -313,15 +267,16 @@ class _Conversations:
             yield from self.earlier.events(key, iter(numbers))
 
 
-def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> Durations | None:
+def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> tuple[str, PastRun | None]:
+    """Return what the run is split by, and the earlier run with its durations."""
     from agentest.store.last_run import read_earlier_run
 
     if source == COUNTS:
-        return None
+        return _BY_COUNTS, None
     if source is None:
         latest = latest_complete_run(output_dir(prepared), kind)
         earlier = read_earlier_run(latest.file) if latest and latest.file else None
-        return Durations(run=latest.id, earlier=earlier) if latest and earlier else None
+        return (f"durations of run {latest.id}", earlier) if latest and earlier else (_BY_COUNTS, None)
     file = run_file(source, output_dir(prepared), prepared.request.here or prepared.request.root)
     earlier = read_earlier_run(file)
     if earlier is None:
@@ -329,31 +284,18 @@ def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> Duratio
             f"--shard-by {source}: {file} has no duration of a conversation; name another run or "
             f"results.json, or split by numbers of conversations: --shard-by {COUNTS}"
         )
-    return Durations(run=earlier.started_at, earlier=earlier)
+    return f"durations of run {earlier.started_at}", earlier
 
 
-def _costs(plan: Plan, durations: Durations | None) -> dict[str, int]:
-    """Return the cost of each scenario that runs, added up over its agents."""
-    costs: dict[str, int] = {}
-    for entry in plan.entries:
-        if isinstance(entry, Unit):
-            cost = durations.cost(entry) if durations else entry.conversations
-            costs[name_of(entry)] = costs.get(name_of(entry), 0) + cost
-    return costs
+def _milliseconds(unit: Unit, earlier: PastRun) -> int:
+    """Return the expected milliseconds of a unit; the average of all units if this one is new."""
+    took = earlier.took.get(_key(unit)) or sum(earlier.took.values(), _NO_TIME)
+    seconds = (took.talking_s + took.judging_s) / took.conversations
+    return round(1000 * seconds * unit.conversations)
 
 
 def _places(plan: Plan) -> dict[str, int]:
     return {name: at for at, name in enumerate(dict.fromkeys(map(name_of, plan.entries)))}
-
-
-def _scenario_count(plan: Plan) -> str:
-    return count(len(_places(plan)), "scenario")
-
-
-def _fingerprints(prepared: Prepared) -> Mapping[str, str]:
-    plan = with_fingerprints(prepared).plan
-    made_of = [unit.fingerprint for unit in plan.units]
-    return {"plan": _hash(map(_identity, plan.entries)), "made_of": _hash(sorted(made_of))}
 
 
 def _identity(entry: PlanEntry) -> str:
@@ -401,9 +343,8 @@ class _FileContents:
         config = prepared.loaded.path.resolve()
         modules = {file.resolve() for file in prepared.files | imported_files()}
         # A scenario file from which nothing was selected is still a scenario file by name.
-        self.modules = {
-            file for file in modules if file != config and file not in scenarios and not _is_scenarios(file)
-        }
+        others = modules - scenarios - {config}
+        self.modules = {file for file in others if not file.name.endswith(".sim.py")}
 
     def of(self, unit: Unit) -> set[Path]:
         """Return the file of a unit; for a case of an evaluation set, also its `test_config.json`."""
@@ -424,14 +365,13 @@ class _FileContents:
         return self._digests[file]
 
 
-def _is_scenarios(file: Path) -> bool:
-    return file.name.endswith(".sim.py")
-
-
 def _shared_digest(prepared: Prepared, files: _FileContents) -> str:
     """Return the part that is the same for all units."""
     config = prepared.loaded.config
-    settings = canonical({name: getattr(config, name) for name in _CONFIGURED} | _roles(config))
+    roles = {
+        role: [getattr(getattr(config, role), name) for name in names] for role, names in _OF_ROLES.items()
+    }
+    settings = canonical({name: getattr(config, name) for name in _CONFIGURED} | roles)
     agents = canonical(dict(prepared.plan.agents))
     specs = (prepared.user, prepared.judge, *([prepared.confirm] if prepared.confirm else []))
     models = [spec and [getattr(spec, name) for name in _OF_MODELS] for spec in specs]
@@ -440,12 +380,6 @@ def _shared_digest(prepared: Prepared, files: _FileContents) -> str:
     code = {*files.modules, *({prepared.loaded.path} if own_code else ())}
     text = "\n".join([__version__, settings, canonical(models), canonical(prepared.model_names)])
     return prepared.loaded.redact(text) + files.digest(code) + files.digest(_named_files(prepared))
-
-
-def _roles(config: Config) -> dict[str, object]:
-    return {
-        role: [getattr(getattr(config, role), name) for name in names] for role, names in _OF_ROLES.items()
-    }
 
 
 def _named_files(prepared: Prepared) -> set[Path]:

@@ -16,7 +16,7 @@ from agentest.runner.selection import PlanEntry, first, narrow_plan, shuffled
 from agentest.store.runs.folder import RunKind
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, quoted_names
 
 if TYPE_CHECKING:
     from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent
@@ -78,7 +78,6 @@ def _shuffled(prepared: Prepared, seed: int) -> Prepared:
     return replace(prepared, plan=shuffled(prepared.plan, seed), notes=(*prepared.notes, note))
 
 
-_SHOWN = 3
 _OPTION = "--last-failed"
 
 
@@ -129,17 +128,11 @@ def _left_out_notes(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -
     tried = set(map(_tried, prepared.plan.entries))
     new = [unit.scenario.name for unit in prepared.plan.units if verdicts.is_new(_tried(unit))]
     if new and failed:
-        yield f"left out: {_named(new)}, which no stored run has"
+        yield f"left out: {quoted_names(new)}, which no stored run has"
     options = prepared.request.options
     gone = [each.name for each in verdicts.failed if each not in tried]
     if gone and not options.filtered and options.agent is None:
-        yield f"gone since {'it' if len(gone) == 1 else 'they'} failed: {_named(gone)}"
-
-
-def _named(names: list[str]) -> str:
-    names = list(dict.fromkeys(names))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(repr, names[:_SHOWN])) + more
+        yield f"gone since {'it' if len(gone) == 1 else 'they'} failed: {quoted_names(gone)}"
 
 
 def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:

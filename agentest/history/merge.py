@@ -46,9 +46,8 @@ from agentest.store.runs.folder import (
 from agentest.store.shapes import Mode, PlannedConversations, RunHead
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, quoted_names
 
-_MAX_SHOWN = 3
 ALLOW = "--allow-missing"
 
 
@@ -266,9 +265,7 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
         earlier |= dict.fromkeys(part.places, part)
     if both:
         first, second, _ = both[0]
-        names = list(dict.fromkeys(name for *_, (name, _) in both))
-        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-        shared = ", ".join(map(repr, names[:_MAX_SHOWN])) + more
+        shared = quoted_names(name for *_, (name, _) in both)
         raise UsageError(
             f"merge: {first.name} and {second.name} overlap: both have {shared}"
             f"{_split_difference(first, second)}"

@@ -46,7 +46,7 @@ from agentest.domain.transcript import (
 from agentest.domain.verdict import run_status
 from agentest.support.json_text import Json, plain
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, shortened
+from agentest.support.text import count, quoted_names, shortened
 
 NOT_PASSED = (Status.FAILED, Status.ERRORED)
 WORST_FIRST = (*NOT_PASSED, Status.PASSED, Status.SKIPPED)
@@ -353,7 +353,10 @@ class QuestionedVerdicts:
         by_message: dict[str, list[VerdictWarning]] = {}
         for warning in warnings:
             by_message.setdefault(warning.message, []).append(warning)
-        self.each = [(f"{_whose(mine)}: {message}", mine[0]) for message, mine in by_message.items()]
+        self.each = [
+            (f"{quoted_names(each.scenario for each in mine)}: {message}", mine[0])
+            for message, mine in by_message.items()
+        ]
         self.head = f"{code} ({count(len({(w.scenario, w.agent) for w in warnings}), 'scenario')})"
 
     def rows(self, most: int = _SHOWN) -> list[str]:
@@ -366,12 +369,6 @@ class QuestionedVerdicts:
 def questioned_verdicts(result: RunResult) -> list[QuestionedVerdicts]:
     """Return the warnings that question the verdicts of a run, grouped by code."""
     return [QuestionedVerdicts(*each) for each in by_code(result.verdict_warnings).items()]
-
-
-def _whose(warnings: Sequence[VerdictWarning]) -> str:
-    names = list(dict.fromkeys(warning.scenario for warning in warnings))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(map(repr, names[:_SHOWN]))}{more}"
 
 
 def unfinished_text(result: RunResult) -> str:
