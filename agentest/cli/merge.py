@@ -13,6 +13,7 @@ import click
 
 from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, output_options, path_option, where
+from agentest.cli.run import CONSOLE_REPORTERS, STATUSES
 from agentest.cli.run_output import LATEST, RESULTS_REPORT, RunOutput, open_reporters
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
@@ -30,11 +31,6 @@ from agentest.support.terminal import tell
 from agentest.support.text import count
 from agentest.version import __version__
 
-_STATUSES = {
-    Status.PASSED: ExitCode.PASSED,
-    Status.FAILED: ExitCode.FAILED,
-    Status.ERRORED: ExitCode.ERRORED,
-}
 _DEFAULT_KEEP_RUNS = 20
 
 
@@ -147,7 +143,7 @@ def _write_reports(
         problems.append(f"{output.journal.path} is not complete: there was no room for all of it")
     for text in (*problems, *_outcome_line(result, reports, broadcast)):
         _note(text)
-    code = _STATUSES[run_status(result)]
+    code = STATUSES[run_status(result)]
     return code or (ExitCode.ERRORED if problems or broadcast.failed else code)
 
 
@@ -164,7 +160,7 @@ def _send_events(merged: MergedRun, broadcast: Callable[..., None]) -> RunResult
 def _outcome_line(result: RunResult, reports: Sequence[ReportRequest], broadcast: Broadcast) -> Iterator[str]:
     """Yield the outcome in one line, unless a reporter has printed it to the console."""
     printed = {report.name for report in reports if report.path is None} - broadcast.failed
-    if printed & {"console", "github-actions"}:
+    if printed & CONSOLE_REPORTERS:
         return
     counts = [(len(result.with_status(status)), str(status)) for status in Status]
     yield f"{run_status(result)}: " + ", ".join(f"{number} {status}" for number, status in counts if number)
