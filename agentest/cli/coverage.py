@@ -101,7 +101,9 @@ def measure_coverage(
         eval_sets: files and folders; a file can be followed by `:case1,case2`.
     """
     root, options = request.root, request.options
-    prepared = _prepared(request, alone=not (results or eval_sets))
+    prepared, alone = None, not (results or eval_sets)
+    if alone or is_configured(request):
+        prepared = prepare(request, may_be_empty=not alone)
     entries = prepared.plan.entries if prepared else ()
     planned = [*(entry for entry in entries if isinstance(entry, Unit)), *_cases(request, eval_sets)]
     if options.filtered and not (planned or entries):
@@ -109,19 +111,12 @@ def measure_coverage(
     paths = list(results) or (_last_results(prepared) if prepared else [])
     coverage = measure(
         planned,
-        len([entry for entry in entries if _status(entry) is Status.SKIPPED]),
+        sum(isinstance(e, ScenarioResult) and e.verdict.status is Status.SKIPPED for e in entries),
         {shown_path(str(path.resolve()), root): read_results(path) for path in paths},
         only_units=options.filtered,
         agent=options.agent,
     )
     return coverage, broken(prepared) if prepared else []
-
-
-def _prepared(request: RunRequest, *, alone: bool) -> Prepared | None:
-    """Prepare the scenarios; None if there is no configuration and other input was given."""
-    if not (alone or is_configured(request)):
-        return None
-    return prepare(request, may_be_empty=not alone)
 
 
 def _last_results(prepared: Prepared) -> list[Path]:
@@ -147,10 +142,6 @@ def _chosen(unit: Unit, options: Options) -> bool:
         and (not options.files or contains_any(unit.file, options.files))
         and (not options.tags or bool({*options.tags} & {*unit.scenario.tags}))
     )
-
-
-def _status(entry: Unit | ScenarioResult) -> Status | None:
-    return entry.verdict.status if isinstance(entry, ScenarioResult) else None
 
 
 def show(coverage: Coverage, form: Form, out: TextIO, environ: Mapping[str, str] = os.environ) -> None:

@@ -60,7 +60,12 @@ def listing(prepared: Prepared) -> Iterator[str]:
             if scenario.case and file != entry.file:
                 file = entry.file
                 yield clean(f"{file}: {_criteria(prepared, file)}")
-                yield from (f"  {clean(line)}" for line in _rubrics(prepared, file))
+                from agentest.adk.metrics.grader import rubric_lines
+
+                cases = (unit for unit in prepared.plan.units if unit.file == file)
+                yield from (
+                    f"  {clean(row)}" for row in rubric_lines(g for unit in cases for g in unit.graders)
+                )
             yield clean(
                 f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {_run_count(entry)}{tags}"
             )
@@ -98,14 +103,6 @@ def _criteria(prepared: Prepared, file: str) -> str:
     least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in unit_graders}
     texts = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
     return "held to " + ", ".join(texts)
-
-
-def _rubrics(prepared: Prepared, file: str) -> list[str]:
-    from agentest.adk.metrics.grader import rubric_lines
-
-    return rubric_lines(
-        grader for unit in prepared.plan.units if unit.file == file for grader in unit.graders
-    )
 
 
 def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:

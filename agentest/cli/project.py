@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,11 @@ from agentest.authoring.new_project import CiName, InitRequest, InitResult, Next
 from agentest.cli.location import Location
 from agentest.cli.options import exits, model_option, where
 from agentest.cli.requests import request_of
+from agentest.cli.run import forecast_of
+from agentest.domain.forecast import format_forecast
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
+from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
@@ -84,38 +87,28 @@ def _print_progress(what: str) -> None:
 
 def _forecast_text(prepared: Prepared) -> str:
     """Return the expected duration and cost based on an earlier run; "" if there is none."""
-    from agentest.cli.run import forecast_of
-    from agentest.domain.forecast import format_forecast
-    from agentest.store.runs.folder import RunKind
-
     forecast = forecast_of(prepared, RunKind.RUN)
     return format_forecast(forecast, datetime.now().astimezone()) if forecast else ""
 
 
 def _print_check(check: Check) -> None:
     first, *rest = check.text.splitlines() or [""]
-    head = _wrapped(f"{_glyphs()[check.mark]} {check.name}: {first}")
-    below = (row for each in (*rest, *check.advice.splitlines()) for row in _indented(each))
-    say("\n".join((*head, *below)))
-
-
-def _glyphs() -> Mapping[CheckOutcome, str]:
     signs = "".join(_GLYPHS.values())
-    return _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _ASCII_MARKS
+    marks = _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _ASCII_MARKS
+    rows = _wrapped(f"{marks[check.mark]} {check.name}: {first}", "", _INDENT)
+    for row in (*rest, *check.advice.splitlines()):
+        indent = _INDENT + " " * (len(row) - len(row.lstrip()))
+        rows += _wrapped(row.strip(), indent, indent)
+    say("\n".join(rows))
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str, first: str, later: str) -> list[str]:
     """Wrap a text to the screen width. Words that cannot be broken, such as addresses, stay whole."""
-    return wrap(text, _WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
-
-
-def _indented(row: str) -> Iterator[str]:
-    indent = _INDENT + " " * (len(row) - len(row.lstrip()))
-    yield from wrap(
-        row.strip(),
+    return wrap(
+        text,
         _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
+        initial_indent=first,
+        subsequent_indent=later,
         break_long_words=False,
         break_on_hyphens=False,
     )

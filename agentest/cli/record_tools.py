@@ -206,7 +206,9 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
     Args:
         wanted: True to print why nothing was recorded.
     """
-    gathered = _gathered(recording)
+    recorder, redact = recording.recorder, recording.prepared.loaded.redact
+    declared = dict(_declared_tools(recording))
+    gathered = gather_tools(recorder.conversations, redact, declared, recorder.statuses)
     for note in gathered.notes:
         tell(f"agentest: {note}")
     if not gathered.tools:
@@ -315,12 +317,6 @@ async def _serve(prepared: Prepared, recorder: CallRecorder, stack: AsyncExitSta
     await anyio.sleep_forever()
 
 
-def _gathered(recording: ToolRecording) -> RecordedTools:
-    declared = dict(_declared_tools(recording))
-    recorder, redact = recording.recorder, recording.prepared.loaded.redact
-    return gather_tools(recorder.conversations, redact, declared, recorder.statuses)
-
-
 def _declared_tools(recording: ToolRecording) -> Iterator[tuple[str, ToolDeclaration]]:
     """Yield the tools that the configuration or an MCP server's tool list describes."""
     for agent in recording.prepared.plan.agents.values():
@@ -328,14 +324,9 @@ def _declared_tools(recording: ToolRecording) -> Iterator[tuple[str, ToolDeclara
             yield tool.name, ToolDeclaration(description=tool.description or "", parameters=tool.parameters)
     for path in recording.tool_list.values():
         for entry in _listed_tools(path):
-            schema = entry.get("inputSchema")
-            yield (
-                str(entry.get("name")),
-                ToolDeclaration(
-                    description=str(entry.get("description") or ""),
-                    parameters=schema if isinstance(schema, dict) else None,
-                ),
-            )
+            schema, about = entry.get("inputSchema"), str(entry.get("description") or "")
+            parameters = schema if isinstance(schema, dict) else None
+            yield str(entry.get("name")), ToolDeclaration(description=about, parameters=parameters)
 
 
 def _listed_tools(path: Path) -> list[dict[str, Any]]:

@@ -108,9 +108,10 @@ def sharded(prepared: Prepared, shard: Shard, source: str | None, kind: RunKind)
 
     split_by, earlier = _durations(prepared, source, kind)
     costs: dict[str, int] = {}
-    for unit in prepared.plan.units:
-        cost = _milliseconds(unit, earlier) if earlier else unit.conversations
-        costs[name_of(unit)] = costs.get(name_of(unit), 0) + cost
+    for entry in prepared.plan.entries:
+        if isinstance(entry, Unit):
+            cost = _milliseconds(entry, earlier) if earlier else entry.conversations
+            costs[name_of(entry)] = costs.get(name_of(entry), 0) + cost
     numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
     # Entries that do not run go to the first shard, which always has something to run if any shard has.
     mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -20,13 +20,13 @@ from agentest.cli.options import camel_case_option, exits, path_option, where
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
+from agentest.runner.environment import check_can_be_written
 from agentest.runner.prepare import ReportOptions
 from agentest.store.reader import events_of, read_results
 from agentest.store.runs.folder import (
     FILES,
     RUNS,
     EndedRunNumbers,
-    RunRecord,
     StoredRunFolder,
     check_readable,
     list_stored_runs,
@@ -36,9 +36,6 @@ from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any
 from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import did_you_mean, duration
-
-if TYPE_CHECKING:
-    from agentest.cli.comparison import RunComparison
 
 _FEW = 20
 _COMMIT_CHARS = 7
@@ -65,7 +62,9 @@ def runs(location: Location, every: bool, form: Literal["text", "json"]) -> Exit
     stored = list(reversed(list_stored_runs(folder)))
     listed = stored if every else stored[:_FEW]
     if form == "json":
-        say(json.dumps([_as_json(run) for run in listed], indent=2))
+        records = [asdict(run.record) if run.record else {"id": run.id} for run in listed]
+        states = [{"state": run.state_of(run.record), "folder": str(run.path)} for run in listed]
+        say(json.dumps([{**a, **b} for a, b in zip(records, states, strict=True)], indent=2))
     elif not stored:
         say(f"no run is stored in {folder / RUNS}")
     else:
@@ -107,7 +106,11 @@ def show(location: Location, run: str, scenarios: tuple[str, ...], reports: Repo
     record = read_record(path.parent)
     result = replace(read_results(path), addresses=record.agents if record else {})
     result = _only(result, scenarios, path)
-    against = _between_agents(result)
+    against = None
+    if result.comparison and len(result.agents) > 1:
+        from agentest.cli.comparison import RunComparison
+
+        against = RunComparison(None)
     setting = ReporterContext(
         root=project.root,
         folder=path.parent,
@@ -173,19 +176,8 @@ def export(
     return ExitCode.PASSED
 
 
-def _between_agents(result: RunResult) -> RunComparison | None:
-    """Return the comparison of the run's agents; None if the run did not compare agents."""
-    if not result.comparison or len(result.agents) < 2:
-        return None
-    from agentest.cli.comparison import RunComparison
-
-    return RunComparison(None)
-
-
 def _reports(words: tuple[str, ...], folder: Path) -> tuple[ReportRequest, ...]:
     """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
-    from agentest.runner.environment import check_can_be_written
-
     try:
         reports = parse_reports(words or ("console",), folder)
     except ValueError as error:
@@ -213,19 +205,14 @@ def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
     return replace(result, scenarios=tuple(selected))
 
 
-def _as_json(run: StoredRunFolder) -> dict[str, object]:
-    record = run.record
-    known = asdict(record) if record else {"id": run.id}
-    return {**known, "state": run.state_of(record), "folder": str(run.path)}
-
-
 def _row(run: StoredRunFolder) -> tuple[str, ...]:
     record = run.record
     if record is None:
         return (run.id, "", "unknown", *[""] * 7)
-    status = run.state_of(record)
-    qualifiers = ", ".join(_qualifiers(record))
-    what = f"{status} ({qualifiers})" if qualifiers else status
+    kind = record.kind if record.kind != "run" else None
+    shard = f"shard {record.shard}" if record.shard else None
+    qualifiers = ", ".join(filter(None, (kind, shard)))
+    what = f"{run.state_of(record)} ({qualifiers})" if qualifiers else run.state_of(record)
     models = dict.fromkeys(model for model in record.models.values() if model)
     return (
         run.id,
@@ -235,14 +222,6 @@ def _row(run: StoredRunFolder) -> tuple[str, ...]:
         ", ".join(models) or "offline",
         (record.commit or "")[:_COMMIT_CHARS],
     )
-
-
-def _qualifiers(record: RunRecord) -> Iterator[str]:
-    """Yield what distinguishes the run from an ordinary one."""
-    if record.kind != "run":
-        yield record.kind
-    if record.shard:
-        yield f"shard {record.shard}"
 
 
 def _numbers(ended: EndedRunNumbers | None) -> tuple[str, ...]:
