@@ -82,10 +82,12 @@ def alignment_of_reason(reason: Reason, result: ConversationResult) -> Alignment
 
     Stored reasons have no alignment of their own.
     """
-    if reason.trajectory is None:
-        return None
-    trajectory = next((each for each in located_trajectories(result) if _is_about(reason, each)), None)
-    return alignment_of_trajectory(trajectory, result.conversation) if trajectory else None
+    mine = reason.trajectory
+    for each in located_trajectories(result) if mine else ():
+        same = mine and (mine.name, mine.summary) == (each.result.name, each.result.summary)
+        if same and each.turn_index == reason.turn_index:
+            return alignment_of_trajectory(each, result.conversation)
+    return None
 
 
 def alignment_of_trajectory(
@@ -127,13 +129,6 @@ def plain_rows(table: AlignmentTable) -> Iterator[str]:
         yield f"{row.sign} {row.expected} | {row.made}{words}"
     if table.more:
         yield table.more
-
-
-def _is_about(reason: Reason, trajectory: LocatedTrajectory) -> bool:
-    mine = reason.trajectory
-    if mine is None or reason.turn_index != trajectory.turn_index:
-        return False
-    return (mine.name, mine.summary) == (trajectory.result.name, trajectory.result.summary)
 
 
 def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> TextRow:

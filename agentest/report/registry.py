@@ -61,27 +61,19 @@ class ReporterContext:
     tell: Callable[[str], object] = tell
 
 
-def report_file(report: ReportRequest, setting: ReporterContext) -> Path | None:
-    """Return the output file of a report; None if it is printed."""
-    if report.path or report.name not in FILES:
-        return report.path
-    return setting.folder / FILES[report.name]
-
-
-def _file_names(reports: Iterable[ReportRequest], setting: ReporterContext) -> list[str]:
-    """Return the files of other reports, relative to the configuration's folder."""
-    files = [report_file(report, setting) for report in reports if report.name != "github-actions"]
-    return [shown_path(file, setting.root) for file in files if file]
-
-
 def make_reporters(reports: Iterable[ReportRequest], setting: ReporterContext) -> list[Reporter]:
     """Create the requested reporters. The journal comes first, because others read what it has written."""
     wanted = list(reports)
+    others = [each for each in wanted if each.name != "github-actions"]
+    paths = [
+        each.path or (setting.folder / FILES[each.name] if each.name in FILES else None) for each in others
+    ]
+    files = [shown_path(path, setting.root) for path in paths if path]
     make: dict[str, Callable[[Path | None], Reporter]] = {
         "json": partial(_json, setting),
         "junit": partial(_junit, setting),
         "html": partial(_html, setting),
-        "github-actions": partial(_github, setting, _file_names(wanted, setting)),
+        "github-actions": partial(_github, setting, files),
         "console": partial(_console, setting),
     }
     made = [make[report.name](report.path) for report in wanted]

@@ -236,7 +236,11 @@ def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Con
     """Yield the progress in rows that fit the terminal, followed by some running scenarios."""
     snapshot = progress.snapshot(now)
     yield _bar_line(progress, snapshot, printer)
-    yield _facts_line(snapshot)
+    elapsed: Chunk = ((duration(snapshot.elapsed_s * 1000), "bold"),)
+    facts: list[Chunk] = [(text,) for text in (*phases(snapshot), *time_left(snapshot))]
+    failures: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(snapshot)]
+    costs: list[Chunk] = [(text,) for text in cost(snapshot)]
+    yield ConsoleLine((), (elapsed, *facts, *failures, *costs), gap=" · ")
     running = list(progress.running.items())  # another thread may change it meanwhile
     for (name, agent), unit in running[:_SHOWN_RUNNING]:
         suffix = f" [{agent}]" if progress.several_agents else ""
@@ -257,10 +261,3 @@ def _bar_line(progress: Progress, now: ProgressSnapshot, printer: Printer) -> Co
     full, empty = printer.glyphs.bar
     filled = min(size, size * now.done // now.planned) if now.planned else 0
     return ConsoleLine((), (((full * filled, "green"), (empty * (size - filled), "dim"), numbers),), cut=True)
-
-
-def _facts_line(now: ProgressSnapshot) -> ConsoleLine:
-    elapsed: Chunk = ((duration(now.elapsed_s * 1000), "bold"),)
-    facts: list[Chunk] = [(text,) for text in (*phases(now), *time_left(now))]
-    failures: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(now)]
-    return ConsoleLine((), (elapsed, *facts, *failures, *((text,) for text in cost(now))), gap=" · ")

@@ -151,6 +151,9 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
     """
     usage = scenario["usage"].values()
     costs = [role["cost"] for role in usage]
+    kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
+    no_verdict = scenario["status"] in ("errored", "skipped")
+    smallest = margin(scenario["averages"], scenario["thresholds"])
     return {
         **{key: scenario[key] for key in ("name", "agent", "file", "line", "tags", "status", "averages")},
         "passed": sum(row["passed"] for row in rows),
@@ -163,15 +166,14 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "cost": None if None in costs else round(sum(costs), 6),
         "failure": _short(_first_failure(scenario, rows)),
         "failures": len(scenario["failures"]),
-        "metrics": failed_metrics(scenario),
+        "metrics": list(dict.fromkeys(r["metric"] for r in scenario.get("reasons", ()) if "metric" in r)),
         "warnings": sum(len(scenario.get(key, ())) for key in ("warnings", "verdictWarnings")),
         **{key: scenario[key] for key in ("thresholds", *_COUNTED_IN) if scenario.get(key)},
-        **_margin(scenario),
-        **{
-            name: True
-            for name, holds in (("unfinished", _unfinished), ("broken", _broken))
-            if holds(scenario)
-        },
+        **({} if smallest is None else {"margin": round(smallest, 4)}),
+        # Only the early end of the run keeps the scenario from a verdict.
+        **({"unfinished": True} if no_verdict and kinds == {"interrupted"} else {}),
+        # It stands for a file that did not load.
+        **({"broken": True} if "file" in kinds else {}),
     }
 
 
@@ -180,29 +182,6 @@ def _first_failure(scenario: Json, rows: Sequence[Json]) -> str:
     kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
     longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
     return f"{kind}{colon}{next(longer, reason)}"
-
-
-def _margin(scenario: Json) -> Json:
-    smallest = margin(scenario["averages"], scenario["thresholds"])
-    return {} if smallest is None else {"margin": round(smallest, 4)}
-
-
-def _unfinished(scenario: Json) -> bool:
-    """True if only the early end of the run keeps the scenario from a verdict."""
-    kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
-    return scenario["status"] in ("errored", "skipped") and kinds == {"interrupted"}
-
-
-def _broken(scenario: Json) -> bool:
-    """True if it stands for a file that did not load."""
-    return any(reason["kind"] == "file" for reason in scenario.get("reasons", ()))
-
-
-def failed_metrics(scenario: Json) -> list[str]:
-    """Return the metrics that missed their thresholds."""
-    return list(
-        dict.fromkeys(reason["metric"] for reason in scenario.get("reasons", ()) if "metric" in reason)
-    )
 
 
 def overview(
@@ -273,19 +252,12 @@ def margin(averages: Mapping[str, Any], thresholds: Mapping[str, Any]) -> float 
 
     A negative value means that the threshold was missed. None if no numeric metric has a threshold.
     """
-    return min(
-        (
-            (averages[name] - least) / _width(name, least)
-            for name, least in thresholds.items()
-            if _number(averages.get(name)) and _number(least)
-        ),
-        default=None,
-    )
-
-
-def _width(metric: str, threshold: float) -> float:
-    low, high = scale_of(metric) or (0.0, max(abs(threshold), 1.0))
-    return high - low
+    margins = []
+    for name, least in thresholds.items():
+        if _number(averages.get(name)) and _number(least):
+            low, high = scale_of(name) or (0.0, max(abs(least), 1.0))
+            margins.append((averages[name] - least) / (high - low))
+    return min(margins, default=None)
 
 
 def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
@@ -294,19 +266,14 @@ def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
     n, passed = sum(total for _, total in counts), sum(times for times, _ in counts)
     if not n:
         return
+    several = [pass_hat_k(of, times) for times, of in counts if of > 1]
+    most = min(map(len, several), default=0)
     yield {
         "agent": agent,
         "passRate": {"value": passed / n, "n": n, **_interval_bounds(clustered_share(counts))},
         "scenarios": len(counts),
-        "passHatK": _all_pass(counts),
+        "passHatK": {str(k): round(mean(e[k] for e in several), 6) for k in _SHOWN_K if k <= most},
     }
-
-
-def _all_pass(counts: Iterable[tuple[int, int]]) -> dict[str, float]:
-    """Return the mean of pass^k over scenarios with several conversations, by k."""
-    several = [pass_hat_k(n, passed) for passed, n in counts if n > 1]
-    most = min(map(len, several), default=0)
-    return {str(k): round(mean(each[k] for each in several), 6) for k in _SHOWN_K if k <= most}
 
 
 def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
@@ -323,30 +290,24 @@ def _average(agent: str, name: str, rows: Sequence[Json]) -> Json:
     values = [row["averages"][name] for row in rows]
     limits = [row["thresholds"][name] for row in rows if _number(row.get("thresholds", {}).get(name))]
     lowest = min(rows, key=lambda row: row["averages"][name])
+    low, high = scale_of(name) or _YES_OR_NO
+    scale = (low, high) if all(low <= value <= high for value in values) else None
+    if len(rows) == 1:
+        figure = rows[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
+        pooled = {**figure, "value": values[0]}
+    else:
+        bounds = _interval_bounds(clustered_mean([[value] for value in values], scale))
+        pooled = {"value": mean(values), "n": len(values), **bounds}
     return {
         "metric": name,
         "agent": agent,
-        **_pooled(name, rows, values),
-        "scale": list(scale_of(name) or _YES_OR_NO) if _share_of_scale(name, values) else None,
+        **pooled,
+        "scale": list(scale) if scale else None,
         "scenarios": len(rows),
         "lowest": {"name": lowest["name"], "agent": lowest["agent"], "value": lowest["averages"][name]},
         "thresholds": sorted({min(limits), max(limits)}) if limits else [],
         "missed": sum(name in row["metrics"] for row in rows),
     }
-
-
-def _pooled(name: str, rows: Sequence[Json], values: Sequence[float]) -> Json:
-    if len(rows) == 1:
-        figure = rows[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
-        return {**figure, "value": values[0]}
-    scale = (scale_of(name) or _YES_OR_NO) if _share_of_scale(name, values) else None
-    interval = clustered_mean([[value] for value in values], scale)
-    return {"value": mean(values), "n": len(values), **_interval_bounds(interval)}
-
-
-def _share_of_scale(name: str, values: Iterable[float]) -> bool:
-    low, high = scale_of(name) or _YES_OR_NO
-    return all(low <= value <= high for value in values)
 
 
 def _skipped(rows: Iterable[Json]) -> list[Json]:
