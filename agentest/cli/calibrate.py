@@ -33,7 +33,7 @@ from agentest.calibration.labelling_session import Dialogue, LabellingSession, o
 from agentest.calibration.labels import LabelQuestion, LabelSet, LabelsFile, metrics_named, read_labels
 from agentest.cli.chat import stdin_reader
 from agentest.cli.location import Location
-from agentest.cli.options import exits, recording, where
+from agentest.cli.options import exits, flag, option, recording, where
 from agentest.cli.requests import request_of
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
@@ -53,26 +53,19 @@ from agentest.support.json_text import json_document
 from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import count, did_you_mean
 
-_METRIC = click.option(
-    "--metric", "metric_names", multiple=True, metavar="NAME", help="Select this metric, or criteria."
-)
+_METRIC = option("--metric metric_names", "NAME", "Select this metric, or criteria.", multiple=True)
 
 
 @click.command()
 @click.argument("labels", type=click.Path(path_type=Path))
 @where
-@click.option("--judge", metavar="MODEL", help="Measure this model (default: the configured judge).")
+@option("--judge", "MODEL", "Measure this model (default: the configured judge).")
 @_METRIC
-@click.option("--write", is_flag=True, help="Store the result next to the configuration, for runs to show.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--dry-run", is_flag=True, help="Show the largest number of model calls, and make none.")
-@click.option(
-    "--max-cost",
-    type=click.FloatRange(min=0),
-    metavar="USD",
-    help="Stop before model calls cost more than this.",
-)
-@click.option("--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Stop after N model calls.")
+@flag("--write", "Store the result next to the configuration, for runs to show.")
+@flag("--json as_json", "Print JSON.")
+@flag("--dry-run", "Show the largest number of model calls, and make none.")
+@option("--max-cost", "USD", "Stop before model calls cost more than this.", kind=click.FloatRange(min=0))
+@option("--max-llm-calls", "N", "Stop after N model calls.", kind=click.IntRange(min=0))
 @recording
 @exits
 def calibrate(
@@ -212,7 +205,7 @@ def _calibration(figures: Figures, model: str) -> JudgeCalibration:
     help="Add to this file of labels.",
 )
 @_METRIC
-@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Select names with TEXT.")
+@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
 @click.option("--by", default="", metavar="NAME", help="Store your name, if several people label.")
 @exits
 def label(

@@ -12,7 +12,7 @@ from typing import Literal
 import click
 
 from agentest.cli.location import Location, Project
-from agentest.cli.options import exits, path_option, where
+from agentest.cli.options import exits, flag, path_option, where
 from agentest.cli.run_output import RunOutput
 from agentest.domain.events import Event, Reporter, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import ScenarioResult, Status
@@ -58,7 +58,7 @@ _THIS_RUN = "this run"
 @click.argument("base", required=False)
 @click.argument("new", required=False)
 @where
-@click.option("--agents", is_flag=True, help="Compare the agents of one run with its first agent.")
+@flag("--agents", "Compare the agents of one run with its first agent.")
 @click.option(
     "--format",
     "form",
@@ -67,8 +67,8 @@ _THIS_RUN = "this run"
     show_default=True,
     help="Choose the output format.",
 )
-@path_option("--output", "output", "Write to this file (default: standard output).")
-@click.option("--fail-on-regression", is_flag=True, help="Exit with 1 if a scenario regressed.")
+@path_option("--output", "Write to this file (default: standard output).")
+@flag("--fail-on-regression", "Exit with 1 if a scenario regressed.")
 @exits
 def compare(
     location: Location,

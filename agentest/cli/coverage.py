@@ -17,7 +17,7 @@ from agentest.authoring.coverage import Coverage, measure
 from agentest.authoring.coverage_report import as_json, as_markdown, print_text
 from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.location import Location
-from agentest.cli.options import exits, where, which
+from agentest.cli.options import exits, option, where, which
 from agentest.cli.requests import request_of
 from agentest.domain.results import ScenarioResult, Status
 from agentest.report.console.printer import open_console
@@ -40,19 +40,18 @@ _NO_AGENT = ""
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]…")
-@click.option("--results", multiple=True, metavar="RUN", help="Read RUN, like the argument.")
-@click.option(
-    "--eval-set",
-    "eval_sets",
+@option("--results", "RUN", "Read RUN, like the argument.", multiple=True)
+@option(
+    "--eval-set eval_sets",
+    "FILE_OR_DIR[:CASE,…]",
+    "Count the cases of these evaluation sets, too.",
     multiple=True,
-    metavar="FILE_OR_DIR[:CASE,…]",
-    help="Count the cases of these evaluation sets, too.",
 )
-@click.option(
+@option(
     "--fail-under",
-    type=click.FloatRange(0, 100),
-    metavar="PERCENT",
-    help="Fail if fewer cells have a scenario, or fewer tools were called.",
+    "PERCENT",
+    "Fail if fewer cells have a scenario, or fewer tools were called.",
+    kind=click.FloatRange(0, 100),
 )
 @click.option(
     "--format",

@@ -47,7 +47,7 @@ def create(agent: str, set_id: str) -> ExitCode:
     metavar="PATH",
     help='Read scenarios: {"scenarios": [{"starting_prompt": …, "conversation_plan": …}]}.',
 )
-@path_option("--session-input-file", "session", "Read the session of the cases: {app_name, user_id, state}.")
+@path_option("--session-input-file session", "Read the session of the cases: {app_name, user_id, state}.")
 @exits
 def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None) -> ExitCode:
     """Add conversation scenarios to an evaluation set, as cases with a simulated user.
@@ -64,8 +64,8 @@ def add_eval_case(agent: str, set_id: str, scenarios: Path, session: Path | None
 @click.command(context_settings={"token_normalize_func": with_dashes})
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@path_option("--initial-session-file", "initial_session", "Use this session for cases that have none.")
-@path_option("--config-out", "config_out", "Write OLD's criteria to this file (default: next to NEW).")
+@path_option("--initial-session-file initial_session", "Use this session for cases that have none.")
+@path_option("--config-out", "Write OLD's criteria to this file (default: next to NEW).")
 @camel_case_option
 @exits
 def migrate(

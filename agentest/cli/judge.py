@@ -13,6 +13,7 @@ from agentest.cli.options import (
     exits,
     model_option,
     offline_option,
+    option,
     output_options,
     spread,
     where,
@@ -80,7 +81,7 @@ def plan_for_finished(
 @model_option
 @offline_option
 @spread
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
+@option("--metric metrics", "NAME", "Judge only this metric.", multiple=True)
 @exits
 def judge(location: Location, options: Options, reports: ReportOptions, run: str) -> ExitCode:
     """Judge the finished conversations of RUN again, without calling the agent.
@@ -110,9 +111,7 @@ def judge(location: Location, options: Options, reports: ReportOptions, run: str
 
 
 @click.command("show-prompts")
-@click.option(
-    "--metric", metavar="NAME", help="Show one metric, also of evaluation sets; criteria; user.check."
-)
+@option("--metric", "NAME", "Show one metric, also of evaluation sets; criteria; user.check.")
 @click.option(
     "--mode",
     type=click.Choice(["off", "false", "turn", "true", "conversation"]),

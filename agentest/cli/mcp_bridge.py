@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import click
 
 from agentest.cli.location import Location
-from agentest.cli.options import exits, where
+from agentest.cli.options import exits, flag, option, where
 from agentest.cli.requests import request_of
 from agentest.runner.mock_servers import RealTools, compare_real_tools
 from agentest.runner.plan import Options
@@ -117,8 +117,8 @@ def url_of(argument: str | None) -> str:
 
 @click.command("mcp-tools")
 @where
-@click.option("--agent", metavar="NAME", help="Read only the real server of this agent.")
-@click.option("--check", is_flag=True, help="Compare with the file, and write nothing.")
+@option("--agent", "NAME", "Read only the real server of this agent.")
+@flag("--check", "Compare with the file, and write nothing.")
 @exits
 def mcp_tools(location: Location, options: Options, check: bool) -> ExitCode:
     """Store the tools of the real MCP server (mcp_mock.upstream) in the file mcp_mock.tools, for mocks.

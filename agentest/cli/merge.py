@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from agentest.cli.location import Location, Project
-from agentest.cli.options import exits, output_options, path_option, where
+from agentest.cli.options import exits, flag, output_options, path_option, where
 from agentest.cli.run import CONSOLE_REPORTERS, STATUSES
 from agentest.cli.run_output import LATEST, RESULTS_REPORT, RunOutput, open_reporters
 from agentest.config.config import Config
@@ -37,8 +37,8 @@ _DEFAULT_KEEP_RUNS = 20
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
 @where
-@path_option("--output-dir", "output_dir", "Store the merged run in this folder (default: `output_dir`).")
-@click.option("--allow-missing", is_flag=True, help="Merge even if shards are missing, as an errored run.")
+@path_option("--output-dir", "Store the merged run in this folder (default: `output_dir`).")
+@flag("--allow-missing", "Merge even if shards are missing, as an errored run.")
 @output_options
 @exits
 def merge(

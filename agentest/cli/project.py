@@ -16,7 +16,7 @@ from agentest.authoring.checks import Check, CheckOutcome
 from agentest.authoring.doctor import run_checks
 from agentest.authoring.new_project import CiName, InitRequest, InitResult, NextStep, WrittenFile, begin
 from agentest.cli.location import Location
-from agentest.cli.options import exits, model_option, where
+from agentest.cli.options import exits, flag, model_option, option, where
 from agentest.cli.requests import request_of
 from agentest.cli.run import forecast_of
 from agentest.domain.forecast import format_forecast
@@ -38,9 +38,9 @@ _INDENT = "    "
 
 @click.command()
 @where
-@click.option("--agent", metavar="NAME", help="Check only this agent of the configuration.")
+@option("--agent", "NAME", "Check only this agent of the configuration.")
 @model_option
-@click.option("--offline", is_flag=True, help="Call no model.")
+@flag("--offline", "Call no model.")
 @exits
 def doctor(location: Location, options: Options) -> ExitCode:
     """Check everything that a run needs: configuration, scenarios, agents, keys, models.
@@ -62,8 +62,8 @@ def doctor(location: Location, options: Options) -> ExitCode:
 
 @click.command()
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
-@click.option("--endpoint", metavar="URL", help="Detect the protocol of your agent at URL.")
-@click.option("--demo", is_flag=True, help="Add a small agent, to try Agentest without a key.")
+@option("--endpoint", "URL", "Detect the protocol of your agent at URL.")
+@flag("--demo", "Add a small agent, to try Agentest without a key.")
 @click.option("--ci", type=click.Choice(["github", "gitlab"]), help="Write the workflow that runs it, too.")
 @exits
 def init(folder: Path, endpoint: str | None, demo: bool, ci: CiName | None) -> ExitCode:

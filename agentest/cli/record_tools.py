@@ -25,7 +25,7 @@ from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, ga
 from agentest.authoring.recorded_scenario import scenario_of
 from agentest.cli.chat import TerminalUser, speaker_lines, stdin_reader
 from agentest.cli.location import Location, Project
-from agentest.cli.options import exits, path_option, where
+from agentest.cli.options import exits, flag, option, path_option, where
 from agentest.cli.requests import LOCAL, engine_name, request_of
 from agentest.cli.run import run_once
 from agentest.cli.run_output import RunOutput, RunVariant, live_agents
@@ -59,18 +59,12 @@ _LAST_WORDS = "agentest: stopped immediately; nothing was written\n"
 
 @click.command("record-tools")
 @where
-@click.option("--agent", metavar="NAME", help="Talk to this agent of the configuration.")
-@click.option(
-    "--say",
-    "messages",
-    multiple=True,
-    metavar="TEXT",
-    help="Send TEXT as the user; repeat it for more turns.",
-)
-@click.option("--serve", is_flag=True, help="Start only the servers in front of the real tools.")
-@path_option("--output", "output", "Write the mocks to this module (default: recorded_tools.py).")
-@path_option("--scenario", "scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
-@click.option("--force", is_flag=True, help="Replace existing files.")
+@option("--agent", "NAME", "Talk to this agent of the configuration.")
+@option("--say messages", "TEXT", "Send TEXT as the user; repeat it for more turns.", multiple=True)
+@flag("--serve", "Start only the servers in front of the real tools.")
+@path_option("--output", "Write the mocks to this module (default: recorded_tools.py).")
+@path_option("--scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
+@flag("--force", "Replace existing files.")
 @exits
 def record_tools(
     location: Location,

@@ -10,25 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentest.cli.command_list import RunCommand
-from agentest.cli.options import (
-    baseline_options,
-    exits,
-    limits,
-    model_option,
-    not_run,
-    order,
-    output_options,
-    path_option,
-    recording,
-    repeat_option,
-    resume_option,
-    shard_options,
-    spread,
-    strict_option,
-    unmocked_option,
-    where,
-    which,
-)
+from agentest.cli.options import exits, flag, option, path_option, repeat_option, run_options, where, which
 from agentest.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,30 +25,11 @@ if TYPE_CHECKING:
 @click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
-@output_options
-@model_option
-@click.option(
-    "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
-)
-@click.option(
-    "--conversations", type=click.IntRange(min=1), metavar="N", help="Run N conversations per scenario."
-)
+@flag("--watch", "Run again when scenarios, their imports or the configuration change.")
+@option("--conversations", "N", "Run N conversations per scenario.", kind=click.IntRange(min=1))
 @repeat_option
-@unmocked_option
-@strict_option
-@click.option(
-    "--record-tools",
-    is_flag=True,
-    help="Call real tools instead of mocks, and write recorded_tools.py.",
-)
-@limits
-@spread
-@recording
-@order
-@resume_option
-@shard_options
-@baseline_options
-@not_run
+@flag("--record-tools", "Call real tools instead of mocks, and write recorded_tools.py.")
+@run_options
 @exits
 def run(
     location: Location,
@@ -119,34 +82,17 @@ def run(
 @click.command("eval", cls=RunCommand)
 @click.argument("targets", nargs=-1, required=True, metavar="[AGENT] FILE_OR_DIR[:CASE,…]…")
 @where
-@click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the agent at a URL.")
+@option("--agent", "NAME", "Test this agent of the configuration, or the agent at a URL.")
 @path_option(
-    "--config-file-path",
-    "criteria",
+    "--config-file-path criteria",
     "Use these criteria for all files (default: test_config.json next to each).",
 )
 @click.option("--num-runs", type=click.IntRange(min=1), default=1, metavar="N", help="Run each case N times.")
-@click.option("--all", "every_set", is_flag=True, help="Run the *.evalset.json of folders, too.")
-@path_option("--mocks", "mocks", "Read mocks from `tools`, a dict in this Python file.")
-@path_option("--initial-session-file", "initial_session", "Use this session for cases that have none.")
-@click.option(
-    "--print-detailed-results",
-    "detailed",
-    is_flag=True,
-    help="Show every invocation next to the expected one.",
-)
-@output_options
-@model_option
-@unmocked_option
-@strict_option
-@limits
-@spread
-@recording
-@order
-@resume_option
-@shard_options
-@baseline_options
-@not_run
+@flag("--all every_set", "Run the *.evalset.json of folders, too.")
+@path_option("--mocks", "Read mocks from `tools`, a dict in this Python file.")
+@path_option("--initial-session-file initial_session", "Use this session for cases that have none.")
+@flag("--print-detailed-results detailed", "Show every invocation next to the expected one.")
+@run_options
 @exits
 def evaluate(
     location: Location,

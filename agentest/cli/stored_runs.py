@@ -16,7 +16,7 @@ import click
 from agentest.authoring import export as test_cases
 from agentest.authoring.export import Expecting, Form
 from agentest.cli.location import Location, project_of
-from agentest.cli.options import camel_case_option, exits, path_option, where
+from agentest.cli.options import camel_case_option, exits, flag, option, path_option, where
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
@@ -46,7 +46,7 @@ _NUMBER_COLUMNS = range(3, 8)
 
 @click.command()
 @where
-@click.option("--all", "every", is_flag=True, help=f"List all of them (default: the latest {_FEW}).")
+@flag("--all every", f"List all of them (default: the latest {_FEW}).")
 @click.option(
     "--format",
     "form",
@@ -78,20 +78,18 @@ def runs(location: Location, every: bool, form: Literal["text", "json"]) -> Exit
 @click.command()
 @click.argument("run", default="latest")
 @where
-@click.option(
-    "--scenario",
-    "scenarios",
+@option(
+    "--scenario scenarios",
+    "TEXT",
+    "Select scenarios by a part of the name; =NAME: the whole name.",
     multiple=True,
-    metavar="TEXT",
-    help="Select scenarios by a part of the name; =NAME: the whole name.",
 )
-@click.option("--verbose", is_flag=True, help="Show transcripts.")
-@click.option(
-    "--reporter",
-    "reporters",
+@flag("--verbose", "Show transcripts.")
+@option(
+    "--reporter reporters",
+    "NAME",
+    "Report as NAME, or as NAME=PATH to a file (default: console).",
     multiple=True,
-    metavar="NAME",
-    help="Report as NAME, or as NAME=PATH to a file (default: console).",
 )
 @exits
 def show(location: Location, run: str, scenarios: tuple[str, ...], reports: ReportOptions) -> ExitCode:
@@ -134,17 +132,17 @@ def show(location: Location, run: str, scenarios: tuple[str, ...], reports: Repo
 @click.option(
     "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="Choose what to write."
 )
-@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Select names with TEXT.")
-@click.option("--conversation", "ids", multiple=True, metavar="ID", help="Select a conversation by its id.")
+@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
+@option("--conversation ids", "ID", "Select a conversation by its id.", multiple=True)
 @click.option(
     "--expect",
     type=click.Choice(["calls", "scenario"]),
     default="calls",
     help="Expect the same calls (default), or what the scenario's file expects.",
 )
-@path_option("--output", "output", "Write to this file (default: standard output).")
+@path_option("--output", "Write to this file (default: standard output).")
 @camel_case_option
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@flag("--force", "Replace an existing file.")
 @exits
 def export(
     run: str,
