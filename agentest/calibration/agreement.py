@@ -230,7 +230,6 @@ def differences(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def _between_people(metric: str, labels: LabelSet) -> tuple[float | None, int]:
-    """Compute kappa of fault or no fault over all pairs of people who answered the same question."""
     both = [
         (is_fault(first.value), is_fault(second.value))
         for question, by_person in labels.by_question().items()

@@ -160,7 +160,6 @@ def _redacted(background: JudgeBackground, redact: Callable[[str], str]) -> Judg
 
 
 def _from_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:
-    """Yield the recorded conversation of a case, if it has one with replies."""
     invocations = case.conversation or ()
     if not invocations or any(invocation.final_response is None for invocation in invocations):
         return

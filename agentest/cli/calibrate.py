@@ -158,7 +158,6 @@ def _check_file(path: Path) -> None:
 
 
 def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) -> None:
-    """Write the figures to the file next to the configuration. Raises UsageError."""
     assert prepared.judge
     model, batch = prepared.judge.name, prepared.loaded.config.judge.batch
     path = calibration_file(prepared.loaded.path)

@@ -331,7 +331,6 @@ def _comparable_runs(folder: Path) -> Iterator[StoredRunFolder]:
 
 
 def _fails_on_regression(project: Project) -> bool:
-    """Return `fail_on_regression` of the configuration; False if the configuration cannot be loaded."""
     settings = project.settings("so `fail_on_regression` is not known (--fail-on-regression sets it)")
     return settings is not None and settings.fail_on_regression
 
@@ -351,7 +350,6 @@ def _formatted(comparisons: Sequence[Comparison], form: Form, *, several: bool) 
 
 
 def _planned_run(prepared: Prepared) -> MeasuredRun:
-    """Return the planned run without measurements."""
     entries = prepared.plan.entries
     agents, scenarios = tuple(prepared.plan.agents), tuple(map(_unmeasured, entries))
     return MeasuredRun(label=_THIS_RUN, started_at="", version="", agents=agents, scenarios=scenarios)

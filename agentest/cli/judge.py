@@ -21,7 +21,7 @@ from agentest.cli.options import (
 )
 from agentest.cli.requests import request_of
 from agentest.cli.run import run_once
-from agentest.cli.run_output import JudgedRun
+from agentest.cli.run_output import judged_run
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.domain.transcript import Conversation
@@ -106,8 +106,7 @@ def judge(location: Location, options: Options, reports: ReportOptions, run: str
         raise UsageError(f"{path} has no conversation of the selected scenarios{hint}")
     if unchecked := _unchecked_thresholds(prepared, plan):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
-    variant = JudgedRun(conversations=by_scope, unclaimed=earlier.unclaimed)
-    return run_once(replace(prepared, plan=plan), variant)
+    return run_once(replace(prepared, plan=plan), judged_run(by_scope, earlier.unclaimed))
 
 
 @click.command("show-prompts")
@@ -142,7 +141,6 @@ def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
 
 
 def _unchecked_thresholds(prepared: Prepared, plan: Plan) -> str:
-    """Return the built-in metrics that have a threshold but are excluded by --metric, as text."""
     requested = prepared.request.options.metrics
     scenario_thresholds = (unit.scenario.thresholds for unit in plan.units)
     with_threshold = {

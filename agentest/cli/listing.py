@@ -84,7 +84,6 @@ def broken(prepared: Prepared) -> list[ScenarioResult]:
 
 
 def _conversations_left(unit: Unit) -> int:
-    """Return the number of conversations that still have to run."""
     return 0 if unit.finished_part.result else unit.conversations - len(unit.finished_part.conversations)
 
 

@@ -73,7 +73,6 @@ def merge(
 
 
 def _reports(options: ReportOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
-    """Return the requested reports, or those of the configuration. Raises UsageError."""
     try:
         requested = parse_reports(options.reporters, project.here)
     except ValueError as error:

@@ -129,7 +129,6 @@ def _parsed(module: str, parser: str) -> Callable[[click.Context, click.Paramete
 
 
 def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """Parse a number of workers or `auto`."""
     if value is None:
         return None
     if value != "auto" and (not value.isdecimal() or int(value) < 1):

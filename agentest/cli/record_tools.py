@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from agentest.cli.location import Location, Project
 from agentest.cli.options import exits, flag, option, path_option, where
 from agentest.cli.requests import LOCAL, engine_name, request_of
 from agentest.cli.run import run_once
-from agentest.cli.run_output import RunOutput, RunVariant, live_agents
+from agentest.cli.run_output import RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
@@ -44,7 +45,7 @@ from agentest.runner.mock_servers import (
 )
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest, prepare
-from agentest.runner.sources import LiveConversations, SourceFactory
+from agentest.runner.sources import LiveConversations
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import handled_signals, run_event_loop
@@ -130,23 +131,14 @@ def record_run(request: RunRequest, project: Project, select: ScenarioSelection)
         raise UsageError("--record-tools calls the real tools: remove --unmocked-tools error")
     prepared, tool_lists = with_tool_list(with_real_tools(select(prepare(request))), at)
     recorder = CallRecorder()
-    status = run_once(prepared, RecordedRun(recorder=recorder))
+    # Without mocks, another run has different conversations, so none resumes this one.
+    source = partial(live_agents, on_mocks=recorder.on_mocks)
+    status = run_once(prepared, RunVariant(resumed_by="", source=source))
     recording = ToolRecording(
         prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, display_path=project.display_path
     )
     written = write_recording(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedRun(RunVariant):
-    """Run conversations with the agents and record their tool calls."""
-
-    resumed_by: str = ""  # without mocks, another run has different conversations
-    recorder: CallRecorder = field(default_factory=CallRecorder)
-
-    def source(self, output: RunOutput | None) -> SourceFactory:
-        return live_agents(output, self.recorder.on_mocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +210,6 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
 
 @dataclass(slots=True)
 class _Outcome:
-    """Outcome of the conversation."""
-
     turns: tuple[Turn, ...] = ()
     failure: str | None = None
     interrupted: bool = False
@@ -312,7 +302,6 @@ async def _serve(prepared: Prepared, recorder: CallRecorder, stack: AsyncExitSta
 
 
 def _declared_tools(recording: ToolRecording) -> Iterator[tuple[str, ToolDeclaration]]:
-    """Yield the tools that the configuration or an MCP server's tool list describes."""
     for agent in recording.prepared.plan.agents.values():
         for tool in agent.tools or ():
             yield tool.name, ToolDeclaration(description=tool.description or "", parameters=tool.parameters)
@@ -351,7 +340,6 @@ def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools)
 
 
 def _summary_lines(recording: ToolRecording, gathered: RecordedTools, module: MockModule) -> Iterator[str]:
-    """Yield lines about the written files and how to use them."""
     at, display = recording.at, recording.display_path
     calls = sum(tool.calls for tool in gathered.tools)
     yield f"{display(at.module)}: mocks of {count(len(gathered.tools), 'tool')}, from {count(calls, 'call')}"

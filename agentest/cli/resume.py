@@ -335,8 +335,6 @@ def with_fingerprints(prepared: Prepared) -> Prepared:
 
 
 class _FileContents:
-    """The contents of files, each read once."""
-
     def __init__(self, prepared: Prepared) -> None:
         self._root = prepared.request.root
         self._digests: dict[Path, str] = {}
@@ -367,7 +365,6 @@ class _FileContents:
 
 
 def _shared_digest(prepared: Prepared, files: _FileContents) -> str:
-    """Return the part that is the same for all units."""
     config = prepared.loaded.config
     roles = {
         role: [getattr(getattr(config, role), name) for name in names] for role, names in _OF_ROLES.items()

@@ -6,7 +6,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -169,34 +169,28 @@ class RunVariant:
     """Command that resumes an interrupted run; "" if there is none."""
     recipe: PreparationRecipe | None = None
     """How another process prepares the run; None for a run of scenarios."""
-
-    def source(self, output: RunOutput | None) -> SourceFactory:
-        """Return the source of conversations, which stores their output in `output`, if given."""
-        return live_agents(output)
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedRun(RunVariant):
-    """Judge conversations of an earlier run again; the results have their own file names."""
-
-    name: RunKind = RunKind.JUDGE
-    fixed: FixedNames = JUDGED
-    spans: bool = False
-    earlier: bool = True
-    resumed_by: str = ""
-    conversations: Mapping[str, Sequence[Conversation]] = field(default_factory=dict)
-    """Conversations by the scope of their unit."""
-    unclaimed: tuple[RunWarning, ...] = ()
-    """Warnings about calls that belong to no conversation."""
-
-    def source(self, output: RunOutput | None) -> SourceFactory:
-        from agentest.runner.sources import EarlierRun
-
-        del output  # no agent runs
-        return EarlierRun(self.conversations, self.unclaimed)
+    source: Callable[[RunOutput | None], SourceFactory] = live_agents
+    """Returns the source of conversations, which stores their output, if given."""
 
 
 LIVE = RunVariant()
+
+
+def judged_run(
+    conversations: Mapping[str, Sequence[Conversation]], unclaimed: tuple[RunWarning, ...]
+) -> RunVariant:
+    """Return a run that judges conversations again; the results have their own file names.
+
+    Args:
+        conversations: conversations of an earlier run by the scope of their unit.
+        unclaimed: warnings about calls that belong to no conversation.
+    """
+    from agentest.runner.sources import EarlierRun
+
+    source = EarlierRun(conversations, unclaimed)
+    return RunVariant(
+        RunKind.JUDGE, JUDGED, spans=False, earlier=True, resumed_by="", source=lambda _: source
+    )
 
 
 def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> RunVariant:

@@ -51,14 +51,20 @@ class ScenarioSelection:
 
     def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
         """Return the run with the selected scenarios in the requested order. Raises UsageError."""
-        failed = None
+        verdicts = None
         if self.last_failed or self.failed_first:
-            failed = LastFailed.of(prepared)
-            prepared = failed.alone(prepared) if self.last_failed else prepared
+            from agentest.store.runs.verdicts import latest_verdicts
+
+            verdicts = latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries)))
+            prepared = _last_failed(prepared, verdicts) if self.last_failed else prepared
         if self.shuffle is not None:
-            prepared = _shuffled(prepared, int(self.shuffle) if self.shuffle else secrets.randbelow(_SEEDS))
-        if failed and self.failed_first:
-            prepared = failed.first(prepared)
+            seed = int(self.shuffle) if self.shuffle else secrets.randbelow(_SEEDS)
+            note = f"--shuffle {seed}: this seed gives the same order again"
+            plan, notes = shuffled(prepared.plan, seed), (*prepared.notes, note)
+            prepared = replace(prepared, plan=plan, notes=notes)
+        if verdicts and self.failed_first:
+            plan = first(prepared.plan, lambda unit: verdicts.has_failed(_tried(unit)))
+            prepared = replace(prepared, plan=plan)
         if self.resume is not None:
             from agentest.cli.resume import resume_run
 
@@ -73,44 +79,22 @@ class ScenarioSelection:
         return sharded(prepared, self.shard, self.shard_by, kind)
 
 
-def _shuffled(prepared: Prepared, seed: int) -> Prepared:
-    note = f"--shuffle {seed}: this seed gives the same order again"
-    return replace(prepared, plan=shuffled(prepared.plan, seed), notes=(*prepared.notes, note))
-
-
 _OPTION = "--last-failed"
 
 
-@dataclass(frozen=True, slots=True)
-class LastFailed:
-    """Latest verdicts of the scenarios in a run."""
+def _last_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
+    """Return the run with only the failed scenarios, or with all if none failed."""
 
-    verdicts: LatestVerdicts
-
-    @classmethod
-    def of(cls, prepared: Prepared) -> LastFailed:
-        """Read the verdicts of everything that is prepared. Raises UsageError."""
-        from agentest.store.runs.verdicts import latest_verdicts
-
-        return cls(latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries))))
-
-    def alone(self, prepared: Prepared) -> Prepared:
-        """Return the run with only the failed scenarios, or with all if none failed."""
-        failed = sum(map(self._is_kept, prepared.plan.units))
-        plan = narrow_plan(prepared.plan, self._is_kept) if failed else prepared.plan
-        parts = [_summary(prepared, self.verdicts, failed), *_left_out_notes(prepared, self.verdicts, failed)]
-        notes = (*prepared.notes, f"{_OPTION}: {'; '.join(parts)}")
-        return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
-
-    def _is_kept(self, entry: PlanEntry) -> bool:
+    def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):  # a file that cannot be loaded may have failed
             return entry.verdict.status is not Status.SKIPPED
-        return self.verdicts.has_failed(_tried(entry))
+        return verdicts.has_failed(_tried(entry))
 
-    def first(self, prepared: Prepared) -> Prepared:
-        """Return the run with failed scenarios first."""
-        plan = first(prepared.plan, lambda unit: self.verdicts.has_failed(_tried(unit)))
-        return replace(prepared, plan=plan)
+    failed = sum(map(is_kept, prepared.plan.units))
+    plan = narrow_plan(prepared.plan, is_kept) if failed else prepared.plan
+    parts = [_summary(prepared, verdicts, failed), *_left_out_notes(prepared, verdicts, failed)]
+    notes = (*prepared.notes, f"{_OPTION}: {'; '.join(parts)}")
+    return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
 
 
 def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:

@@ -230,7 +230,6 @@ def _numbers(ended: EndedRunNumbers | None) -> tuple[str, ...]:
 
 
 def _local_time(moment: str) -> str:
-    """Format a time in the user's time zone."""
     try:
         return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
     except ValueError:

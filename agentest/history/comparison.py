@@ -296,7 +296,6 @@ def _stopping_factor(*scenarios: MeasuredScenario) -> int:
 
 
 def _metric_rows(sides: Sequence[tuple[MeasuredScenario, MeasuredScenario]]) -> Iterator[ComparedFigure]:
-    """Yield each metric of these scenarios."""
     names = {
         name: None for both in sides for side in both for each in side.conversations for name in each.sums
     }

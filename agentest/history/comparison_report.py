@@ -359,7 +359,6 @@ def as_document(comparison: Comparison) -> dict[str, Any]:
 
 
 def _verdict(comparison: Comparison) -> Json:
-    """Return the outcome as a status and a text."""
     if comparison.regressed:
         return {"status": "failed", "text": "regressed"}
     if all(each.change in _UNKNOWN_CHANGES for each in comparison.scenarios):

@@ -116,7 +116,6 @@ class PytestRuns:
             self._close(self._run)
 
     def _receive_next(self) -> bool:
-        """Wait for the next result; return False if there are no more."""
         result = next(self._arriving, None)
         if result is None:
             return False
@@ -158,7 +157,6 @@ def may_run(item: ScenarioItem) -> bool:
 
 
 def _problem_message(run: BackgroundRun) -> str:
-    """Return the reason why a run left scenarios without a result."""
     problem = run.problem
     if problem is None:
         return "the run was stopped before this scenario began"

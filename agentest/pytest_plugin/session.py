@@ -70,7 +70,6 @@ class SessionHooks:
         return [ScenarioFile.from_parent(parent, path=file_path, project=self.project, runs=self._runs)]
 
     def _is_scenario_file(self, path: Path, parent: pytest.Collector) -> bool:
-        """Return True for scenario files of the project, and for scenario files that the user names."""
         if path.suffix != ".py":
             return False
         named = path.name.endswith(SUFFIX) and parent.session.isinitpath(path)
@@ -92,7 +91,6 @@ class SessionHooks:
 
     @property
     def _in_pytest_order(self) -> bool:
-        """True if items are reported in pytest's order."""
         return hasattr(self._config, "workerinput") or is_setup_only(self._config)
 
     def _report_all(self, session: pytest.Session) -> None:

@@ -315,7 +315,6 @@ def _example(error: tuple[ScenarioReport, UniqueError]) -> str:
 
 
 def _criterion_badness(criterion: CriterionTotals) -> tuple[bool, int]:
-    """Sort key: unmet criteria first, required ones before optional ones."""
     met = criterion.worst is CriterionOutcome.MET
     return met or not criterion.required, list(CriterionOutcome).index(criterion.worst)
 
@@ -472,7 +471,6 @@ def _not_passed(
 
 
 def _text(scenario: ScenarioReport, transcripts: Transcripts) -> str:
-    """Return the reasons of a scenario; those of its first conversation with the rows of their tables."""
     first = transcripts.of(scenario)[:1]
     expected = [each for transcript in first for each in transcript.tables if each.table.expects]
     tables = {each.title: each.table for each in expected}

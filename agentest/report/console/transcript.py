@@ -187,7 +187,6 @@ def _ending(conversation: Conversation) -> str:
 def _reasons(
     result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
 ) -> Iterator[ConsoleLine]:
-    """Show the reasons turn by turn, each turn with its messages."""
     conversation = result.conversation
     by_turn: dict[int | None, list[Reason]] = {}
     for reason in reasons:

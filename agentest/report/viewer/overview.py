@@ -79,7 +79,6 @@ def broken_turn(conversation: Json) -> int | None:
 
 
 def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
-    """Yield turn and trajectory for each mismatch: first of turns, then (None) of the whole conversation."""
     per_turn = [(each["turnIndex"], each) for each in conversation["perTurnTrajectory"]]
     for index, trajectory in (*per_turn, (None, conversation["trajectory"])):
         for part in (trajectory.get("parts") or (trajectory,)) if trajectory else ():
