@@ -298,7 +298,7 @@ def counted(pairs: Iterable[tuple[bool, bool]]) -> Table:
 
 
 def kappa_interval(
-    clusters: Sequence[Sequence[tuple[bool, bool]]], *, resamples: int = _RESAMPLES, seed: int = _SEED
+    clusters: Sequence[Sequence[tuple[bool, bool]]], *, resamples: int = _RESAMPLES
 ) -> ConfidenceInterval | None:
     """Return the 95 % interval of Cohen's kappa, or None if kappa is not defined.
 
@@ -317,7 +317,7 @@ def kappa_interval(
     kappas = [
         kappa,
         *_kappas_with_unseen_kind(total, len(tables)),
-        *_bootstrap(tables, resamples, Random(seed)),
+        *_bootstrap(tables, resamples, Random(_SEED)),
     ]
     return ConfidenceInterval(max(-1.0, min(kappas)), min(1.0, max(kappas)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -125,9 +125,9 @@ def compare_agents(run: MeasuredRun) -> list[Comparison]:
     return [compare_measured_runs(first, other) for other in others]
 
 
-def print_comparisons(comparisons: Sequence[Comparison], environ: Mapping[str, str] = os.environ) -> None:
+def print_comparisons(comparisons: Sequence[Comparison]) -> None:
     """Print comparisons to the console. Raises OutputError."""
-    console = open_console(environ, sys.stdout)
+    console = open_console(os.environ, sys.stdout)
     for comparison in comparisons:
         print_text(comparison, console)
 
@@ -199,24 +199,20 @@ class RunComparison:
             scenarios = [
                 self._scenarios.get(_key(each)) or measure_scenario(each) for each in event.result.scenarios
             ]
-            self._compare(measure_run(event.result, self.label, scenarios, partial=self._partial))
+            run = measure_run(event.result, self.label, scenarios, partial=self._partial)
+            baseline = self.baseline
+            compared = [compare_measured_runs(baseline.run, run)] if baseline else compare_agents(run)
+            self.comparisons = compared
 
     @property
     def regressed(self) -> bool:
         """True if the run regressed against its baseline."""
         return bool(self.baseline and self.comparisons and self.comparisons[0].regressed)
 
-    def _compare(self, run: MeasuredRun) -> None:
-        if self.baseline is None:
-            self.comparisons = compare_agents(run)
-        else:
-            self.comparisons = [compare_measured_runs(self.baseline.run, run)]
-
-    def around(
-        self, reporters: Sequence[Reporter], prepared: Prepared, environ: Mapping[str, str]
-    ) -> list[Reporter]:
+    def around(self, reporters: Sequence[Reporter], prepared: Prepared) -> list[Reporter]:
         """Return the reporters of a run with those of its comparison."""
-        return [self, *reporters, ComparisonReporter(self, prepared, environ)]
+        on_console = any(each.name == "console" and each.path is None for each in prepared.reports)
+        return [self, *reporters, *([ComparisonReporter(self)] if on_console else [])]
 
     def in_a_line(self) -> str:
         """Return the comparisons in one line, for runs without a console reporter."""
@@ -262,14 +258,12 @@ class ComparisonReporter:
 
     name = "comparison"
 
-    def __init__(self, against: RunComparison, prepared: Prepared, environ: Mapping[str, str]) -> None:
+    def __init__(self, against: RunComparison) -> None:
         self._against = against
-        self._printed = {report.name for report in prepared.reports if report.path is None}
-        self._environ = environ
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, RunFinished) and "console" in self._printed:
-            print_comparisons(self._against.comparisons, self._environ)
+        if isinstance(event, RunFinished):
+            print_comparisons(self._against.comparisons)
 
 
 def _of_runs(base: str | None, new: str | None, project: Project) -> Comparison:

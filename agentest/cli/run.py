@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -37,15 +37,12 @@ if TYPE_CHECKING:
     from agentest.workers.ray.worker_process import PreparationRecipe
 
 
-def run_once(
-    prepared: Prepared, variant: RunVariant = LIVE, environ: MutableMapping[str, str] = os.environ
-) -> ExitCode:
+def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
     """Run a prepared plan with its reporters and return the exit status.
 
     Args:
         prepared: the plan, with configuration and models.
         variant: source of the conversations and names of the output files.
-        environ: environment for reporters.
 
     Raises UsageError if nothing could be run.
     """
@@ -59,11 +56,11 @@ def run_once(
 
         prepared = with_fingerprints(prepared)
     comparison = open_comparison(prepared, variant)
-    with open_run_output(prepared, variant, note, environ) as output:
+    with open_run_output(prepared, variant, note) as output:
         processes = process_count(prepared)
         prepared = limit_concurrency(prepared, processes)
         note = partial(_note, prepared)
-        broadcast, spending = _broadcast(prepared, variant, environ, output, comparison), Spending()
+        broadcast, spending = _broadcast(prepared, variant, output, comparison), Spending()
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
             spending = known_costs(prepared, variant, output, note)
         for text in prepared.notes:
@@ -104,7 +101,6 @@ def run_once(
 def _broadcast(
     prepared: Prepared,
     variant: RunVariant,
-    environ: Mapping[str, str],
     output: RunOutput | None,
     comparison: RunComparison | None,
 ) -> Broadcast:
@@ -114,7 +110,7 @@ def _broadcast(
     context = ReporterContext(
         root=request.root,
         folder=output_dir(prepared),
-        environ=environ,
+        environ=os.environ,
         verbose=request.reports.verbose,
         detailed=request.reports.detailed,
         next_step=prepared.loaded.redact(variant.resumed_by),
@@ -125,7 +121,7 @@ def _broadcast(
     if comparison and output:
         comparison.label = output.folder.id
     if comparison:
-        reporters = comparison.around(reporters, prepared, environ)
+        reporters = comparison.around(reporters, prepared)
     return Broadcast([*reporters, NotesReporter()], partial(_note, prepared))
 
 

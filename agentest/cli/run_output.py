@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -105,9 +106,7 @@ class RunOutput:
 
 
 @contextmanager
-def open_run_output(
-    prepared: Prepared, variant: RunVariant, note: Note, environ: Mapping[str, str]
-) -> Iterator[RunOutput | None]:
+def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iterator[RunOutput | None]:
     """Open the folder of a new run; yield None if it cannot be written and no file was requested.
 
     Raises ConfigError if a requested file cannot be written.
@@ -117,7 +116,7 @@ def open_run_output(
         try:
             folder = stack.enter_context(new_run_folder(output_dir(prepared), datetime.now(UTC)))
             stack.callback(_remove_if_empty, folder.path)
-            record = _record(prepared, variant.name, folder, environ)
+            record = _record(prepared, variant.name, folder)
             write_record(folder.path, record)
         except OSError as error:
             _refuse_if_file_requested(prepared, _problem(prepared, error), note)
@@ -237,7 +236,7 @@ def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
         yield f"{path} could not be written ({error.strerror or error})"
 
 
-def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mapping[str, str]) -> RunRecord:
+def _record(prepared: Prepared, kind: RunKind, folder: RunFolder) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         id=folder.id,
@@ -248,12 +247,12 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mappi
         agents={name: prepared.loaded.redact(endpoint(agent)) for name, agent in plan.agents.items()},
         scenarios=len(plan.entries),
         conversations=sum(unit.conversations for unit in plan.units),
-        commit=commit_of(prepared.request.root, environ),
+        commit=commit_of(prepared.request.root, os.environ),
         shard=str(prepared.part.shard) if prepared.part else None,
         part=prepared.part,
         partial=prepared.is_partial,
         resumed=prepared.resumed_run.id if prepared.resumed_run else None,
-        job=environ.get(JOB_VARIABLE),
+        job=os.environ.get(JOB_VARIABLE),
     )
 
 

@@ -352,7 +352,7 @@ def open_output_files(
     reports = tuple(each for each in prepared.reports if each.name != "console" or each.path)
     prepared = with_fingerprints(replace(prepared, reports=reports))
     check_can_be_written(prepared.reports)
-    with open_run_output(prepared, LIVE, note, os.environ) as output:
+    with open_run_output(prepared, LIVE, note) as output:
         context = ReporterContext(
             root=prepared.request.root,
             folder=output_dir(prepared),

@@ -54,18 +54,6 @@ def open_console(environ: Mapping[str, str], stream: TextIO) -> Console:
     )
 
 
-def plain_console(output: Output) -> Console:
-    """Create a console without colors that writes every line in full."""
-    return Console(
-        file=cast("IO[str]", output),
-        color_system=None,
-        force_terminal=False,
-        force_interactive=False,
-        force_jupyter=False,
-        soft_wrap=True,
-    )
-
-
 class Printer:
     """Writes lines to a console, wrapped at the width of a terminal and unwrapped otherwise."""
 

@@ -33,9 +33,10 @@ _PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
 class PlainPrinter:
     """Writes lines to a file or a pipe, without styles and unwrapped."""
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._encoding = output.encoding or "utf-8"
+    def __init__(self, environ: Mapping[str, str], stream: TextIO) -> None:
+        self._stream = stream
+        self._output = Output(stream, environ)
+        self._encoding = self._output.encoding or "utf-8"
         self._once_blank = BlankFilter()
         self.glyphs = glyphs_for(self._encoding)
 
@@ -49,15 +50,15 @@ class PlainPrinter:
     @cached_property
     def for_tables(self) -> Printer:
         """The printer of tables, which need the library for terminals even in a file."""
-        from agentest.report.console.printer import Printer, plain_console
+        from agentest.report.console.printer import Printer, open_console
 
-        return Printer(plain_console(self._output), self._once_blank)
+        return Printer(open_console(_PLAIN, self._stream), self._once_blank)
 
 
 def open_printer(environ: Mapping[str, str], stream: TextIO) -> Printer | PlainPrinter:
     """Return the printer for a stream: plain for a file or a pipe, unless `FORCE_COLOR` requests colors."""
     if not stream.isatty() and not environ.get("FORCE_COLOR"):
-        return PlainPrinter(Output(stream, environ))
+        return PlainPrinter(environ, stream)
     from agentest.report.console.printer import Printer, open_console
 
     return Printer(open_console(environ, stream))

@@ -11,7 +11,7 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import field
 from enum import StrEnum
 from functools import cache
@@ -59,16 +59,14 @@ class Page:
     policy: str
 
 
-def page(coat: PageVariant, title: str, data: Mapping[str, str] | None = None, *, plain: str = "") -> Page:
+def page(coat: PageVariant, title: str, *, plain: str = "") -> Page:
     """Build one variant of the page.
 
     Args:
-        data: id → text of elements before the script; base64, or other text without `<`.
         plain: the text for browsers without scripts.
     """
     script, style = joined(coat), _style()
     policy = _policy(script, style, connect="'none'" if coat is PageVariant.FILE else "'self'")
-    elements = "".join(data_element(id, text) for id, text in (data or {}).items())
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
@@ -77,7 +75,7 @@ def page(coat: PageVariant, title: str, data: Mapping[str, str] | None = None, *
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
         f"<body>\n<noscript><p>{escape(plain)}</p>"
         "This page needs JavaScript; it asks nobody for anything.</noscript>\n"
-        f"{elements}<script>{script}</script>\n"
+        f"<script>{script}</script>\n"
     )
     return Page(head=head, tail="</body>\n</html>\n", policy=policy)
 
@@ -163,9 +161,9 @@ def asset_names() -> Iterator[str]:
     return (each.name for each in ASSETS.iterdir() if each.name.endswith((".js", ".css")))
 
 
-def page_text(parts: Page, data: Iterable[str] = ()) -> str:
-    """Return the page as one text."""
-    return f"{parts.head}{''.join(data)}{parts.tail}"
+def page_text(parts: Page) -> str:
+    """Return the page without data as one text."""
+    return parts.head + parts.tail
 
 
 def without_layout(script: str) -> str:
