@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,22 +102,14 @@ def record_tools(
     prepared, tool_lists = with_tool_list(prepare_one_conversation(request, messages), at)
     for note in prepared.notes:
         tell(f"agentest: {note}")
-    recorder = CallRecorder()
+    recording = ToolRecording(prepared, at, tool_lists, project.display_path)
     with fresh_tool_list(at):
-        outcome = run_event_loop(_record, prepared, None if serve else messages, recorder)
-    recording = ToolRecording(
-        prepared=prepared,
-        recorder=recorder,
-        at=at,
-        tool_list=tool_lists,
-        display_path=project.display_path,
-        turns=outcome.turns,
-    )
-    written = write_recording(recording, wanted=not outcome.interrupted)
-    if outcome.interrupted:
+        run_event_loop(_record, recording, None if serve else messages)
+    written = write_recording(recording, wanted=not recording.interrupted)
+    if recording.interrupted:
         return ExitCode.INTERRUPTED
-    if outcome.failure:
-        tell(f"agentest: the conversation ended early: {prepared.loaded.redact(outcome.failure)}")
+    if recording.failure:
+        tell(f"agentest: the conversation ended early: {prepared.loaded.redact(recording.failure)}")
         return ExitCode.FAILED
     return ExitCode.PASSED if written else ExitCode.ERRORED
 
@@ -130,30 +122,28 @@ def record_run(request: RunRequest, project: Project, select: ScenarioSelection)
     if request.options.unmocked_tools == "error":
         raise UsageError("--record-tools calls the real tools: remove --unmocked-tools error")
     prepared, tool_lists = with_tool_list(with_real_tools(select(prepare(request))), at)
-    recorder = CallRecorder()
+    recording = ToolRecording(prepared, at, tool_lists, project.display_path)
     # Without mocks, another run has different conversations, so none resumes this one.
-    source = partial(live_agents, on_mocks=recorder.on_mocks)
+    source = partial(live_agents, on_mocks=recording.recorder.on_mocks)
     status = run_once(prepared, RunVariant(resumed_by="", source=source))
-    recording = ToolRecording(
-        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, display_path=project.display_path
-    )
     written = write_recording(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class ToolRecording:
-    """Recorded calls, and the files to write."""
+    """Recorded calls, the conversation in which they were made, and the files to write."""
 
     prepared: Prepared
-    recorder: CallRecorder
     at: MockTargets
     tool_list: Mapping[str, Path]
     """Maps an agent to the file with the tool list of its MCP server."""
     display_path: Callable[[Path], str]
     """Formats a path for the user."""
+    recorder: CallRecorder = field(default_factory=CallRecorder)
     turns: tuple[Turn, ...] = ()
-    """Turns of the conversation to write as a scenario."""
+    failure: str | None = None
+    interrupted: bool = False
 
 
 def with_tool_list(prepared: Prepared, at: MockTargets) -> tuple[Prepared, dict[str, Path]]:
@@ -208,45 +198,33 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
     return True
 
 
-@dataclass(slots=True)
-class _Outcome:
-    turns: tuple[Turn, ...] = ()
-    failure: str | None = None
-    interrupted: bool = False
-
-
-async def _record(prepared: Prepared, messages: Sequence[str] | None, recorder: CallRecorder) -> _Outcome:
+async def _record(recording: ToolRecording, messages: Sequence[str] | None) -> None:
     """Run one conversation with the user's messages, () to type them; None only serves the tools."""
-    outcome, problem = _Outcome(), None
+    problem = None
     with handled_signals(lambda: tasks.cancel_scope.cancel(), lambda: _LAST_WORDS) as signals:
         async with anyio.create_task_group() as tasks:
             try:
                 async with AsyncExitStack() as stack:
                     if messages is None:
-                        await _serve(prepared, recorder, stack)
+                        await _serve(recording, stack)
                     else:
-                        await _converse(prepared, messages, recorder, stack, tasks, outcome)
+                        await _converse(recording, messages, stack, tasks)
             except UsageError as error:  # stored, because a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
-        outcome.interrupted = bool(signals) and messages is not None
+        recording.interrupted = bool(signals) and messages is not None
     if problem and not signals:
-        raise type(problem)(prepared.loaded.redact(str(problem)))
-    return outcome
+        raise type(problem)(recording.prepared.loaded.redact(str(problem)))
 
 
 async def _converse(
-    prepared: Prepared,
-    messages: Sequence[str],
-    recorder: CallRecorder,
-    stack: AsyncExitStack,
-    tasks: TaskGroup,
-    outcome: _Outcome,
+    recording: ToolRecording, messages: Sequence[str], stack: AsyncExitStack, tasks: TaskGroup
 ) -> None:
+    prepared = recording.prepared
     redact = prepared.loaded.redact
 
     def show(turns: Sequence[Turn]) -> None:
-        outcome.turns = tuple(turns)
+        recording.turns = tuple(turns)
         for row in _turn_lines(turns[-1], typed_in=not messages):
             say(redact(row), end="")
 
@@ -254,7 +232,11 @@ async def _converse(
         tell(f"agentest: {redact(text)}")
 
     unit = prepared.plan.units[0]
-    user = _user(messages)
+    user: User = ScriptedUser(messages)
+    if not messages:
+        if sys.stdin is not None and sys.stdin.isatty():
+            say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
+        user = TerminalUser(stdin_reader(), lambda text: say(text, end=""))
     prepared = stack.enter_context(with_ports(prepared))
     started = await start_servers(prepared, stack, tasks, note)
     agents = await connected_agents(prepared, started.client, stack, note)
@@ -264,21 +246,13 @@ async def _converse(
         Models(),
         pick_user=lambda *_: user,
         registry=started.registry,
-        on_mocks=recorder.on_mocks,
+        on_mocks=recording.recorder.on_mocks,
     )
     conversation: Conversation = await source.converse(unit, 1, f"{unit.slug}-1", show)
-    outcome.turns = conversation.turns
+    recording.turns = conversation.turns
     for text in refused(started.registry):
         note(text)
-    outcome.failure = conversation.failure.message if conversation.failure else None
-
-
-def _user(messages: Sequence[str]) -> User:
-    if messages:
-        return ScriptedUser(messages)
-    if sys.stdin is not None and sys.stdin.isatty():
-        say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
-    return TerminalUser(stdin_reader(), lambda text: say(text, end=""))
+    recording.failure = conversation.failure.message if conversation.failure else None
 
 
 def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
@@ -290,11 +264,12 @@ def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
     yield speaker_lines("agent  ", turn.agent_message or NO_TEXT)
 
 
-async def _serve(prepared: Prepared, recorder: CallRecorder, stack: AsyncExitStack) -> None:
+async def _serve(recording: ToolRecording, stack: AsyncExitStack) -> None:
     """Run the mock servers in front of the real tools until a signal arrives."""
-    addresses = await stack.enter_async_context(
-        forwarding_servers(prepared, recorder, stack, lambda text: tell(f"agentest: {text}"))
+    servers = forwarding_servers(
+        recording.prepared, recording.recorder, stack, lambda text: tell(f"agentest: {text}")
     )
+    addresses = await stack.enter_async_context(servers)
     for name, url in addresses.by_placeholder.items():
         say(f"{name}  {url}")
     say("Give the agent these addresses and use it; Ctrl-C ends, and writes the mocks.")
