@@ -16,11 +16,11 @@ from agentest.domain.results import (
     CriterionTotals,
     Reason,
     RootCause,
-    RowStatus,
     RunResult,
     RunWarning,
     ScenarioResult,
     Severity,
+    Status,
     UniqueError,
 )
 from agentest.domain.transcript import NO_TEXT
@@ -51,7 +51,7 @@ from agentest.support.text import count
 SUMMARY_LIMIT = 1024 * 1024
 """The maximum bytes of a step's summary; GitHub rejects a larger one completely."""
 
-_ROW_ICONS = {RowStatus.MATCHED: "✅", RowStatus.FREE: "➖", RowStatus.UNKNOWN: "⚠️"}
+_ROW_ICONS = {**ICONS, Status.SKIPPED: "➖"}
 _CRITERION_ICONS = {
     CriterionOutcome.MET: "✅",
     CriterionOutcome.VIOLATED: "❌",
@@ -361,7 +361,7 @@ def _table(item: tuple[ScenarioReport, TitledTable]) -> str:
 
 def _cells(row: TextRow, *, expects: bool) -> list[str]:
     expected = [code(row.expected)] if expects else []
-    return [_ROW_ICONS.get(row.status, "❌"), *expected, code(row.made), inline(row.words) or "–"]
+    return [_ROW_ICONS[row.outcome], *expected, code(row.made), inline(row.words) or "–"]
 
 
 def _details(item: tuple[ScenarioReport, Transcript]) -> str:

@@ -71,7 +71,7 @@ class DisplayOptions:
     next_step: str = ""
     """The command that continues an interrupted run; "" if there is none."""
 
-    def mark(self, status: Status) -> Part:
+    def mark(self, status: Status) -> tuple[str, str]:
         return self.glyphs.marks[status], STYLES[status]
 
 
