@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -59,7 +59,10 @@ def scenarios_of(request: RunRequest) -> ProjectScenarios:
 
 def gather_conversations(path: Path, scenarios: ProjectScenarios) -> GatheredConversations:
     """Read the conversations of a file of any supported kind. Raises UsageError."""
-    content = _content(path)
+    try:
+        content = read_user_bytes(path, most=None)
+    except OSError as error:
+        raise unreadable(path, error) from None
     if is_labels(content):
         return GatheredConversations(read_labels(path).conversations)
     if is_journal(content) or _is_results(content):
@@ -78,13 +81,6 @@ def gather_conversations(path: Path, scenarios: ProjectScenarios) -> GatheredCon
     if without:
         gathered.notes.append(f"left out {count(without, 'case')}: no reply of an agent is recorded there")
     return gathered
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_user_bytes(path, most=None)
-    except OSError as error:
-        raise unreadable(path, error) from None
 
 
 def _is_results(content: bytes) -> bool:
@@ -110,7 +106,10 @@ def _from_results(path: Path, scenarios: ProjectScenarios) -> GatheredConversati
             gathered.add(labelled)
             gathered.judged.setdefault(labelled.id, stored)
     if unknown:
-        gathered.notes.append(_unknown_scenarios_note(unknown))
+        gathered.notes.append(
+            f"no scenario file defines {quoted_names(unknown)}: what the user wanted and knew is not known; "
+            "run this where the configuration and the scenarios are"
+        )
     return gathered
 
 
@@ -118,13 +117,6 @@ def _why_left_out(conversation: Conversation) -> str | None:
     if conversation.shortened:
         return f"left out {conversation.conversation_id}: texts in it were too long to be kept"
     return None if conversation.turns else f"left out {conversation.conversation_id}: it has no turn"
-
-
-def _unknown_scenarios_note(names: Sequence[str]) -> str:
-    return (
-        f"no scenario file defines {quoted_names(names)}: what the user wanted and knew is not known; "
-        "run this where the configuration and the scenarios are"
-    )
 
 
 def _from_run(

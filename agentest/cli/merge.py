@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,7 +134,11 @@ def _write_reports(
     context: ReporterContext,
 ) -> ExitCode:
     broadcast = Broadcast([*open_reporters(reports, context, output), NotesReporter()], _note)
-    result = _send_events(merged, broadcast)
+    result: RunResult | None = None
+    for event in merged.events():
+        broadcast(event)
+        result = event.result if isinstance(event, RunFinished) else result
+    assert result  # RunFinished is the last event of every run
     broadcast.finish()
     written = [each for each in {*reports, RESULTS_REPORT} if each.name not in broadcast.failed]
     problems = list(output.end(result, written))
@@ -144,16 +148,6 @@ def _write_reports(
         _note(text)
     code = STATUSES[run_status(result)]
     return code or (ExitCode.ERRORED if problems or broadcast.failed else code)
-
-
-def _send_events(merged: MergedRun, broadcast: Callable[..., None]) -> RunResult:
-    result: RunResult | None = None
-    for event in merged.events():
-        broadcast(event)
-        if isinstance(event, RunFinished):
-            result = event.result
-    assert result  # RunFinished is the last event of every run
-    return result
 
 
 def _outcome_line(result: RunResult, reports: Sequence[ReportRequest], broadcast: Broadcast) -> Iterator[str]:

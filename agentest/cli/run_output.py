@@ -119,7 +119,13 @@ def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iter
             record = _record(prepared, variant.name, folder)
             write_record(folder.path, record)
         except OSError as error:
-            _refuse_if_file_requested(prepared, _problem(prepared, error), note)
+            taken = output_dir(prepared)
+            if (taken / RUNS).is_symlink() or (taken / RUNS).exists():
+                taken /= RUNS
+            problem = f"output_dir: {taken} cannot be written to ({error.strerror}); set another `output_dir`"
+            if any(map(_in_folder, prepared.reports)) or _records(prepared):
+                raise ConfigError(problem) from None
+            note(f"{problem}: finished conversations are not stored")
             yield None
             return
         journal = Journal(
@@ -254,19 +260,6 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder) -> RunRecord:
         resumed=prepared.resumed_run.id if prepared.resumed_run else None,
         job=os.environ.get(JOB_VARIABLE),
     )
-
-
-def _problem(prepared: Prepared, error: OSError) -> str:
-    folder = output_dir(prepared)
-    if (folder / RUNS).is_symlink() or (folder / RUNS).exists():
-        folder /= RUNS
-    return f"output_dir: {folder} cannot be written to ({error.strerror}); set another `output_dir`"
-
-
-def _refuse_if_file_requested(prepared: Prepared, problem: str, note: Note) -> None:
-    if any(map(_in_folder, prepared.reports)) or _records(prepared):
-        raise ConfigError(problem)
-    note(f"{problem}: finished conversations are not stored")
 
 
 def _records(prepared: Prepared) -> bool:

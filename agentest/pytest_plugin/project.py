@@ -235,7 +235,10 @@ class ScenarioItem(pytest.Item):
         if is_setup_only(self.config):
             return
         self.result = result = self._runs.result_of(self)
-        self.user_properties[:] = _properties(result)
+        totals = result.totals
+        averages = {name: round(value, 4) for name, value in result.averages.items()}
+        figures = {"conversations": totals.conversations, "passed_conversations": totals.passed, **averages}
+        self.user_properties[:] = figures.items() if totals.conversations else []  # for JUnit XML
         if result.verdict.status is Status.SKIPPED:
             pytest.skip("; ".join(reason.message for reason in result.verdict.reasons))
         if result.verdict.status is Status.ERRORED:
@@ -260,16 +263,6 @@ class ScenarioItem(pytest.Item):
 
 def _scenario_name(entry: Entry) -> str:
     return entry.scenario.name if isinstance(entry, Unit) else entry.name
-
-
-def _properties(result: ScenarioResult) -> list[tuple[str, object]]:
-    """Return the scenario's figures for reports such as JUnit XML."""
-    totals = result.totals
-    if not totals.conversations:
-        return []
-    counted = {"conversations": totals.conversations, "passed_conversations": totals.passed}
-    averages = {name: round(value, 4) for name, value in result.averages.items()}
-    return [*counted.items(), *averages.items()]
 
 
 _PYTEST = ("skip", "skipif", "xfail", "parametrize", "usefixtures", "filterwarnings", "tryfirst", "trylast")

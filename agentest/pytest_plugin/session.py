@@ -121,12 +121,12 @@ class SessionHooks:
         wanted = [item for item in items if isinstance(item, ScenarioItem)]
         running = self._runs.begin_all(wanted)
         yield from (item for item in wanted if item.key not in running)
-        while key := self._wait():
+        while True:
+            with self._captured():
+                key = self._runs.next()
+            if key is None:
+                return
             yield running[key]
-
-    def _wait(self) -> tuple[str, str] | None:
-        with self._captured():
-            return self._runs.next()
 
     @contextmanager
     def _captured(self) -> Iterator[None]:
@@ -272,15 +272,11 @@ def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: b
     """Return the console text as a native traceback, which pytest-xdist can send and JUnit XML can show."""
     rows = block(result, verbose=verbose)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
-    location = ReprFileLocation(str(item.path), result.line, _headline(result))
-    return ReprExceptionInfo(reprtraceback=entries, reprcrash=location)
-
-
-def _headline(result: ScenarioResult) -> str:
-    """Return the first reason why the scenario did not pass, in one line."""
     messages = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
     more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-    return clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
+    headline = clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
+    location = ReprFileLocation(str(item.path), result.line, headline)
+    return ReprExceptionInfo(reprtraceback=entries, reprcrash=location)
 
 
 _STREAMS = ("stdout", "stderr")

@@ -182,7 +182,11 @@ def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
 def _calls(result: RunResult) -> Iterator[ConsoleLine]:
     if not result.agent_calls:
         return
-    yield _fact("agent", ", ".join(_agent_calls(result)))
+    totals = [scenario.totals for scenario in result.scenarios]
+    retries = sum(each.agent_retries for each in totals)
+    retried = f" ({count(retries, 'retry', 'retries')})" if retries else ""
+    tokens = _tokens(sum((each.agent_tokens for each in totals), Usage()))
+    yield _fact("agent", ", ".join([count(result.agent_calls, "call") + retried, *tokens]))
     for role, usage in result.usage_by_role.items():
         if usage.calls:
             again = f" ({usage.retries:,} asked again)" if usage.retries else ""
@@ -190,13 +194,6 @@ def _calls(result: RunResult) -> Iterator[ConsoleLine]:
             calls = f"{count(usage.calls, 'model call')}{again}"
             yield _fact(role, ", ".join(filter(None, [calls, *_tokens(usage.tokens), cost])))
     yield BLANK
-
-
-def _agent_calls(result: RunResult) -> Iterator[str]:
-    totals = [scenario.totals for scenario in result.scenarios]
-    retries = sum(each.agent_retries for each in totals)
-    yield count(result.agent_calls, "call") + (f" ({count(retries, 'retry', 'retries')})" if retries else "")
-    yield from _tokens(sum((each.agent_tokens for each in totals), Usage()))
 
 
 def _tokens(usage: Usage) -> Iterator[str]:
