@@ -61,7 +61,11 @@ def resume_run(
     """
     from agentest.store.runs.finished_parts import read_finished
 
-    run = _run_named(prepared, reference, kind) if reference else _latest_unfinished(prepared, kind, shard)
+    if reference:
+        run: finding.StoredRunFolder | None = _run_named(prepared, reference, kind)
+    else:
+        run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
+        run = run if run and (run.path / JOURNAL).is_file() else None
     earlier_part = run.record.part if run and run.record else None
     if earlier_part and shard not in (None, earlier_part.shard):
         raise UsageError(
@@ -142,13 +146,6 @@ def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], spli
 def name_of(entry: PlanEntry) -> str:
     """Return the name of a scenario, whether it runs or not."""
     return entry.scenario.name if isinstance(entry, Unit) else entry.name
-
-
-def _latest_unfinished(
-    prepared: Prepared, kind: RunKind, shard: Shard | None
-) -> finding.StoredRunFolder | None:
-    run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
-    return run if run is None or (run.path / JOURNAL).is_file() else None
 
 
 def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.StoredRunFolder:
@@ -350,18 +347,16 @@ class _FileContents:
         file = Path(unit.scenario.file)
         return {file, file.with_name("test_config.json")} if unit.scenario.case else {file}
 
-    def digest(self, files: Iterable[Path]) -> str:
+    def digest(self, files: Collection[Path]) -> str:
         """Return one text for the contents of files, independent of the project's location."""
-        return "\n".join(sorted(map(self._digest, files)))
-
-    def _digest(self, file: Path) -> str:
-        if file not in self._digests:
-            try:
-                content = _content_hash(read_user_bytes(self._root / file, most=None))
-            except OSError:
-                content = ""
-            self._digests[file] = f"{file.name} {content}"
-        return self._digests[file]
+        for file in files:
+            if file not in self._digests:
+                try:
+                    content = _content_hash(read_user_bytes(self._root / file, most=None))
+                except OSError:
+                    content = ""
+                self._digests[file] = f"{file.name} {content}"
+        return "\n".join(sorted(self._digests[file] for file in files))
 
 
 def _shared_digest(prepared: Prepared, files: _FileContents) -> str:

@@ -212,9 +212,13 @@ def _row(run: StoredRunFolder) -> tuple[str, ...]:
     qualifiers = ", ".join(filter(None, (kind, shard)))
     what = f"{run.state_of(record)} ({qualifiers})" if qualifiers else run.state_of(record)
     models = dict.fromkeys(model for model in record.models.values() if model)
+    try:
+        started = datetime.fromisoformat(record.started_at).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        started = record.started_at
     return (
         run.id,
-        _local_time(record.started_at),
+        started,
         what,
         *_numbers(record.ended),
         ", ".join(models) or "offline",
@@ -227,13 +231,6 @@ def _numbers(ended: EndedRunNumbers | None) -> tuple[str, ...]:
         return ("",) * 5
     cost = "" if not ended.cost else f"${ended.cost:.2f}" if ended.cost >= 0.005 else "<$0.01"
     return (str(ended.passed), str(ended.failed), str(ended.errored), cost, duration(ended.duration_ms))
-
-
-def _local_time(moment: str) -> str:
-    try:
-        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
-    except ValueError:
-        return moment
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
