@@ -220,7 +220,7 @@ def status(outcome: RunOutcome, prepared: Prepared, broadcast: Broadcast, *, com
 
 def files_of(reports: Iterable[ReportRequest], variant: RunVariant, prepared: Prepared) -> list[str]:
     """Return the paths of the written reports; files in the run folder are shown by their fixed names."""
-    folder, fixed = output_dir(prepared), variant.fixed.reports
+    folder, fixed = output_dir(prepared), variant.fixed
     named = (each.path or (folder / fixed[each.name] if each.name in FILES else None) for each in reports)
     return [_path_for_user(file, prepared) for file in named if file]
 

@@ -7,7 +7,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -55,21 +55,15 @@ Note = Callable[[str], None]
 RESULTS_REPORT = ReportRequest("json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedNames:
-    """Names of the latest run's files in `output_dir`, for one kind of run."""
-
-    journal: str
-    reports: Mapping[str, str]
-    """Maps a reporter to its file."""
-
-
-LATEST = FixedNames(journal=JOURNAL, reports=FILES)
-
-
-JUDGED = FixedNames(
-    journal="judged.jsonl", reports={"json": "judged.json", "junit": "judged.xml", "html": "judged.html"}
-)
+FixedNames = Mapping[str, str]
+"""Names of the latest run's files in `output_dir`, for one kind of run, by reporter; `journal` is another."""
+LATEST = {"journal": JOURNAL, **FILES}
+JUDGED = {
+    "journal": "judged.jsonl",
+    "json": "judged.json",
+    "junit": "judged.xml",
+    "html": "judged.html",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +86,9 @@ class RunOutput:
             result: result of the run; None if it was interrupted before it had one.
             reports: requested reports that were written. Those in the run folder become the latest ones.
         """
-        names = {FILES[each.name]: self.fixed.reports[each.name] for each in reports if _in_folder(each)}
+        names = {FILES[each.name]: self.fixed[each.name] for each in reports if _in_folder(each)}
         # Without links, the journal was copied while it was almost empty.
-        for name, fixed in {JOURNAL: self.fixed.journal, **names}.items():
+        for name, fixed in {JOURNAL: self.fixed["journal"], **names}.items():
             if (self.folder.path / name).exists():
                 yield from _problem_of(
                     partial(self.folder.publish, name, fixed), self.folder.output_dir / fixed
@@ -128,12 +122,9 @@ def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iter
             note(f"{problem}: finished conversations are not stored")
             yield None
             return
-        journal = Journal(
-            folder.path / JOURNAL,
-            note,
-            _open_unnamed,
-            partial(_publish, folder, JOURNAL, variant.fixed.journal),
-        )
+        # Under its temporary name, readers never find a journal without its first lines.
+        named = partial(_name_journal, folder, variant.fixed["journal"])
+        journal = Journal(folder.path / JOURNAL, note, lambda path: open_new(_unnamed(path)), named)
         stack.enter_context(closing(journal))
         yield RunOutput(
             folder=folder,
@@ -164,7 +155,7 @@ class RunVariant:
 
     name: RunKind = RunKind.RUN
     """Kind stored in the run's record."""
-    fixed: FixedNames = LATEST
+    fixed: FixedNames = field(default_factory=lambda: LATEST)
     """Names of the run's files in `output_dir`."""
     spans: bool = True
     """True if agents can send spans."""
@@ -282,29 +273,16 @@ def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
         ) from None
 
 
-def _open_published(folder: RunFolder, fixed: str, path: Path) -> RawFile:
-    """Open a file and publish it at its fixed name at once, so that it is there if the run is killed."""
-    file = open_new(path)
-    with suppress(OSError):  # tried again and reported at the end
-        folder.publish(path.name, fixed)
-    return file
-
-
-def _open_unnamed(path: Path) -> RawFile:
-    """Open the journal under a temporary name, so that readers never find one without its first lines."""
-    return open_new(_unnamed(path))
-
-
 def _unnamed(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
 
 
-def _publish(folder: RunFolder, name: str, fixed: str) -> None:
+def _name_journal(folder: RunFolder, fixed: str) -> None:
     """Give the journal its final name and publish it as the latest one. Raises OSError."""
-    path = folder.path / name
+    path = folder.path / JOURNAL
     _unnamed(path).replace(path)
     with suppress(OSError):  # tried again and reported at the end
-        folder.publish(name, fixed)
+        folder.publish(JOURNAL, fixed)
 
 
 def _open_spans(
@@ -316,7 +294,11 @@ def _open_spans(
     from agentest.store.spans import SPANS
 
     def opened(path: Path) -> RawFile:
-        return _open_published(folder, SPANS, path)
+        """Open and publish the file at once, so that it is there if the run is killed."""
+        file = open_new(path)
+        with suppress(OSError):  # tried again and reported at the end
+            folder.publish(SPANS, SPANS)
+        return file
 
     return stack.enter_context(closing(RetryingLineFile(folder.path / SPANS, note, opened))).add
 
