@@ -85,7 +85,6 @@ where = _options(
     option("--cwd", "DIR", "Change to DIR first.", kind=click.Path(path_type=Path)),
 )
 
-
 which = _options(
     option(
         "--scenario scenarios",
@@ -98,9 +97,7 @@ which = _options(
     option("--agent", "NAME", "Test this agent of the configuration."),
 )
 
-
 model_option = option("--model", "MODEL", "Set the model of user and judges, like openai/gpt-5-mini.")
-
 
 output_options = _options(
     option(
@@ -111,7 +108,6 @@ output_options = _options(
     ),
     flag("--verbose", "Show transcripts."),
 )
-
 
 camel_case_option = flag("--camel-case", "Write keys like ADK-TS: evalCases instead of eval_cases.")
 
@@ -143,9 +139,7 @@ repeat_option = click.option(
     help="Run conversations until the verdict is decided, like 3..20.",
 )
 
-
 offline_option = flag("--offline", "Call no model, even if one is configured.")
-
 
 unmocked_option = click.option(
     "--unmocked-tools",
@@ -153,7 +147,6 @@ unmocked_option = click.option(
     help="End the conversation at a call without a mock, or answer null "
     "(default: `unmocked_tools`, or else error for run, passthrough for eval).",
 )
-
 
 strict_option = click.option(
     "--strict/--no-strict",
@@ -188,7 +181,6 @@ spread = _options(
     ),
 )
 
-
 limits = _options(
     offline_option,
     option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1)),
@@ -203,7 +195,6 @@ limits = _options(
     option("--max-llm-calls", "N", "Stop after N model calls.", kind=click.IntRange(min=0)),
 )
 
-
 order = _options(
     flag("--last-failed", "Select scenarios that failed or errored last time; all if none did."),
     flag("--failed-first", "Run scenarios that failed or errored last time first."),
@@ -216,7 +207,6 @@ order = _options(
     ),
 )
 
-
 resume_option = click.option(
     "--resume",
     is_flag=False,
@@ -224,7 +214,6 @@ resume_option = click.option(
     metavar="[RUN]",
     help="Finish an interrupted run, reusing its finished conversations (default: the latest).",
 )
-
 
 shard_options = _options(
     click.option(
@@ -238,12 +227,10 @@ shard_options = _options(
     ),
 )
 
-
 baseline_options = _options(
     option("--baseline", "RUN", "Compare the result with RUN: an id, a folder or a file."),
     flag("--fail-on-regression", "Exit with 1 if a scenario regressed."),
 )
-
 
 not_run = _options(
     flag("--dry-run", "Show the largest number of model calls, and run nothing."),
@@ -270,7 +257,6 @@ recording = _options(
     _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
     option("--cassettes", "DIR", "Set the folder of cassettes (default: cassettes in output_dir)."),
 )
-
 
 run_options = _options(
     output_options,

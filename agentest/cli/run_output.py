@@ -53,8 +53,6 @@ SERVERS = "servers"
 """Folder for the logs of servers."""
 Note = Callable[[str], None]
 RESULTS_REPORT = ReportRequest("json")
-
-
 FixedNames = Mapping[str, str]
 """Names of the latest run's files in `output_dir`, for one kind of run, by reporter; `journal` is another."""
 LATEST = {"journal": JOURNAL, **FILES}

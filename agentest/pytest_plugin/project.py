@@ -23,8 +23,6 @@ from agentest.support.terminal import clean
 
 _OPTIONS = re.compile(r"--(config|offline)\b")
 """Options of `agentest run` in messages, which have other names in pytest."""
-
-
 Entry = Unit | ScenarioResult
 """A unit to run, or the result of a scenario that will not run."""
 

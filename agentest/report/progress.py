@@ -26,8 +26,6 @@ _LATE_S = 5.0
 """No time is shown once the estimate is exceeded by this many seconds."""
 _QUIET_S = 30.0
 """A run stalls if nothing happens for this long, and for twice the longest earlier pause."""
-
-
 _MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinished, ScenarioFinished)
 
 
@@ -46,18 +44,16 @@ class ProgressSnapshot:
     conversations_failed: int
     failed: int
     errored: int
-    cost: float | None
-    """USD so far; None if a price is not known."""
-    asked: bool
-    """True if a model was called."""
-    left_s: float | None
-    """The estimated remaining seconds; None if unknown."""
+    cost: tuple[str, ...]
+    """The cost of models so far, if any was called."""
+    time_left: tuple[str, ...]
+    """The estimated remaining time, if it is known."""
 
 
 def format_progress(now: ProgressSnapshot) -> str:
     """Format the progress as a line for a log."""
     done = f"{now.done:,} of {count(now.planned, 'conversation')} done"
-    facts = [done, *phases(now), *(text for text, _ in troubles(now)), *cost(now), *time_left(now)]
+    facts = [done, *phases(now), *(text for text, _ in troubles(now)), *now.cost, *now.time_left]
     return f"{duration(now.elapsed_s * 1000)}: {_SEP.join(facts)}"
 
 
@@ -81,17 +77,6 @@ def troubles(now: ProgressSnapshot) -> Iterator[tuple[str, Status]]:
         yield f"{count(now.failed, 'scenario')} failed", Status.FAILED
     if now.errored:
         yield f"{count(now.errored, 'scenario')} errored", Status.ERRORED
-
-
-def cost(now: ProgressSnapshot) -> Iterator[str]:
-    """Yield the cost of models so far, if any was called."""
-    if now.asked:
-        yield "cost unknown" if now.cost is None else f"{now.cost:.4f} USD so far"
-
-
-def time_left(now: ProgressSnapshot) -> Iterator[str]:
-    if now.left_s is not None and now.done < now.planned:
-        yield f"about {about(now.left_s)} left"
 
 
 @dataclass(slots=True)
@@ -180,6 +165,8 @@ class Progress:
         """Return the progress at this moment."""
         # The terminal may be drawn by another thread, which must use a copy.
         running, used = list(self.running.values()), sum(list(self._used.values()), ModelUsage())
+        cost = "cost unknown" if used.cost is None else f"{used.cost:.4f} USD so far"
+        left_s = self._left_s(running, now) if self.done < self.planned else None
         return ProgressSnapshot(
             elapsed_s=now - self._began,
             done=self.done,
@@ -190,9 +177,8 @@ class Progress:
             conversations_failed=self.conversations_failed,
             failed=self.finished[Status.FAILED],
             errored=self.finished[Status.ERRORED],
-            cost=used.cost,
-            asked=used.calls > 0,
-            left_s=self._left_s(running, now),
+            cost=(cost,) if used.calls else (),
+            time_left=() if left_s is None else (f"about {about(left_s)} left",),
         )
 
     def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> RunningUnit:

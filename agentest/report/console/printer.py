@@ -25,7 +25,7 @@ from agentest.report.console.text import (
     glyphs_for,
     line,
 )
-from agentest.report.progress import Progress, ProgressSnapshot, cost, phases, time_left, troubles
+from agentest.report.progress import Progress, ProgressSnapshot, phases, troubles
 from agentest.support.terminal import Output, clean, encodable
 from agentest.support.text import count, duration
 
@@ -225,9 +225,9 @@ def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Con
     snapshot = progress.snapshot(now)
     yield _bar_line(progress, snapshot, printer)
     elapsed: Chunk = ((duration(snapshot.elapsed_s * 1000), "bold"),)
-    facts: list[Chunk] = [(text,) for text in (*phases(snapshot), *time_left(snapshot))]
+    facts: list[Chunk] = [(text,) for text in (*phases(snapshot), *snapshot.time_left)]
     failures: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(snapshot)]
-    costs: list[Chunk] = [(text,) for text in cost(snapshot)]
+    costs: list[Chunk] = [(text,) for text in snapshot.cost]
     yield ConsoleLine((), (elapsed, *facts, *failures, *costs), gap=" · ")
     running = list(progress.running.items())  # another thread may change it meanwhile
     for (name, agent), unit in running[:_SHOWN_RUNNING]:
