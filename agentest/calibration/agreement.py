@@ -179,13 +179,7 @@ def _majority_value(values: Sequence[Value]) -> Value | None:
 def figures_of(
     metric: str, labels: LabelSet, consensus: Consensus, answers: Mapping[LabelQuestion, JudgeOutcome]
 ) -> Figures:
-    """Compute how well the judge agrees with people on one metric, and people with each other.
-
-    Args:
-        labels: what people answered.
-        consensus: people's joint answers.
-        answers: the judge's answers.
-    """
+    """Compute how well the judge agrees with people on one metric, and people with each other."""
     pairs = [pair for pair in pairs_of(consensus, answers) if pair.question.metric == metric]
     well, badly = [p for p in pairs if not is_fault(p.people)], [p for p in pairs if is_fault(p.people)]
     clusters: dict[str, list[tuple[bool, bool]]] = {}
@@ -277,11 +271,7 @@ def weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
 
 
 def kappa_of_counts(counts: Sequence[float]) -> float | None:
-    """Compute Cohen's kappa of two yes-or-no raters; None if it is not defined.
-
-    Args:
-        counts: a Table, or shares in its order.
-    """
+    """Compute Cohen's kappa of two yes-or-no raters; None if it is not defined."""
     both, first, second, neither = counts
     n = both + first + second + neither
     # Compare as whole numbers, so that a rounding error is not taken for a small expected disagreement.

@@ -188,11 +188,7 @@ _NOBODY = "http://127.0.0.1"
 
 
 def prepare_judge(request: RunRequest, model: str | None) -> Prepared:
-    """Prepare the judge. Raises ConfigError if there is none.
-
-    Args:
-        model: the model to use instead of the configured one.
-    """
+    """Prepare the judge. Raises ConfigError if there is none."""
     loaded = _load_config(request, model)
     config = loaded.config
     # A second opinion would hide the judge's own answer.

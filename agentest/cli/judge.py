@@ -48,10 +48,6 @@ def plan_for_finished(
     A scenario without results is skipped. Conversations whose scenario is no longer defined are reported
     as errored, so that none is ignored. A scenario with fewer conversations than planned is errored,
     unless the finished ones already fail.
-
-    Args:
-        conversations: finished conversations by scenario name and agent.
-        planned: planned number of conversations by scenario name and agent.
     """
     by_scope: dict[str, Sequence[Conversation]] = {}
     entries: list[Unit | ScenarioResult] = []

@@ -105,11 +105,7 @@ def _criteria(prepared: Prepared, file: str) -> str:
 
 
 def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
-    """Yield the expected duration and cost as lines.
-
-    Args:
-        most_calls: maximum number of model calls.
-    """
+    """Yield the expected duration and cost as lines."""
     evaluated = any(unit.scenario.case for unit in prepared.plan.units)
     forecast = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
     if forecast:

@@ -40,10 +40,6 @@ if TYPE_CHECKING:
 def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
     """Run a prepared plan with its reporters and return the exit status.
 
-    Args:
-        prepared: the plan, with configuration and models.
-        variant: source of the conversations and names of the output files.
-
     Raises UsageError if nothing could be run.
     """
     from agentest.runner.run import RunMode, SignalMessages, execute

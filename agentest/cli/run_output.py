@@ -188,11 +188,7 @@ def judged_run(
 
 
 def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> RunVariant:
-    """Return the kind of a run of evaluation sets, with the command that resumes it.
-
-    Args:
-        words: positional arguments of the command.
-    """
+    """Return the kind of a run of evaluation sets, with the command that resumes it."""
     agent = evaluation.request.options.agent
     command = [*words, *([f"--agent={agent}"] if agent is not None else ())]
     if evaluation.num_runs != 1:

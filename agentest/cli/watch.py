@@ -134,13 +134,7 @@ class WatchedFiles:
 
 
 def parse_watch_entries(entries: Iterable[str], root: Path, left_out: Iterable[Path] = ()) -> WatchedFiles:
-    """Return the files that the entries of `watch` mean.
-
-    Args:
-        entries: paths and patterns, relative to `root`.
-        root: folder of the configuration.
-        left_out: folders that runs write to.
-    """
+    """Return the files that the entries of `watch` mean."""
     return WatchedFiles(
         entries=tuple(_watched(entry, root) for entry in dict.fromkeys(entries)),
         left_out=tuple(folder.resolve() for folder in left_out),

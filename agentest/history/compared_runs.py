@@ -128,14 +128,7 @@ class MeasuredRun:
 def measure_run(
     result: RunResult, label: str, scenarios: Iterable[MeasuredScenario], *, partial: bool = False
 ) -> MeasuredRun:
-    """Return the measurements of a run whose scenarios have been measured.
-
-    Args:
-        result: result of the run; its conversations are not needed.
-        label: name of the run for the user.
-        scenarios: measurements of its scenarios.
-        partial: True if filters selected the scenarios.
-    """
+    """Return the measurements of a run whose scenarios have been measured."""
     return MeasuredRun(
         label=label,
         started_at=result.started_at,

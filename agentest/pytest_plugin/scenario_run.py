@@ -44,12 +44,7 @@ Key = tuple[str, str]
 
 
 class PytestRuns:
-    """The run of the selected items, and another run for each item that a plugin repeats.
-
-    Args:
-        project: the configuration and its scenarios.
-        say: prints a line for the waiting user.
-    """
+    """The run of the selected items, and another run for each item that a plugin repeats."""
 
     def __init__(self, project: PytestProject, say: Callable[[str], object]) -> None:
         self._project = project
@@ -185,10 +180,6 @@ class BackgroundRun:
     """A run in its own thread; `results` yields each scenario's result as soon as it has finished.
 
     Only this thread has an event loop, because hooks of other pytest plugins must not run inside one.
-
-    Args:
-        prepared: the run.
-        say: prints a line for the waiting user.
     """
 
     def __init__(self, prepared: Prepared, say: Callable[[str], object]) -> None:

@@ -69,11 +69,7 @@ class AlignmentTable:
 
 
 def alignment_table(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> AlignmentTable | None:
-    """Return the alignment of a trajectory; None if it has none, as in results of older versions.
-
-    Args:
-        calls: the calls that the trajectory compared.
-    """
+    """Return the alignment of a trajectory; None if it has none, as in results of older versions."""
     rows = trajectory.alignment
     if not rows:
         return None

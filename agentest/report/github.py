@@ -407,11 +407,7 @@ def repository_path(file: str, root: Path, workspace: Path | None) -> str:
 
 
 def annotation(level: str, file: str | None, line: int, title: str, message: str) -> str:
-    """Format one workflow command on one line. Line breaks and commands inside the texts are escaped.
-
-    Args:
-        file: None if it is about the whole run.
-    """
+    """Format one workflow command on one line. Line breaks and commands inside the texts are escaped."""
     where = "" if file is None else f"file={_property(file)},line={max(line, 1)},"
     text = clean_for_command(cut(message, _MESSAGE_CHARS)).translate(_IN_MESSAGE)
     return f"::{level} {where}title={_property(cut(title, _TITLE_CHARS))}::{text}"

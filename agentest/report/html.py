@@ -124,12 +124,7 @@ class HtmlReporter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PackedRun:
-    """The data of a run except its overview, compressed.
-
-    Attributes:
-        details: lists of scenarios, each with a row for every conversation.
-        transcripts: lists of conversations.
-    """
+    """The data of a run except its overview, compressed."""
 
     conversations: Conversations
     spans: Callable[[str, str, str], Sequence[Json]]
@@ -216,13 +211,7 @@ _TOO_LONG = ExportedSource(
 
 
 def copyable_scripts(scenario: str, conversation: Json, size: int) -> Json:
-    """Return `script` and `noScript`; one of them is "".
-
-    Args:
-        scenario: the name of the scenario.
-        conversation: as in results.json.
-        size: its bytes in results.json.
-    """
+    """Return `script` and `noScript`; one of them is ""."""
     made = (
         export_conversation(scenario, usable(CODECS.read(Conversation, conversation)))
         if size <= _MOST_BYTES

@@ -287,13 +287,7 @@ class ConversationDurations:
 
 
 class ProgressLogReporter:
-    """Reports progress at intervals, through `say`.
-
-    Args:
-        say: receives each line.
-        expected_s: the expected duration of the run in seconds.
-        clock: returns seconds.
-    """
+    """Reports progress at intervals, through `say`."""
 
     name = "pulse"
 

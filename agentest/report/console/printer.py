@@ -173,12 +173,7 @@ _REFRESHES_PER_SECOND = 8
 
 
 class LiveArea:
-    """The lines of live progress, which are redrawn below all other output.
-
-    Args:
-        expected_s: the expected duration of the run in seconds.
-        clock: returns seconds.
-    """
+    """The lines of live progress, which are redrawn below all other output."""
 
     def __init__(
         self,

@@ -94,11 +94,7 @@ def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:
 def averages_text(
     result: ScenarioResult, calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({})
 ) -> list[Chunk]:
-    """Return each average with its threshold, colored by the verdict on it.
-
-    Args:
-        calibrations: the measured agreement of judges, shown after the averages.
-    """
+    """Return each average with its threshold, colored by the verdict on it."""
     names = dict.fromkeys([*result.averages, *result.thresholds])
     return [_average(name, result, calibrations.get(name)) for name in names if name != PASS_RATE]
 

@@ -31,11 +31,7 @@ _HOLDING = ("matched", "free")
 
 
 def brief(conversation: Json) -> Json:
-    """Summarize a conversation in one row.
-
-    Args:
-        conversation: as in results.json.
-    """
+    """Summarize a conversation in one row."""
     turns = conversation["turns"]
     every = [*turns, *filter(None, [conversation["unfinishedTurn"]])]
     time = conversation.get("time") or {}
@@ -229,9 +225,6 @@ def figures(rows: Sequence[Json]) -> Json:
     """Return `rates` and `averages` with intervals, and `skipped`: metrics that were not scored, and why.
 
     Each agent of a comparison has its own figures.
-
-    Args:
-        rows: the results of `overview.scenario_row`.
     """
     agents = list(dict.fromkeys(row["agent"] for row in rows if row["agent"]))
     parts: dict[str, Sequence[Json]] = {
@@ -330,12 +323,7 @@ def _number(value: object) -> bool:
 
 
 def rerun(scenario: Json, several: bool) -> str:
-    """Return the command that runs a scenario again in its configuration's folder; "" if there is none.
-
-    Args:
-        scenario: as in results.json.
-        several: True if the run had several agents.
-    """
+    """Return the command that runs a scenario again in its configuration's folder; "" if there is none."""
     file, agent = scenario["file"], scenario["agent"]
     if not file or not agent:  # not a scenario, but a file that did not load
         return shlex.join(["agentest", "run", _path(file)]) if file else ""
@@ -346,11 +334,7 @@ def rerun(scenario: Json, several: bool) -> str:
 
 
 def show_command(run: str, scenario: str = "") -> str:
-    """Return the command that prints transcripts of a stored run: of all its scenarios, or of one.
-
-    Args:
-        run: the id of the run; "" for the latest.
-    """
+    """Return the command that prints transcripts of a stored run: of all its scenarios, or of one."""
     only = ("--scenario", f"={scenario}") if scenario else ()
     return shlex.join(["agentest", "show", run or "latest", *only, "--verbose"])
 

@@ -46,13 +46,7 @@ class PageVariant(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page in two halves, so that data can be written between them.
-
-    Attributes:
-        head: the part before the data.
-        tail: the part after the data.
-        policy: the content security policy in `head`.
-    """
+    """A page in two halves, so that data can be written between them."""
 
     head: str
     tail: str
@@ -60,11 +54,7 @@ class Page:
 
 
 def page(coat: PageVariant, title: str, *, plain: str = "") -> Page:
-    """Build one variant of the page.
-
-    Args:
-        plain: the text for browsers without scripts.
-    """
+    """Build one variant of the page."""
     script, style = joined(coat), _style()
     policy = _policy(script, style, connect="'none'" if coat is PageVariant.FILE else "'self'")
     head = (
