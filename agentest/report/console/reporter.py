@@ -34,7 +34,7 @@ class PlainPrinter:
     """Writes lines to a file or a pipe, without styles and unwrapped."""
 
     def __init__(self, environ: Mapping[str, str], stream: TextIO) -> None:
-        self._stream = stream
+        self._environ, self._stream = environ, stream
         self._output = Output(stream, environ)
         self._encoding = self._output.encoding or "utf-8"
         self._once_blank = BlankFilter()
@@ -52,7 +52,7 @@ class PlainPrinter:
         """The printer of tables, which need the library for terminals even in a file."""
         from agentest.report.console.printer import Printer, open_console
 
-        return Printer(open_console(_PLAIN, self._stream), self._once_blank)
+        return Printer(open_console({**self._environ, **_PLAIN}, self._stream), self._once_blank)
 
 
 def open_printer(environ: Mapping[str, str], stream: TextIO) -> Printer | PlainPrinter:
