@@ -33,7 +33,7 @@ from agentest.calibration.labelling_session import Dialogue, LabellingSession, o
 from agentest.calibration.labels import LabelQuestion, LabelSet, LabelsFile, metrics_named, read_labels
 from agentest.cli.chat import stdin_reader
 from agentest.cli.location import Location
-from agentest.cli.options import exits, flag, option, recording, where
+from agentest.cli.options import budget, exits, flag, option, recording, where
 from agentest.cli.requests import request_of
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
@@ -64,8 +64,7 @@ _METRIC = option("--metric metric_names", "NAME", "Select this metric, or criter
 @flag("--write", "Store the result next to the configuration, for runs to show.")
 @flag("--json as_json", "Print JSON.")
 @flag("--dry-run", "Show the largest number of model calls, and make none.")
-@option("--max-cost", "USD", "Stop before model calls cost more than this.", kind=click.FloatRange(min=0))
-@option("--max-llm-calls", "N", "Stop after N model calls.", kind=click.IntRange(min=0))
+@budget
 @recording
 @exits
 def calibrate(

@@ -12,7 +12,7 @@ from typing import Literal
 import click
 
 from agentest.cli.location import Location, Project
-from agentest.cli.options import exits, flag, path_option, where
+from agentest.cli.options import exits, flag, format_option, path_option, where
 from agentest.cli.run_output import RunOutput
 from agentest.domain.events import Event, Reporter, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import ScenarioResult, Status
@@ -59,14 +59,7 @@ _THIS_RUN = "this run"
 @click.argument("new", required=False)
 @where
 @flag("--agents", "Compare the agents of one run with its first agent.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["console", "json", "markdown"]),
-    default="console",
-    show_default=True,
-    help="Choose the output format.",
-)
+@format_option("console", "json", "markdown")
 @path_option("--output", "Write to this file (default: standard output).")
 @flag("--fail-on-regression", "Exit with 1 if a scenario regressed.")
 @exits

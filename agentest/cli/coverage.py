@@ -17,7 +17,7 @@ from agentest.authoring.coverage import Coverage, measure
 from agentest.authoring.coverage_report import as_json, as_markdown, print_text
 from agentest.cli.listing import broken, report_load_errors
 from agentest.cli.location import Location
-from agentest.cli.options import exits, option, where, which
+from agentest.cli.options import exits, format_option, option, where, which
 from agentest.cli.requests import request_of
 from agentest.domain.results import ScenarioResult, Status
 from agentest.report.console.printer import open_console
@@ -53,14 +53,7 @@ _NO_AGENT = ""
     "Fail if fewer cells have a scenario, or fewer tools were called.",
     kind=click.FloatRange(0, 100),
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="Choose the output format.",
-)
+@format_option("text", "json", "markdown")
 @where
 @which
 @exits

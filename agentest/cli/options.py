@@ -75,6 +75,12 @@ def option(
     return click.option(*names.split(), type=kind, multiple=multiple, metavar=metavar, help=about)
 
 
+def format_option(*forms: str) -> Callable[[Command], Command]:
+    """Return an option for the output format; the first form is the default."""
+    kind, about = click.Choice(forms), "Choose the output format."
+    return click.option("--format", "form", type=kind, default=forms[0], show_default=True, help=about)
+
+
 def path_option(names: str, about: str) -> Callable[[Command], Command]:
     """Return an option that takes a file path. The names are as for `flag`."""
     return option(names, "PATH", about, kind=click.Path(path_type=Path))
@@ -181,10 +187,7 @@ spread = _options(
     ),
 )
 
-limits = _options(
-    offline_option,
-    option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1)),
-    flag("--fail-fast", "Stop after the first scenario that fails."),
+budget = _options(
     click.option(
         "--max-cost",
         type=click.FloatRange(min=0),
@@ -193,6 +196,13 @@ limits = _options(
         help="Stop before model calls cost more than this.",
     ),
     option("--max-llm-calls", "N", "Stop after N model calls.", kind=click.IntRange(min=0)),
+)
+
+limits = _options(
+    offline_option,
+    option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1)),
+    flag("--fail-fast", "Stop after the first scenario that fails."),
+    budget,
 )
 
 order = _options(

@@ -16,7 +16,7 @@ from agentest.authoring.checks import Check, CheckOutcome
 from agentest.authoring.doctor import run_checks
 from agentest.authoring.new_project import CiName, InitRequest, InitResult, NextStep, WrittenFile, begin
 from agentest.cli.location import Location
-from agentest.cli.options import exits, flag, model_option, option, where
+from agentest.cli.options import exits, flag, model_option, offline_option, option, where
 from agentest.cli.requests import request_of
 from agentest.cli.run import forecast_of
 from agentest.domain.forecast import format_forecast
@@ -40,7 +40,7 @@ _INDENT = "    "
 @where
 @option("--agent", "NAME", "Check only this agent of the configuration.")
 @model_option
-@flag("--offline", "Call no model.")
+@offline_option
 @exits
 def doctor(location: Location, options: Options) -> ExitCode:
     """Check everything that a run needs: configuration, scenarios, agents, keys, models.

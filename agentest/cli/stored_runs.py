@@ -16,7 +16,7 @@ import click
 from agentest.authoring import export as test_cases
 from agentest.authoring.export import Expecting, Form
 from agentest.cli.location import Location, project_of
-from agentest.cli.options import camel_case_option, exits, flag, option, path_option, where
+from agentest.cli.options import camel_case_option, exits, flag, format_option, option, path_option, where
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
@@ -47,13 +47,7 @@ _NUMBER_COLUMNS = range(3, 8)
 @click.command()
 @where
 @flag("--all every", f"List all of them (default: the latest {_FEW}).")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="Choose the output format.",
-)
+@format_option("text", "json")
 @exits
 def runs(location: Location, every: bool, form: Literal["text", "json"]) -> ExitCode:
     """List the stored runs, latest first: start, outcome, cost, model, commit."""
