@@ -11,7 +11,6 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Iterator
 from dataclasses import field
 from enum import StrEnum
 from functools import cache
@@ -144,11 +143,6 @@ def _hash(text: str) -> str:
 @cache
 def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
-
-
-def asset_names() -> Iterator[str]:
-    """Yield the names of the page's files."""
-    return (each.name for each in ASSETS.iterdir() if each.name.endswith((".js", ".css")))
 
 
 def page_text(parts: Page) -> str:
