@@ -111,8 +111,8 @@ def _testcase(case: _Case, path: str | None, names: Counter[tuple[str, str]]) ->
 
 
 def _case(scenario: ScenarioReport, texts: CaseTexts) -> _Case:
-    result, several = scenario.result, scenario.several_agents
-    name = f"{result.name} [{result.agent}]" if several and result.agent else result.name
+    result = scenario.result
+    name = f"{result.name} [{result.agent}]" if scenario.several_agents and result.agent else result.name
     # An unfinished scenario is skipped, because the run has one error for all of them.
     status = Status.SKIPPED if result.unfinished else scenario.status
     seconds = result.duration_ms / 1000

@@ -99,16 +99,6 @@ def _wrong_calls(conversation: Json) -> Iterator[int]:
             yield made[position]
 
 
-def _mismatch_text(trajectory: Json) -> str:
-    rows = trajectory.get("alignment", ())
-    differences = [
-        f"{row['expected'].partition('(')[0]}: {row['difference']}"
-        for row in rows
-        if row["status"] == "different" and row.get("difference")
-    ]
-    return "; ".join([without_sides(trajectory["reason"]), *differences])
-
-
 def without_sides(reason: str) -> str:
     """Return a trajectory's reason up to the sides."""
     return _SIDES.split(reason, maxsplit=1)[0]
@@ -119,7 +109,12 @@ def _first_reason(conversation: Json) -> str:
         return str(conversation["error"])
     for _, trajectory in _mismatches(conversation):
         name = f"{trajectory['name']}: " if trajectory.get("name") else ""
-        return name + _mismatch_text(trajectory)
+        differences = [
+            f"{row['expected'].partition('(')[0]}: {row['difference']}"
+            for row in trajectory.get("alignment", ())
+            if row["status"] == "different" and row.get("difference")
+        ]
+        return name + "; ".join([without_sides(trajectory["reason"]), *differences])
     for scores in conversation["evaluation"]["turnEvaluations"]:
         for check in scores["checks"]:
             if not check["passed"]:
@@ -149,6 +144,9 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
     kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
     no_verdict = scenario["status"] in ("errored", "skipped")
     smallest = margin(scenario["averages"], scenario["thresholds"])
+    # The first failure has the words of its conversation if those are more specific.
+    kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
+    longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
     return {
         **{key: scenario[key] for key in ("name", "agent", "file", "line", "tags", "status", "averages")},
         "passed": sum(row["passed"] for row in rows),
@@ -159,7 +157,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "agentMs": round(sum(row["agentMs"] for row in rows), 3),
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
-        "failure": _short(_first_failure(scenario, rows)),
+        "failure": _short(f"{kind}{colon}{next(longer, reason)}"),
         "failures": len(scenario["failures"]),
         "metrics": list(dict.fromkeys(r["metric"] for r in scenario.get("reasons", ()) if "metric" in r)),
         "warnings": sum(len(scenario.get(key, ())) for key in ("warnings", "verdictWarnings")),
@@ -170,13 +168,6 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         # It stands for a file that did not load.
         **({"broken": True} if "file" in kinds else {}),
     }
-
-
-def _first_failure(scenario: Json, rows: Sequence[Json]) -> str:
-    """Return the scenario's first failure, from its conversation if that is more specific."""
-    kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
-    longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
-    return f"{kind}{colon}{next(longer, reason)}"
 
 
 def overview(
