@@ -7,9 +7,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import combinations
 from random import Random
+from statistics import quantiles
+from typing import TypeGuard
 
 from agentest.calibration.labels import (
-    Label,
     LabelledConversation,
     LabelQuestion,
     LabelSet,
@@ -40,6 +41,11 @@ JudgeOutcome = JudgeAnswer | Unscored
 """The judge's answer, or why there is none."""
 
 
+def are_numbers(both: tuple[Value, Value]) -> TypeGuard[tuple[int, int]]:
+    """Return True if both values are numbers."""
+    return all(isinstance(value, int) for value in both)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """A question that people and judge have answered."""
@@ -51,12 +57,17 @@ class Pair:
     """A person's note on the label."""
 
     @property
+    def faults(self) -> tuple[bool, bool]:
+        """Whether people see a fault, and whether the judge does."""
+        return is_fault(self.people), is_fault(self.judge.value)
+
+    @property
     def false_alarm(self) -> bool:
-        return is_fault(self.judge.value) and not is_fault(self.people)
+        return self.faults == (False, True)
 
     @property
     def miss(self) -> bool:
-        return is_fault(self.people) and not is_fault(self.judge.value)
+        return self.faults == (True, False)
 
     @property
     def differ(self) -> bool:
@@ -71,7 +82,7 @@ class Pair:
     def seriousness(self) -> tuple[int, int]:
         """Sort key: missed faults first, then false alarms, then large differences."""
         both = self.people, self.judge.value
-        apart = abs(both[0] - both[1]) if isinstance(both[0], int) and isinstance(both[1], int) else 0
+        apart = abs(both[0] - both[1]) if are_numbers(both) else 0
         return 2 * self.miss + self.false_alarm, apart
 
 
@@ -168,16 +179,13 @@ def _majority_value(values: Sequence[Value]) -> Value | None:
 def figures_of(
     metric: str, labels: LabelSet, consensus: Consensus, answers: Mapping[LabelQuestion, JudgeOutcome]
 ) -> Figures:
-    """Compute how well the judge agrees with people on one metric, and people with each other.
-
-    Args:
-        labels: what people answered.
-        consensus: people's joint answers.
-        answers: the judge's answers.
-    """
+    """Compute how well the judge agrees with people on one metric, and people with each other."""
     pairs = [pair for pair in pairs_of(consensus, answers) if pair.question.metric == metric]
     well, badly = [p for p in pairs if not is_fault(p.people)], [p for p in pairs if is_fault(p.people)]
-    clusters = list(_group_by_conversation(pairs).values())
+    clusters: dict[str, list[tuple[bool, bool]]] = {}
+    for pair in pairs:
+        clusters.setdefault(pair.question.conversation, []).append(pair.faults)
+    values = [(pair.people, pair.judge.value) for pair in pairs]
     numbers = metric != CRITERIA and BUILTIN[metric].kind is Kind.SCALE
     mine = [question for question in consensus.values if question.metric == metric]
     return Figures(
@@ -189,10 +197,12 @@ def figures_of(
         misses=Share(sum(p.miss for p in badly), len(badly)),
         exact=Share(sum(not p.differ for p in pairs), len(pairs)),
         within_one=Share(sum(p.seriousness[1] <= 1 for p in pairs), len(pairs)) if numbers else None,
-        kappa=kappa_of_counts(counted(_fault_pairs(pairs))),
-        kappa_interval=kappa_interval([_fault_pairs(cluster) for cluster in clusters]),
-        weighted=weighted_kappa(list(_number_pairs(pairs))) if numbers else None,
-        confusion=Counter((format_label_value(p.people), format_label_value(p.judge.value)) for p in pairs),
+        kappa=kappa_of_counts(counted(pair.faults for pair in pairs)),
+        kappa_interval=kappa_interval(list(clusters.values())),
+        weighted=weighted_kappa([both for both in values if are_numbers(both)]) if numbers else None,
+        confusion=Counter(
+            (format_label_value(people), format_label_value(judge)) for people, judge in values
+        ),
         unscored=sum(isinstance(answers.get(question), Unscored) for question in mine),
         undecided=sum(question.metric == metric for question in consensus.undecided),
         between_people=_between_people(metric, labels),
@@ -213,37 +223,14 @@ def differences(pairs: Iterable[Pair]) -> list[Pair]:
     return sorted((pair for pair in pairs if pair.differ), key=lambda p: p.seriousness, reverse=True)
 
 
-def _fault_pairs(pairs: Sequence[Pair]) -> list[tuple[bool, bool]]:
-    return [(is_fault(pair.people), is_fault(pair.judge.value)) for pair in pairs]
-
-
-def _number_pairs(pairs: Sequence[Pair]) -> Iterable[tuple[int, int]]:
-    for pair in pairs:
-        if isinstance(pair.people, int) and isinstance(pair.judge.value, int):
-            yield pair.people, pair.judge.value
-
-
-def _group_by_conversation(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
-    groups: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        groups.setdefault(pair.question.conversation, []).append(pair)
-    return groups
-
-
 def _between_people(metric: str, labels: LabelSet) -> tuple[float | None, int]:
-    """Compute kappa of fault or no fault over all pairs of people who answered the same question."""
     both = [
         (is_fault(first.value), is_fault(second.value))
         for question, by_person in labels.by_question().items()
         if question.metric == metric
-        for first, second in combinations(_sorted_labels(by_person), 2)
+        for (_, first), (_, second) in combinations(sorted(by_person.items()), 2)
     ]
     return kappa_of_counts(counted(both)), len(both)
-
-
-def _sorted_labels(by_person: Mapping[str, Label]) -> list[Label]:
-    """Sort labels by person, so that the order within a pair is stable."""
-    return [by_person[name] for name in sorted(by_person)]
 
 
 def labelled_metrics(labels: LabelSet, wanted: Container[str]) -> list[str]:
@@ -284,11 +271,7 @@ def weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
 
 
 def kappa_of_counts(counts: Sequence[float]) -> float | None:
-    """Compute Cohen's kappa of two yes-or-no raters; None if it is not defined.
-
-    Args:
-        counts: a Table, or shares in its order.
-    """
+    """Compute Cohen's kappa of two yes-or-no raters; None if it is not defined."""
     both, first, second, neither = counts
     n = both + first + second + neither
     # Compare as whole numbers, so that a rounding error is not taken for a small expected disagreement.
@@ -305,7 +288,7 @@ def counted(pairs: Iterable[tuple[bool, bool]]) -> Table:
 
 
 def kappa_interval(
-    clusters: Sequence[Sequence[tuple[bool, bool]]], *, resamples: int = _RESAMPLES, seed: int = _SEED
+    clusters: Sequence[Sequence[tuple[bool, bool]]], *, resamples: int = _RESAMPLES
 ) -> ConfidenceInterval | None:
     """Return the 95 % interval of Cohen's kappa, or None if kappa is not defined.
 
@@ -324,13 +307,12 @@ def kappa_interval(
     kappas = [
         kappa,
         *_kappas_with_unseen_kind(total, len(tables)),
-        *_bootstrap(tables, resamples, Random(seed)),
+        *_bootstrap(tables, resamples, Random(_SEED)),
     ]
     return ConfidenceInterval(max(-1.0, min(kappas)), min(1.0, max(kappas)))
 
 
 def _kappas_with_unseen_kind(table: Table, clusters: int) -> Iterator[float]:
-    """Yield kappa with one kind of pair more frequent, for each kind."""
     unseen = wilson(0, clusters)
     assert unseen
     n = sum(table)
@@ -345,23 +327,16 @@ def _kappas_with_unseen_kind(table: Table, clusters: int) -> Iterator[float]:
 def _bootstrap(tables: Sequence[Table], resamples: int, random: Random) -> tuple[float, ...]:
     """Return both ends of the middle 95 % of kappa over random draws; () if no draw defines it."""
     drawn = (_sum(random.choices(tables, k=len(tables))) for _ in range(resamples))
-    kappas = sorted(value for table in drawn if (value := kappa_of_counts(table)) is not None)
-    if not kappas:
-        return ()
-    return _quantile(kappas, 0.025), _quantile(kappas, 0.975)
+    kappas = [value for table in drawn if (value := kappa_of_counts(table)) is not None]
+    if len(kappas) < 2:
+        return tuple(kappas)
+    ends = quantiles(kappas, n=40, method="inclusive")
+    return ends[0], ends[-1]
 
 
 def _sum(tables: Sequence[Table]) -> Table:
     both, first, second, neither = map(sum, zip(*tables, strict=True))
     return both, first, second, neither
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a quantile, interpolated linearly."""
-    rank = share * (len(ordered) - 1)
-    below = int(rank)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
 
 
 _SHOWN = 20
@@ -388,9 +363,18 @@ def as_text(result: CalibrationResult) -> Iterator[str]:
         yield ""
         yield from _figures(figures)
     yield from _difference_lines(result)
-    yield from _unscored(result)
+    for question, first in list(result.unscored.items())[:1]:
+        yield ""
+        yield (
+            f"Not scored: {count(len(result.unscored), 'question')}, as "
+            f"{where(question, result.conversations)}, {_what(question)}: "
+            f"{shortened(first.error, _REASON_CHARS)}"
+        )
+    usage, tokens = result.usage, result.usage.tokens
+    used = f"{tokens.prompt_tokens:,} prompt + {tokens.completion_tokens:,} completion tokens"
+    cost = "cost unknown" if usage.cost is None else f"{usage.cost:.4f} USD"
     yield ""
-    yield _usage(result.usage)
+    yield f"{count(usage.calls, 'model call')}, {used}, {cost}"
 
 
 def _figures(figures: Figures) -> Iterator[str]:
@@ -417,13 +401,11 @@ def _figures(figures: Figures) -> Iterator[str]:
 
 
 def _share(share: Share) -> str:
-    if share.value is None or share.interval is None:
+    interval = share.interval
+    if share.value is None or interval is None:
         return "none to tell from"
-    return f"{share.value:.0%} ({share.times} of {share.of}; 95 % {_percent(share.interval)})"
-
-
-def _percent(interval: ConfidenceInterval) -> str:
-    return f"{interval.low:.0%} to {interval.high:.0%}"
+    ends = f"{interval.low:.0%} to {interval.high:.0%}"
+    return f"{share.value:.0%} ({share.times} of {share.of}; 95 % {ends})"
 
 
 def _kappa(figures: Figures) -> str:
@@ -435,7 +417,6 @@ def _kappa(figures: Figures) -> str:
 
 
 def _confusion_lines(figures: Figures) -> Iterator[str]:
-    """Yield the pairs of different values, the most frequent first."""
     wrong = {pair: times for pair, times in figures.confusion.items() if pair[0] != pair[1]}
     ordered = sorted(wrong.items(), key=lambda item: -item[1])
     for (people, judge), times in ordered[:_SHOWN_CONFUSIONS]:
@@ -467,23 +448,6 @@ def _difference(pair: Pair, result: CalibrationResult) -> Iterator[str]:
 
 def _what(question: LabelQuestion) -> str:
     return f"criterion {question.criterion!r}" if question.criterion else question.metric
-
-
-def _unscored(result: CalibrationResult) -> Iterator[str]:
-    if not result.unscored:
-        return
-    question, first = next(iter(result.unscored.items()))
-    yield ""
-    yield (
-        f"Not scored: {count(len(result.unscored), 'question')}, as "
-        f"{where(question, result.conversations)}, {_what(question)}: {shortened(first.error, _REASON_CHARS)}"
-    )
-
-
-def _usage(usage: ModelUsage) -> str:
-    tokens = f"{usage.tokens.prompt_tokens:,} prompt + {usage.tokens.completion_tokens:,} completion tokens"
-    cost = "cost unknown" if usage.cost is None else f"{usage.cost:.4f} USD"
-    return f"{count(usage.calls, 'model call')}, {tokens}, {cost}"
 
 
 def as_json(result: CalibrationResult) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -11,8 +11,7 @@ from agentest.adk.formats.eval_set import EvalCase
 from agentest.adk.formats.set_reader import read_eval_set
 from agentest.adk.metrics.grader import facts_of
 from agentest.adk.metrics.grader_factory import conversation_of
-from agentest.calibration.label_file import is_labels, read_labels
-from agentest.calibration.labels import LabelledConversation, content_id
+from agentest.calibration.labels import LabelledConversation, content_id, is_labels, read_labels
 from agentest.domain.results import ConversationResult
 from agentest.domain.transcript import Conversation
 from agentest.judging.judge_input import JudgeBackground, background_of
@@ -23,7 +22,7 @@ from agentest.store.reader import is_journal, read_results, unreadable, usable
 from agentest.support.errors import UsageError
 from agentest.support.files import read_user_bytes
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, quoted_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,10 @@ def scenarios_of(request: RunRequest) -> ProjectScenarios:
 
 def gather_conversations(path: Path, scenarios: ProjectScenarios) -> GatheredConversations:
     """Read the conversations of a file of any supported kind. Raises UsageError."""
-    content = _content(path)
+    try:
+        content = read_user_bytes(path, most=None)
+    except OSError as error:
+        raise unreadable(path, error) from None
     if is_labels(content):
         return GatheredConversations(read_labels(path).conversations)
     if is_journal(content) or _is_results(content):
@@ -70,14 +72,15 @@ def gather_conversations(path: Path, scenarios: ProjectScenarios) -> GatheredCon
             f"{path} is a Python file, which holds no replies; label the results it was made of, or export "
             "them with --to evalset"
         )
-    return _from_eval_set(path, scenarios.redact)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_user_bytes(path, most=None)
-    except OSError as error:
-        raise unreadable(path, error) from None
+    gathered, without = GatheredConversations(), 0
+    for case in read_eval_set(path).eval_set.eval_cases:
+        conversations = list(_from_case(case, path.name, scenarios.redact))
+        without += not conversations
+        for conversation in conversations:
+            gathered.add(conversation)
+    if without:
+        gathered.notes.append(f"left out {count(without, 'case')}: no reply of an agent is recorded there")
+    return gathered
 
 
 def _is_results(content: bytes) -> bool:
@@ -103,7 +106,10 @@ def _from_results(path: Path, scenarios: ProjectScenarios) -> GatheredConversati
             gathered.add(labelled)
             gathered.judged.setdefault(labelled.id, stored)
     if unknown:
-        gathered.notes.append(_unknown_scenarios_note(unknown))
+        gathered.notes.append(
+            f"no scenario file defines {quoted_names(unknown)}: what the user wanted and knew is not known; "
+            "run this where the configuration and the scenarios are"
+        )
     return gathered
 
 
@@ -111,14 +117,6 @@ def _why_left_out(conversation: Conversation) -> str | None:
     if conversation.shortened:
         return f"left out {conversation.conversation_id}: texts in it were too long to be kept"
     return None if conversation.turns else f"left out {conversation.conversation_id}: it has no turn"
-
-
-def _unknown_scenarios_note(names: Sequence[str]) -> str:
-    listed = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return (
-        f"no scenario file defines {listed}: what the user wanted and knew is not known; "
-        "run this where the configuration and the scenarios are"
-    )
 
 
 def _from_run(
@@ -153,20 +151,7 @@ def _redacted(background: JudgeBackground, redact: Callable[[str], str]) -> Judg
     )
 
 
-def _from_eval_set(path: Path, redact: Callable[[str], str]) -> GatheredConversations:
-    gathered, without = GatheredConversations(), 0
-    for case in read_eval_set(path).eval_set.eval_cases:
-        conversations = list(_from_case(case, path.name, redact))
-        without += not conversations
-        for conversation in conversations:
-            gathered.add(conversation)
-    if without:
-        gathered.notes.append(f"left out {count(without, 'case')}: no reply of an agent is recorded there")
-    return gathered
-
-
 def _from_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:
-    """Yield the recorded conversation of a case, if it has one with replies."""
     invocations = case.conversation or ()
     if not invocations or any(invocation.final_response is None for invocation in invocations):
         return

@@ -118,24 +118,19 @@ def _grouped(
     labelled: set[LabelQuestion],
     batch: Batch,
 ) -> Iterator[JudgeRequest]:
-    if batch is Batch.CONVERSATION:
-        questions = _judge_questions(requested, conversation)
-        yield JudgeRequest(conversation=conversation, turn=None, questions=questions, all_turns=True)
-        return
-    if batch is Batch.OFF:
-        for question in (q for q in requested if q in labelled):
-            questions = _judge_questions([question], conversation)
-            yield JudgeRequest(conversation=conversation, turn=question.turn, questions=questions)
-        return
-    for turn in dict.fromkeys(q.turn for q in requested if q in labelled):
-        questions = _judge_questions([q for q in requested if q.turn == turn], conversation)
-        yield JudgeRequest(conversation=conversation, turn=turn, questions=questions)
-
-
-def _judge_questions(
-    questions: Iterable[LabelQuestion], conversation: LabelledConversation
-) -> dict[LabelQuestion, JudgeQuestion]:
-    return {question: _judge_question(question, conversation) for question in questions}
+    together, mine = batch is Batch.CONVERSATION, [each for each in requested if each in labelled]
+    groups: list[Sequence[LabelQuestion]]
+    if together:
+        groups = [requested]
+    elif batch is Batch.OFF:
+        groups = [[question] for question in mine]
+    else:
+        turns = dict.fromkeys(each.turn for each in mine)
+        groups = [[each for each in requested if each.turn == turn] for turn in turns]
+    for group in groups:
+        questions = {question: _judge_question(question, conversation) for question in group}
+        turn = None if together else group[0].turn
+        yield JudgeRequest(conversation=conversation, turn=turn, questions=questions, all_turns=together)
 
 
 def _judge_question(question: LabelQuestion, conversation: LabelledConversation) -> JudgeQuestion:
@@ -147,7 +142,9 @@ def _judge_question(question: LabelQuestion, conversation: LabelledConversation)
 
 async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[LabelQuestion, JudgeOutcome]:
     conversation, turns = request.conversation, request.conversation.turns
-    key = CallKey("judge", SCOPE, _number(conversation.id), request.turn)
+    key = CallKey(
+        "judge", SCOPE, int(hashlib.sha256(conversation.id.encode()).hexdigest()[:8], 16), request.turn
+    )
     judge_questions = list(request.questions.values())
     if request.all_turns:
 
@@ -163,11 +160,6 @@ async def _answers_to_request(request: JudgeRequest, judge: Judge) -> dict[Label
     return {
         question: _answer(question, sampled[each], len(turns)) for question, each in request.questions.items()
     }
-
-
-def _number(conversation: str) -> int:
-    """Return a number that depends on the id alone, so that recordings stay valid as labels are added."""
-    return int(hashlib.sha256(conversation.encode()).hexdigest()[:8], 16)
 
 
 def _answer(question: LabelQuestion, sampled: SampledAnswers, turns: int) -> JudgeOutcome:
@@ -196,11 +188,7 @@ _NOBODY = "http://127.0.0.1"
 
 
 def prepare_judge(request: RunRequest, model: str | None) -> Prepared:
-    """Prepare the judge. Raises ConfigError if there is none.
-
-    Args:
-        model: the model to use instead of the configured one.
-    """
+    """Prepare the judge. Raises ConfigError if there is none."""
     loaded = _load_config(request, model)
     config = loaded.config
     # A second opinion would hide the judge's own answer.
@@ -211,7 +199,17 @@ def prepare_judge(request: RunRequest, model: str | None) -> Prepared:
     user = UserSettings.model_validate({name: getattr(judge, name) for name in ModelSettings.model_fields})
     config = config.model_copy(update={"judge": judge, "user": user})
     # Count and record the calls under one name.
-    unit = _unit()
+    unit = Unit(
+        scenario=Scenario(SCOPE, "", 0),
+        agent="",
+        file="",
+        scope=SCOPE,
+        slug=SCOPE,
+        conversations=0,
+        max_turns=0,
+        metrics=(),
+        thresholds={},
+    )
     plan = Plan(entries=(unit,), agents={}, comparison=False, units=(unit,))
     prepared = prepared_for(request, replace(loaded, config=config), plan)
     if prepared.judge is None:
@@ -232,20 +230,6 @@ def _load_config(request: RunRequest, model: str | None) -> LoadedConfig:
             "MODEL, or the configuration with --config PATH"
         )
     return LoadedConfig(Config(agent=ChatCompletionsAgent(endpoint=_NOBODY)), request.root)
-
-
-def _unit() -> Unit:
-    return Unit(
-        scenario=Scenario(SCOPE, "", 0),
-        agent="",
-        file="",
-        scope=SCOPE,
-        slug=SCOPE,
-        conversations=0,
-        max_turns=0,
-        metrics=(),
-        thresholds={},
-    )
 
 
 def run_metrics(prepared: Prepared) -> tuple[str, ...]:

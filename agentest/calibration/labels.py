@@ -1,4 +1,4 @@
-"""Questions about conversations, and the labels with which people answer them."""
+"""Questions about conversations, the labels with which people answer them, and the file of both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from agentest.domain.metrics import (
@@ -24,9 +27,11 @@ from agentest.domain.results import CriterionOutcome, GoalOutcome
 from agentest.domain.transcript import Turn
 from agentest.judging.judge_input import JudgeBackground
 from agentest.store.codec import CODECS
-from agentest.support.json_text import plain
+from agentest.support.errors import UsageError
+from agentest.support.files import read_user_bytes
+from agentest.support.json_text import Json, encoded, plain, reject_constant
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import did_you_mean
+from agentest.support.text import did_you_mean, snake_keys
 
 MOST_OF_A_FAULT = 3
 """The highest number from 1 to 5 that counts as a fault."""
@@ -106,7 +111,7 @@ def content_id(
     background: JudgeBackground, criteria: Sequence[str], turns: Sequence[Turn], *, complete: bool = True
 ) -> str:
     """Return an id made of the content, because ids of a run repeat from run to run."""
-    known = CODECS.write(_without_time(background))
+    known = CODECS.write(replace(background, started_at=""))
     if not background.date:
         del known["date"]  # leave the ids of conversations without a date as they always were
     content = {
@@ -117,10 +122,6 @@ def content_id(
     }
     text = json.dumps(plain(content), sort_keys=True, ensure_ascii=True)
     return "c-" + hashlib.sha256(text.encode()).hexdigest()[:_ID_CHARS]
-
-
-def _without_time(background: JudgeBackground) -> JudgeBackground:
-    return replace(background, started_at="")
 
 
 def _call(call: Any) -> list[Any]:
@@ -200,7 +201,6 @@ def parse_value(metric: str, raw: Any) -> Value:
 
 
 def _choice(known: Iterable[str], raw: Any) -> str:
-    """Return the known text that matches except for letter case. Raises ValueError."""
     names = {name.casefold(): str(name) for name in known}
     choice = names.get(" ".join(raw.casefold().replace("_", " ").split())) if isinstance(raw, str) else None
     if choice is None:
@@ -246,3 +246,307 @@ def is_fault(value: Value) -> bool:
 def format_label_value(value: Value) -> str:
     """Format a value for people."""
     return " + ".join(value) if isinstance(value, tuple) else str(value)
+
+
+_BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions", "tools", "date", "unseen")
+_CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")
+_LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
+_SHOWN_CHARS = 200
+_QUOTED_TURN = re.compile(r"\s*[0-9]{1,6}\s*")
+"""A turn's number as text."""
+
+
+def is_labels(content: bytes) -> bool:
+    """Return True if the first non-blank line shows that a file is a labels file."""
+    first = next((line for line in content.split(b"\n") if line.strip()), b"")
+    try:
+        data = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("type") in ("conversation", "label") and "number" not in data
+
+
+def read_labels(path: Path) -> LabelSet:
+    """Read the conversations and labels of a file. Raises UsageError, which names file and line."""
+    return LabelsFile(path).read()
+
+
+class LabelsFile:
+    """A labels file that is reread as it grows: lines that have not changed are not parsed again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reset()
+
+    def _reset(self) -> None:
+        self._known, self._lines, self._labels = b"", 0, LabelSet()
+
+    def read(self) -> LabelSet:
+        """Return the conversations and labels. Raises UsageError, which names file and line."""
+        try:
+            content = read_user_bytes(self.path, most=None)
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
+        if not content.startswith(self._known):
+            self._reset()
+        try:
+            self._parse_lines(content[len(self._known) :])
+        except UsageError:
+            self._reset()
+            raise
+        labels = self._labels
+        if content.endswith(b"\n"):
+            self._known = content
+        else:  # the last line may be incomplete
+            self._reset()
+        return labels
+
+    def append(self, *values: LabelledConversation | Label) -> None:
+        """Append a line for each value, all at once, so that no label is lost. Raises UsageError."""
+        lines = (label_line(v) if isinstance(v, Label) else conversation_line(v) for v in values)
+        content = b"".join(encoded(plain(line)) + b"\n" for line in lines)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                if file.seek(0, 2):
+                    file.seek(-1, 2)
+                    content = content if file.read(1) == b"\n" else b"\n" + content
+                file.write(content)
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+
+    def _parse_lines(self, content: bytes) -> None:
+        for line in self._text(content).split("\n"):
+            self._lines += 1
+            if line.strip():
+                try:
+                    _add_line(self._labels, _object(line))
+                except ValueError as error:
+                    raise UsageError(f"{self.path}:{self._lines}: {error}") from None
+                except RecursionError:
+                    raise UsageError(f"{self.path}:{self._lines}: is nested too deeply") from None
+        self._lines -= 1  # text after the last line break is not a complete line yet
+
+    def _text(self, content: bytes) -> str:
+        try:
+            return content.decode("utf-8" if self._known else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            at = len(self._known) + error.start
+            raise UsageError(f"{self.path} is not UTF-8 text: {error.reason} at byte {at}") from None
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        data = json.loads(line, parse_constant=reject_constant)
+    except ValueError as error:
+        raise ValueError(f"is not JSON ({error}); every line is one JSON object") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"expected a JSON object, found {line.strip():.80}")
+    return data
+
+
+def _add_line(labels: LabelSet, data: dict[str, Any]) -> None:
+    """Add a line; a label follows its conversation. Raises ValueError."""
+    match data.get("type"):
+        case "conversation":
+            conversation = _conversation(_checked_keys(data, _CONVERSATION))
+            known = labels.conversations.setdefault(conversation.id, conversation)
+            if _content(known) != _content(conversation):
+                raise ValueError(
+                    f"the id {conversation.id!r} is that of another conversation above; "
+                    "give each an id of its own"
+                )
+        case "label":
+            labels.labels.append(_label(labels, _checked_keys(data, _LABEL)))
+        case None:
+            raise ValueError("`type` must be conversation or label, and it is missing")
+        case other:
+            raise ValueError(f"`type` must be conversation or label, found {other!r:.80}")
+
+
+def _conversation(data: dict[str, Any]) -> LabelledConversation:
+    turns = _turns(data.get("turns"))
+    background = replace(_background(data.get("background", {})), started_at=turns[0].started_at or "")
+    criteria = _texts(data.get("criteria", []), "criteria")
+    complete = data.get("complete", True)
+    if not isinstance(complete, bool):
+        raise ValueError(f"`complete` must be true or false, found {complete!r:.80}")
+    return LabelledConversation(
+        id=_text(data, "id") or content_id(background, criteria, turns, complete=complete),
+        background=background,
+        turns=turns,
+        criteria=criteria,
+        scenario=_text(data, "scenario"),
+        source=_text(data, "source"),
+        complete=complete,
+    )
+
+
+def _turns(data: Any) -> tuple[Turn, ...]:
+    if not isinstance(data, list) or not data:
+        raise ValueError("`turns` must be a list of at least one turn, in the form of results.json")
+    return tuple(_turn(turn, index) for index, turn in enumerate(data))
+
+
+def _turn(data: Any, index: int) -> Turn:
+    if isinstance(data, dict):
+        data = {"turnIndex": index, **data}
+        calls = data.get("toolCalls", [])
+        if isinstance(calls, list):
+            data["toolCalls"] = [_with_defaults(call, index) for call in calls]
+    if problem := _turn_problem(data):
+        raise ValueError(f"turns[{index}]{problem}")
+    turn = CODECS.read(Turn, data)
+    if turn.turn_index != index:
+        raise ValueError(f"turns[{index}].turnIndex: must be {index}, found {turn.turn_index}")
+    return turn
+
+
+def _label(labels: LabelSet, data: dict[str, Any]) -> Label:
+    if ("metric" in data) == ("criterion" in data):
+        raise ValueError("a label has either `metric` or `criterion`, the sentence in its own words")
+    metric = CRITERIA if "criterion" in data else known_metric(_needed_text(data, "metric"))
+    if "criterion" not in data and metric == CRITERIA:
+        raise ValueError("`criterion` is missing: write the sentence that is judged")
+    question = LabelQuestion(
+        conversation=_needed_text(data, "conversation"),
+        turn=_turn_number(data.get("turn")),
+        metric=metric,
+        criterion=_text(data, "criterion"),
+    )
+    _check(question, labels.conversations.get(question.conversation))
+    if "value" not in data:
+        raise ValueError("`value` is missing")
+    try:
+        value = parse_value(metric, data["value"])
+    except ValueError as error:
+        raise ValueError(f"`value` of {metric}: {error}") from None
+    texts = {key: _text(data, key) for key in ("by", "at", "note")}
+    return Label(question=question, value=value, **texts)
+
+
+def _check(question: LabelQuestion, conversation: LabelledConversation | None) -> None:
+    """Raise ValueError for a question that the conversation does not have."""
+    if conversation is None:
+        raise ValueError(
+            f"no conversation {question.conversation!r} stands above; its line comes before its labels"
+        )
+    questions = list(questions_of(conversation, [question.metric]))
+    if question in questions:
+        return
+    if question.criterion:
+        raise ValueError(f"the conversation has no criterion {question.criterion!r:.100}")
+    if not questions:
+        no_goal, cut = "it has no goal and no expected outcome", "it did not come to its end"
+        why = no_goal if conversation.complete else cut
+        raise ValueError(f"{question.metric} cannot be asked of this conversation: {why}")
+    turns = questions[0].turn is not None
+    expected = f"a turn from 0 to {len(conversation.turns) - 1}" if turns else "null: it is of the whole"
+    raise ValueError(f"`turn` of {question.metric} must be {expected}; found {question.turn}")
+
+
+def _content(each: LabelledConversation) -> str:
+    return content_id(each.background, each.criteria, each.turns, complete=each.complete)
+
+
+def _checked_keys(data: Mapping[str, Any], valid: tuple[str, ...], inside: str = "") -> dict[str, Any]:
+    known: dict[str, Any] = snake_keys(data, valid)
+    for key in known:
+        if key not in valid:
+            raise ValueError(f"unknown key `{inside}{key}`; {did_you_mean(str(key), valid)}")
+    return known
+
+
+def _background(data: Any) -> JudgeBackground:
+    if not isinstance(data, dict):
+        raise ValueError(f"`background` must be an object, found {data!r:.80}")
+    known = _checked_keys(data, _BACKGROUND, "background.")
+    texts = {key: _text(known, key) for key in _BACKGROUND if key != "knowledge"}
+    return JudgeBackground(**texts, knowledge=_texts(known.get("knowledge", []), "background.knowledge"))
+
+
+def _turn_number(turn: Any) -> int | None:
+    if isinstance(turn, str) and _QUOTED_TURN.fullmatch(turn):
+        return int(turn)
+    if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):
+        raise ValueError(f"`turn` must be a turn's number, from 0, or null; found {turn!r:.80}")
+    return turn
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"`{key}` must be a text, found {value!r:.80}")
+    return value
+
+
+def _needed_text(data: Mapping[str, Any], key: str) -> str:
+    text = _text(data, key)
+    if not text:
+        raise ValueError(f"`{key}` is missing")
+    return text
+
+
+def _texts(value: Any, key: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"`{key}` must be a list of texts, found {value!r:.80}")
+    return tuple(value)
+
+
+def _with_defaults(call: Any, turn: int) -> Any:
+    if not isinstance(call, dict):
+        return call
+    return {
+        "result": None,
+        "mocked": False,
+        "turnIndex": turn,
+        "invalidArguments": None,
+        "error": None,
+        **call,
+    }
+
+
+def _turn_problem(data: Any) -> str | None:
+    error = next(iter(_turn_validator().iter_errors(data)), None)
+    return f"{error.json_path[1:]}: {error.message[:_SHOWN_CHARS]}" if error else None
+
+
+@cache
+def _turn_validator() -> Any:
+    """Return a validator of turns: the schema of results.json with few required fields."""
+    from jsonschema.validators import validator_for  # takes a tenth of a second
+
+    schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
+    turn = {**schema["$defs"]["turn"], "required": ["userMessage", "agentMessage"], "$defs": schema["$defs"]}
+    return validator_for(schema)(turn)
+
+
+def conversation_line(conversation: LabelledConversation) -> Json:
+    """Return a conversation as a line, without empty fields."""
+    background = CODECS.write(conversation.background)
+    known = {key: value for key, value in background.items() if value and key != "startedAt"}
+    line: Json = {
+        "type": "conversation",
+        "id": conversation.id,
+        "scenario": conversation.scenario,
+        "source": conversation.source,
+        "background": known,
+        "criteria": list(conversation.criteria),
+        "complete": None if conversation.complete else False,
+        "turns": [CODECS.write(turn) for turn in conversation.turns],
+    }
+    return {key: value for key, value in line.items() if value or value is False}
+
+
+def label_line(label: Label) -> Json:
+    """Return a label as a line."""
+    question = label.question
+    values = label.value if isinstance(label.value, tuple) else (label.value,)
+    line: Json = {"type": "label", "conversation": question.conversation}
+    if question.turn is not None:
+        line["turn"] = question.turn
+    line |= {"criterion": question.criterion} if question.criterion else {"metric": question.metric}
+    line["value"] = values[0] if len(values) == 1 else list(values)
+    return line | {key: text for key in ("by", "at", "note") if (text := getattr(label, key))}

@@ -1,19 +1,19 @@
-"""`agentest calibrate`: measure how well the configured judge agrees with human labels."""
+"""`agentest label` stores people's labels; `calibrate` measures how well the judge agrees with them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
+
+import click
 
 from agentest.calibration.agreement import (
     CalibrationResult,
     Consensus,
     Figures,
     JudgeOutcome,
-    as_json,
     as_text,
     consensus_of,
     differences,
@@ -21,6 +21,7 @@ from agentest.calibration.agreement import (
     labelled_metrics,
     pairs_of,
 )
+from agentest.calibration.agreement import as_json as json_of
 from agentest.calibration.conversations_to_label import gather_conversations, scenarios_of
 from agentest.calibration.judge_answers import (
     judge_labelled_questions,
@@ -28,13 +29,12 @@ from agentest.calibration.judge_answers import (
     prepare_judge,
     run_metrics,
 )
-from agentest.calibration.label_file import LabelsFile, read_labels
-from agentest.calibration.labelling_session import LabellingSession, open_questions
-from agentest.calibration.labels import LabelQuestion, LabelSet, metrics_named
-from agentest.calibration.terminal_labelling import Dialogue
+from agentest.calibration.labelling_session import Dialogue, LabellingSession, open_questions
+from agentest.calibration.labels import LabelQuestion, LabelSet, LabelsFile, metrics_named, read_labels
 from agentest.cli.chat import stdin_reader
 from agentest.cli.location import Location
-from agentest.cli.requests import RequestOptions
+from agentest.cli.options import budget, exits, flag, option, recording, where
+from agentest.cli.requests import request_of
 from agentest.domain.results import JudgeCalibration, ModelUsage, Unscored
 from agentest.judging.questions import fingerprint
 from agentest.runner.judge_models import (
@@ -44,72 +44,83 @@ from agentest.runner.judge_models import (
     read_calibrations,
     write_calibrations,
 )
+from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
 from agentest.support.json_text import json_document
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import count, did_you_mean
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrateOptions(RequestOptions):
-    """Options of `agentest calibrate`."""
-
-    labels: Path
-    judge: str | None = None
-    metric_names: tuple[str, ...] = ()
-    write: bool = False
-    as_json: bool = False
+_METRIC = option("--metric metric_names", "NAME", "Select this metric, or criteria.", multiple=True)
 
 
-def calibrate(options: CalibrateOptions) -> ExitCode:
-    """Ask the judge the labelled questions and print the agreement. Raises UsageError."""
-    project = options.location.enter()
-    options = replace(options, labels=project.path(options.labels))
-    request = options.request(project)
-    wanted = chosen_metrics(options.metric_names)
-    labels = read_labels(options.labels)
-    metrics = labelled_metrics(labels, wanted)
+@click.command()
+@click.argument("labels", type=click.Path(path_type=Path))
+@where
+@option("--judge", "MODEL", "Measure this model (default: the configured judge).")
+@_METRIC
+@flag("--write", "Store the result next to the configuration, for runs to show.")
+@flag("--json as_json", "Print JSON.")
+@flag("--dry-run", "Show the largest number of model calls, and make none.")
+@budget
+@recording
+@exits
+def calibrate(
+    location: Location,
+    options: Options,
+    labels: Path,
+    judge: str | None,
+    metric_names: tuple[str, ...],
+    write: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Measure how well the judge agrees with the people who labelled the conversations of LABELS.
+
+    Shows agreement, false alarms, misses and Cohen's kappa by metric, and where judge and people differ.
+
+    Exit status: 0 measured, 2 if the labels or the configuration cannot be used or the judge gave no
+    answer, 130 interrupted.
+    """
+    project = location.enter()
+    file, request = project.path(labels), request_of(project, options)
+    wanted = chosen_metrics(metric_names)
+    label_set = read_labels(file)
+    metrics = labelled_metrics(label_set, wanted)
     if not metrics:
-        raise UsageError(_no_labels_message(options, labels))
-    consensus = consensus_of(labels)
+        raise UsageError(_no_labels_message(file, metric_names, label_set))
+    consensus = consensus_of(label_set)
     questions = [question for question in consensus.values if question.metric in metrics]
-    prepared = prepare_judge(request, options.judge)
+    prepared = prepare_judge(request, judge)
     settings = prepared.loaded.config.judge
-    if request.options.dry_run:
-        calls_needed = judge_requests(questions, labels.conversations, settings.batch, run_metrics(prepared))
-        calls = count(sum(each.calls for each in calls_needed) * settings.samples, "model call")
+    if options.dry_run:
+        requests = judge_requests(questions, label_set.conversations, settings.batch, run_metrics(prepared))
+        calls = count(sum(each.calls for each in requests) * settings.samples, "model call")
         say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries and repairs on top")
         return ExitCode.PASSED
-    if options.write:
+    if write:
         _check_file(calibration_file(prepared.loaded.path))  # checked before any model call is paid for
-    answers, usage = run_event_loop(judge_labelled_questions, prepared, labels, questions)
-    result = _result(prepared, metrics, labels, consensus, answers, usage)
-    if options.as_json:
-        Output(sys.stdout).write_bytes(source(json_document(as_json(result))))
+    answers, usage = run_event_loop(judge_labelled_questions, prepared, label_set, questions)
+    result = _result(prepared, metrics, label_set, consensus, answers, usage)
+    if as_json:
+        Output(sys.stdout).write_bytes(source(json_document(json_of(result))))
     else:
         say("\n".join(as_text(result)))
     if not any(each.n for each in result.figures):
-        tell("agentest: nothing was measured, as the judge answered no question" + _not_written_note(options))
+        not_written = "; nothing was written" if write else ""
+        tell(f"agentest: nothing was measured, as the judge answered no question{not_written}")
         return ExitCode.ERRORED
-    if options.write:
+    if write:
         _write(prepared, result.figures, request)
     return ExitCode.PASSED
 
 
-def _not_written_note(options: CalibrateOptions) -> str:
-    return "; nothing was written" if options.write else ""
-
-
-def _no_labels_message(options: CalibrateOptions, labels: LabelSet) -> str:
+def _no_labels_message(file: Path, metrics: Sequence[str], labels: LabelSet) -> str:
     if not labels.labels:
-        return f"{options.labels} has no labels; add some: agentest label RESULTS --to {options.labels.name}"
+        return f"{file} has no labels; add some: agentest label RESULTS --to {file.name}"
     known = ", ".join(sorted({label.question.metric for label in labels.labels}))
-    missing = ", ".join(options.metric_names)
-    return f"--metric: {options.labels} has no label for {missing}; it has labels for {known}"
+    return f"--metric: {file} has no label for {', '.join(metrics)}; it has labels for {known}"
 
 
 def _result(
@@ -146,7 +157,6 @@ def _check_file(path: Path) -> None:
 
 
 def _write(prepared: Prepared, figures: Iterable[Figures], request: RunRequest) -> None:
-    """Write the figures to the file next to the configuration. Raises UsageError."""
     assert prepared.judge
     model, batch = prepared.judge.name, prepared.loaded.config.judge.batch
     path = calibration_file(prepared.loaded.path)
@@ -181,36 +191,52 @@ def _calibration(figures: Figures, model: str) -> JudgeCalibration:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelOptions:
-    """Options of `agentest label`."""
+@click.command()
+@click.argument("results")
+@where
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    default="labels.jsonl",
+    show_default=True,
+    metavar="PATH",
+    help="Add to this file of labels.",
+)
+@_METRIC
+@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
+@click.option("--by", default="", metavar="NAME", help="Store your name, if several people label.")
+@exits
+def label(
+    location: Location,
+    results: str,
+    to: Path,
+    metric_names: tuple[str, ...],
+    scenarios: tuple[str, ...],
+    by: str,
+) -> ExitCode:
+    """Label the conversations of RESULTS yourself, without seeing the judge's answers.
 
-    location: Location = field(default_factory=Location)
-    results: str
-    to: Path
-    metric_names: tuple[str, ...] = ()
-    scenarios: tuple[str, ...] = ()
-    by: str = ""
-
-
-def label(options: LabelOptions) -> ExitCode:
-    """Ask the open questions in the terminal and store each label. Raises UsageError."""
-    project = options.location.enter()
-    results, labels = project.run_file(options.results), project.path(options.to)
-    request = RequestOptions(location=options.location).request(project, offline=True)
+    RESULTS is a run (an id or its beginning, `latest`, a folder), a results.json, a journal.jsonl, an
+    evaluation set or a labels file. Every answer is stored at once, and later calls leave answered questions
+    out. Without a terminal, answers are read line by line.
+    """
+    project = location.enter()
+    results_file, labels = project.run_file(results), project.path(to)
     if sys.stdin is None:
         raise UsageError("label reads what you type from the standard input, which is closed")
-    metrics = chosen_metrics(options.metric_names)
-    gathered = gather_conversations(results, scenarios_of(request))
+    metrics = chosen_metrics(metric_names)
+    gathered = gather_conversations(results_file, scenarios_of(request_of(project, offline=True)))
     for note in gathered.notes:
         tell(f"agentest: {note}")
-    session = LabellingSession(gathered=gathered, file=LabelsFile(labels), by=options.by)
-    chosen = session.conversations(options.scenarios)
+    session = LabellingSession(gathered=gathered, file=LabelsFile(labels), by=by)
+    chosen = session.conversations(scenarios)
     if not chosen:
+        names = {each.scenario for each in session.conversations()}
+        if not names:
+            raise UsageError(f"{results_file} has no conversation to label")
         raise UsageError(
-            _no_conversations_message(
-                results, options.scenarios, [each.scenario for each in session.conversations()]
-            )
+            f"--scenario: {results_file} has no conversation of {', '.join(scenarios)}; "
+            f"{did_you_mean(scenarios[0], names)}"
         )
     questions = open_questions(chosen, metrics, session.answered(session.labels()))
     file = project.display_path(labels)
@@ -233,10 +259,3 @@ def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
         return metrics_named(names)
     except ValueError as error:
         raise UsageError(f"--metric: {error}") from None
-
-
-def _no_conversations_message(results: Path, scenarios: Sequence[str], names: Sequence[str]) -> str:
-    if not names:
-        return f"{results} has no conversation to label"
-    hint = did_you_mean(scenarios[0], set(names))
-    return f"--scenario: {results} has no conversation of {', '.join(scenarios)}; {hint}"

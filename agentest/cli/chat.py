@@ -6,13 +6,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+import click
+
 from agentest.authoring.talk import MessageSent, PersonConversation, Ready, Replied, TalkEvent, TalkNote
-from agentest.cli.requests import RequestOptions
+from agentest.cli.location import Location
+from agentest.cli.options import exits, where, which
+from agentest.cli.requests import request_of
 from agentest.conversation.user import NextMessage
 from agentest.domain.end_reason import Ending
 from agentest.domain.transcript import NO_TEXT, Turn, call_text
 from agentest.report.content import server_rows
-from agentest.runner.plan import Unit
+from agentest.runner.plan import Options, Unit
 from agentest.runner.prepare import Prepared, prepare
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.function_threads import in_thread
@@ -44,9 +48,13 @@ class TerminalUser:
                 return NextMessage(line.strip())
 
 
-def chat(options: RequestOptions) -> ExitCode:
-    """Run one conversation. Raises UsageError unless exactly one scenario is selected."""
-    prepared = prepare(options.request(options.location.enter(), offline=True))
+@click.command()
+@where
+@which
+@exits
+def chat(location: Location, options: Options) -> ExitCode:
+    """Talk to the agent yourself, with the mocks of one scenario."""
+    prepared = prepare(request_of(location.enter(), options, offline=True))
     units = prepared.plan.units
     if len(units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
@@ -56,8 +64,17 @@ def chat(options: RequestOptions) -> ExitCode:
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
     def tell(what: TalkEvent) -> None:
-        if event_text := _event_text(what):
-            write(event_text)
+        match what:
+            case Ready():
+                write(_introduction(what.unit))
+            case TalkNote():
+                write(speaker_lines("! ", what.text))
+            case Replied():
+                for call in what.turn.tool_calls:
+                    write(speaker_lines("tool   ", f"{call_text(call)} → {call.result!r}"))
+                write(speaker_lines("agent  ", what.turn.agent_message or NO_TEXT))
+            case MessageSent():  # the person typed it
+                pass
 
     person = TerminalUser(read_line, write)
     outcome = await PersonConversation(prepared, unit, f"{unit.slug}-chat", person, tell).run()
@@ -72,19 +89,6 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
     return ExitCode.ERRORED if outcome.unclaimed else ExitCode.PASSED
 
 
-def _event_text(what: TalkEvent) -> str:
-    """Return the text to print for an event; "" for messages that the person typed."""
-    match what:
-        case Ready():
-            return _introduction(what.unit)
-        case TalkNote():
-            return speaker_lines("! ", what.text)
-        case Replied():
-            return _turn_text(what.turn)
-        case MessageSent():
-            return ""
-
-
 def _introduction(unit: Unit) -> str:
     scenario = unit.scenario
     facts = "".join(f"\n         - {fact}" for fact in scenario.knowledge)
@@ -97,13 +101,6 @@ def _introduction(unit: Unit) -> str:
         f"(up to {unit.max_turns} turns; {QUIT} or the end of the input ends the conversation)",
     ]
     return "\n".join(line for line in lines if line) + "\n\n"
-
-
-def _turn_text(turn: Turn) -> str:
-    calls = "".join(
-        speaker_lines("tool   ", f"{call_text(call)} → {call.result!r}") for call in turn.tool_calls
-    )
-    return calls + speaker_lines("agent  ", turn.agent_message or NO_TEXT)
 
 
 def speaker_lines(who: str, text: str) -> str:

@@ -15,40 +15,40 @@ _REPLACEMENTS = {
 
 SECTIONS = {
     "Run and compare": {
-        "run": "Run scenarios and report which passed.",
-        "runs": "List the stored runs.",
-        "show": "Print a stored run again.",
-        "ui": "Show runs, talk to the agent and write cases on a page.",
-        "compare": "Compare two runs: what regressed, what improved.",
-        "merge": "Merge the shards of several machines into one run.",
+        "run": ("run_commands", "Run scenarios and report which passed."),
+        "runs": ("stored_runs", "List the stored runs."),
+        "show": ("stored_runs", "Print a stored run again."),
+        "ui": ("ui", "Show runs, talk to the agent and write cases on a page."),
+        "compare": ("comparison", "Compare two runs: what regressed, what improved."),
+        "merge": ("merge", "Merge the shards of several machines into one run."),
     },
     "Start": {
-        "init": "Write a configuration and a first scenario.",
-        "doctor": "Check that everything a run needs is in place.",
-        "chat": "Talk to the agent yourself, with a scenario's mocks.",
+        "init": ("project", "Write a configuration and a first scenario."),
+        "doctor": ("project", "Check that everything a run needs is in place."),
+        "chat": ("chat", "Talk to the agent yourself, with a scenario's mocks."),
     },
     "Write tests": {
-        "record-tools": "Record the results of real tools as mocks.",
-        "mcp-tools": "Store the tool list of a real MCP server in a file.",
-        "export": "Turn conversations of a run into test cases.",
-        "coverage": "Show what has tests, and which tools were called.",
+        "record-tools": ("record_tools", "Record the results of real tools as mocks."),
+        "mcp-tools": ("mcp_bridge", "Store the tool list of a real MCP server in a file."),
+        "export": ("stored_runs", "Turn conversations of a run into test cases."),
+        "coverage": ("coverage", "Show what has tests, and which tools were called."),
     },
     "Judges": {
-        "judge": "Judge the conversations of a run again.",
-        "label": "Label conversations yourself.",
-        "calibrate": "Measure how well judge and people agree.",
-        "show-prompts": "Show the prompts of the judges.",
+        "judge": ("judge", "Judge the conversations of a run again."),
+        "label": ("calibrate", "Label conversations yourself."),
+        "calibrate": ("calibrate", "Measure how well judge and people agree."),
+        "show-prompts": ("judge", "Show the prompts of the judges."),
     },
     "ADK evaluation sets": {
-        "eval": "Run evaluation sets against the agent.",
-        "eval-set": "Create evaluation sets, and add cases.",
-        "migrate": "Convert an old evaluation set.",
+        "eval": ("run_commands", "Run evaluation sets against the agent."),
+        "eval-set": ("eval_sets", "Create evaluation sets, and add cases."),
+        "migrate": ("eval_sets", "Convert an old evaluation set."),
     },
     "For agents that start their MCP servers": {
-        "mcp-stdio": "Serve MCP on standard input and output.",
+        "mcp-stdio": ("mcp_bridge", "Serve MCP on standard input and output."),
     },
 }
-"""Maps a section to its commands and their help. Each row fits into 80 columns."""
+"""Maps a section to its commands: their modules, and their help. Each row fits into 80 columns."""
 _RUN_OPTIONS = {
     "Select scenarios": (
         "--scenario --file --tag --agent --last-failed --failed-first --resume --shard "
@@ -101,7 +101,7 @@ class SectionedGroup(click.Group):
         width = max(map(len, self.commands))
         for title, rows in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows.items()])
+                formatter.write_dl([(f"{name:<{width}}", text) for name, (_, text) in rows.items()])
 
 
 class RunCommand(click.Command):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import click
+
 from agentest.cli.location import Location, Project
+from agentest.cli.options import exits, flag, format_option, path_option, where
 from agentest.cli.run_output import RunOutput
 from agentest.domain.events import Event, Reporter, RunFinished, ScenarioAmended, ScenarioFinished
 from agentest.domain.results import ScenarioResult, Status
@@ -22,10 +25,12 @@ from agentest.history.compared_runs import (
     part_of_agent,
 )
 from agentest.history.comparison import Change, Comparison, ScenarioChange, compare_measured_runs
-from agentest.history.comparison_data import ComparedSubjects, as_json, comparison_for_page
 from agentest.history.comparison_report import (
+    ComparedSubjects,
+    as_json,
     as_markdown,
     changed_rows,
+    comparison_for_page,
     describe_change,
     headline,
     print_text,
@@ -49,29 +54,45 @@ COMPARISON = "comparison.json"
 _THIS_RUN = "this run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareOptions:
-    """Options of `agentest compare`."""
+@click.command()
+@click.argument("base", required=False)
+@click.argument("new", required=False)
+@where
+@flag("--agents", "Compare the agents of one run with its first agent.")
+@format_option("console", "json", "markdown")
+@path_option("--output", "Write to this file (default: standard output).")
+@flag("--fail-on-regression", "Exit with 1 if a scenario regressed.")
+@exits
+def compare(
+    location: Location,
+    base: str | None,
+    new: str | None,
+    agents: bool,
+    form: Form,
+    output: Path | None,
+    fail_on_regression: bool,
+) -> ExitCode:
+    """Compare two runs: what regressed, what improved, and what changed within noise.
 
-    location: Location = field(default_factory=Location)
-    base: str | None = None
-    new: str | None = None
-    agents: bool = False
-    form: Form = "console"
-    output: Path | None = None
-    fail_on_regression: bool = False
+    BASE and NEW are ids (agentest runs) or their beginnings, `latest`, folders, results.json or
+    journal.jsonl. NEW is the latest run by default. Without BASE and NEW, the latest two are compared.
 
-
-def compare_runs(options: CompareOptions) -> ExitCode:
-    """Compare runs, write the comparison, and return FAILED if a regression counts as a failure.
-
-    Raises UsageError.
+    Exit status: 0; 1 if a scenario regressed and --fail-on-regression or `fail_on_regression` in the
+    configuration is set; 2 if the runs cannot be compared.
     """
-    project = options.location.enter()
-    comparisons = _of_agents(options, project) if options.agents else [_of_runs(options, project)]
-    _output(comparisons, options, project)
-    regressed = any(comparison.regressed for comparison in comparisons)
-    if regressed and (options.fail_on_regression or _fails_on_regression(project)):
+    project = location.enter()
+    comparisons = _of_agents(base, new, project) if agents else [_of_runs(base, new, project)]
+    if output:
+        path = project.path(output)
+        try:
+            write_atomically(path, _formatted(comparisons, form, several=agents).encode())
+        except OSError as error:
+            raise UsageError(f"--output: {path} cannot be written: {error.strerror}") from None
+    elif form == "console":
+        print_comparisons(comparisons)
+    else:
+        Output(sys.stdout).write_bytes(_formatted(comparisons, form, several=agents))
+    if any(each.regressed for each in comparisons) and (fail_on_regression or _fails_on_regression(project)):
         tell("agentest: something regressed")
         return ExitCode.FAILED
     return ExitCode.PASSED
@@ -97,9 +118,9 @@ def compare_agents(run: MeasuredRun) -> list[Comparison]:
     return [compare_measured_runs(first, other) for other in others]
 
 
-def print_comparisons(comparisons: Sequence[Comparison], environ: Mapping[str, str] = os.environ) -> None:
+def print_comparisons(comparisons: Sequence[Comparison]) -> None:
     """Print comparisons to the console. Raises OutputError."""
-    console = open_console(environ, sys.stdout)
+    console = open_console(os.environ, sys.stdout)
     for comparison in comparisons:
         print_text(comparison, console)
 
@@ -171,24 +192,20 @@ class RunComparison:
             scenarios = [
                 self._scenarios.get(_key(each)) or measure_scenario(each) for each in event.result.scenarios
             ]
-            self._compare(measure_run(event.result, self.label, scenarios, partial=self._partial))
+            run = measure_run(event.result, self.label, scenarios, partial=self._partial)
+            baseline = self.baseline
+            compared = [compare_measured_runs(baseline.run, run)] if baseline else compare_agents(run)
+            self.comparisons = compared
 
     @property
     def regressed(self) -> bool:
         """True if the run regressed against its baseline."""
         return bool(self.baseline and self.comparisons and self.comparisons[0].regressed)
 
-    def _compare(self, run: MeasuredRun) -> None:
-        if self.baseline is None:
-            self.comparisons = compare_agents(run)
-        else:
-            self.comparisons = [compare_measured_runs(self.baseline.run, run)]
-
-    def around(
-        self, reporters: Sequence[Reporter], prepared: Prepared, environ: Mapping[str, str]
-    ) -> list[Reporter]:
+    def around(self, reporters: Sequence[Reporter], prepared: Prepared) -> list[Reporter]:
         """Return the reporters of a run with those of its comparison."""
-        return [self, *reporters, ComparisonReporter(self, prepared, environ)]
+        on_console = any(each.name == "console" and each.path is None for each in prepared.reports)
+        return [self, *reporters, *([ComparisonReporter(self)] if on_console else [])]
 
     def in_a_line(self) -> str:
         """Return the comparisons in one line, for runs without a console reporter."""
@@ -234,31 +251,33 @@ class ComparisonReporter:
 
     name = "comparison"
 
-    def __init__(self, against: RunComparison, prepared: Prepared, environ: Mapping[str, str]) -> None:
+    def __init__(self, against: RunComparison) -> None:
         self._against = against
-        self._printed = {report.name for report in prepared.reports if report.path is None}
-        self._environ = environ
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, RunFinished) and "console" in self._printed:
-            print_comparisons(self._against.comparisons, self._environ)
+        if isinstance(event, RunFinished):
+            print_comparisons(self._against.comparisons)
 
 
-def _of_runs(options: CompareOptions, project: Project) -> Comparison:
-    base, new = _run_files(options, project)
-    before = read_run(base, run_label(base, project))
-    if base.resolve() == new.resolve():
+def _of_runs(base: str | None, new: str | None, project: Project) -> Comparison:
+    if base:
+        later = project.run_file(new or "latest")
+        earlier = project.run_file(base)
+    else:
+        earlier, later = _latest_two(project)
+    before = read_run(earlier, run_label(earlier, project))
+    if earlier.resolve() == later.resolve():
         raise UsageError(
-            f"both are the same run: {run_label(base, project)}; name two, or none for the latest two "
+            f"both are the same run: {run_label(earlier, project)}; name two, or none for the latest two "
             "(`agentest runs` lists them)"
         )
-    return compare_measured_runs(before, read_run(new, run_label(new, project)))
+    return compare_measured_runs(before, read_run(later, run_label(later, project)))
 
 
-def _of_agents(options: CompareOptions, project: Project) -> list[Comparison]:
-    if options.new:
+def _of_agents(base: str | None, new: str | None, project: Project) -> list[Comparison]:
+    if new:
         raise UsageError("--agents compares the agents of one run: remove NEW")
-    path = project.run_file(options.base or "latest")
+    path = project.run_file(base or "latest")
     run = read_run(path, run_label(path, project))
     if len(run.agents) < 2:
         raise UsageError(
@@ -268,10 +287,7 @@ def _of_agents(options: CompareOptions, project: Project) -> list[Comparison]:
     return compare_agents(run)
 
 
-def _run_files(options: CompareOptions, project: Project) -> tuple[Path, Path]:
-    if options.base:
-        new = project.run_file(options.new or "latest")
-        return project.run_file(options.base), new
+def _latest_two(project: Project) -> tuple[Path, Path]:
     folder = project.output_dir
     runs = list(_comparable_runs(folder))
     if len(runs) < 2:
@@ -282,17 +298,10 @@ def _run_files(options: CompareOptions, project: Project) -> tuple[Path, Path]:
         )
     latest, *earlier = runs
     # A partial run shares few scenarios with other runs, so it is the last choice.
-    base = next((run for run in earlier if not _is_part(run)), earlier[0])
-    return _results_file(base), _results_file(latest)
-
-
-def _is_part(run: StoredRunFolder) -> bool:
-    return run.record is not None and run.record.partial
-
-
-def _results_file(run: StoredRunFolder) -> Path:
-    assert run.file
-    return run.file
+    base = next((run for run in earlier if not (run.record and run.record.partial)), earlier[0])
+    assert base.file
+    assert latest.file
+    return base.file, latest.file
 
 
 def _comparable_runs(folder: Path) -> Iterator[StoredRunFolder]:
@@ -309,29 +318,15 @@ def _comparable_runs(folder: Path) -> Iterator[StoredRunFolder]:
 
 
 def _fails_on_regression(project: Project) -> bool:
-    """Return `fail_on_regression` of the configuration; False if the configuration cannot be loaded."""
     settings = project.settings("so `fail_on_regression` is not known (--fail-on-regression sets it)")
     return settings is not None and settings.fail_on_regression
 
 
-def _output(comparisons: Sequence[Comparison], options: CompareOptions, project: Project) -> None:
-    if options.output:
-        path = project.path(options.output)
-        try:
-            write_atomically(path, _formatted(comparisons, options).encode())
-        except OSError as error:
-            raise UsageError(f"--output: {path} cannot be written: {error.strerror}") from None
-    elif options.form == "console":
-        print_comparisons(comparisons)
-    else:
-        Output(sys.stdout).write_bytes(_formatted(comparisons, options))
-
-
-def _formatted(comparisons: Sequence[Comparison], options: CompareOptions) -> str:
-    if options.form == "json":
+def _formatted(comparisons: Sequence[Comparison], form: Form, *, several: bool) -> str:
+    if form == "json":
         documents = [source(as_json(each)) for each in comparisons]
-        return f"[{','.join(documents)}]\n" if options.agents else documents[0]
-    if options.form == "markdown":
+        return f"[{','.join(documents)}]\n" if several else documents[0]
+    if form == "markdown":
         return clean_rows("\n".join(map(as_markdown, comparisons)))
     from io import StringIO
 
@@ -342,15 +337,9 @@ def _formatted(comparisons: Sequence[Comparison], options: CompareOptions) -> st
 
 
 def _planned_run(prepared: Prepared) -> MeasuredRun:
-    """Return the planned run without measurements."""
     entries = prepared.plan.entries
-    return MeasuredRun(
-        label=_THIS_RUN,
-        started_at="",
-        version="",
-        agents=tuple(prepared.plan.agents),
-        scenarios=tuple(_unmeasured(entry) for entry in entries),
-    )
+    agents, scenarios = tuple(prepared.plan.agents), tuple(map(_unmeasured, entries))
+    return MeasuredRun(label=_THIS_RUN, started_at="", version="", agents=agents, scenarios=scenarios)
 
 
 def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
@@ -369,18 +358,11 @@ def _unmeasured(entry: Unit | ScenarioResult) -> MeasuredScenario:
 
 def _regression(change: ScenarioChange) -> Regression:
     latest = change.pair.latest
-    return Regression(
-        name=latest.name,
-        agent=latest.agent,
-        file=latest.file,
-        line=latest.line,
-        message=_message(change),
-    )
-
-
-def _message(change: ScenarioChange) -> str:
     figures = [f"{row.name} {row.base:.2f} → {row.new:.2f}" for row in changed_rows(change)]
-    return "\n".join([describe_change(change), *figures])
+    message = "\n".join([describe_change(change), *figures])
+    return Regression(
+        name=latest.name, agent=latest.agent, file=latest.file, line=latest.line, message=message
+    )
 
 
 def _key(result: ScenarioResult) -> tuple[str, str, str]:

@@ -8,13 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TextIO
 
+import click
+
 from agentest.adk.cases import CaseSet, case_entries
 from agentest.adk.formats.criteria import Criteria
 from agentest.adk.plan import EvalRequest, read_sets
 from agentest.authoring.coverage import Coverage, measure
 from agentest.authoring.coverage_report import as_json, as_markdown, print_text
 from agentest.cli.listing import broken, report_load_errors
-from agentest.cli.requests import RequestOptions
+from agentest.cli.location import Location
+from agentest.cli.options import exits, format_option, option, where, which
+from agentest.cli.requests import request_of
 from agentest.domain.results import ScenarioResult, Status
 from agentest.report.console.printer import open_console
 from agentest.runner.environment import output_dir
@@ -25,7 +29,6 @@ from agentest.store.reader import read_results
 from agentest.store.runs.folder import RunKind, latest_run
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any, shown_path
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]
@@ -35,47 +38,64 @@ _NO_AGENT = ""
 """Coverage uses no agent: a case counts once, whichever agent runs it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoverageOptions(RequestOptions):
-    """Options of `agentest coverage`."""
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]…")
+@option("--results", "RUN", "Read RUN, like the argument.", multiple=True)
+@option(
+    "--eval-set eval_sets",
+    "FILE_OR_DIR[:CASE,…]",
+    "Count the cases of these evaluation sets, too.",
+    multiple=True,
+)
+@option(
+    "--fail-under",
+    "PERCENT",
+    "Fail if fewer cells have a scenario, or fewer tools were called.",
+    kind=click.FloatRange(0, 100),
+)
+@format_option("text", "json", "markdown")
+@where
+@which
+@exits
+def coverage(
+    location: Location,
+    options: Options,
+    runs: tuple[str, ...],
+    results: tuple[str, ...],
+    eval_sets: tuple[str, ...],
+    fail_under: float | None,
+    form: Form,
+) -> ExitCode:
+    """Show which paths of which tasks have tests of which kind, and which tools were called and failed.
 
-    runs: tuple[str, ...] = ()
-    results: tuple[str, ...] = ()
-    """More runs."""
-    eval_sets: tuple[str, ...] = ()
-    fail_under: float | None = None
-    form: Form = "text"
+    RUN is an id or its beginning, `latest`, a folder or a file (default: the latest run and the latest
+    evaluation). A scenario that several runs have counts as in the latest. Scenarios are placed by the tags
+    task:NAME, path:NAME, and unit, integration or scenario; cases of evaluation sets by their tags or by
+    ids like TASK/PATH. Nothing is run.
 
-
-def coverage(options: CoverageOptions) -> ExitCode:
-    """Measure the coverage, print it and compare it with the required share. Raises UsageError."""
-    project = options.location.enter()
-    paths = [project.run_file(reference) for reference in (*options.runs, *options.results)]
-    eval_sets = [project.from_root(target) for target in options.eval_sets]
-    measured = measure_coverage(options.request(project, offline=True), paths, eval_sets)
-    show(measured.coverage, options.form, sys.stdout)
-    return report_load_errors(measured.broken) or coverage_status(measured.coverage, options.fail_under)
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCoverage:
-    """The coverage, and the files that could not be loaded."""
-
-    coverage: Coverage
-    broken: tuple[ScenarioResult, ...]
+    Exit status: 0, 1 below --fail-under, 2 if a file could not be loaded.
+    """
+    project = location.enter()
+    paths = [project.run_file(reference) for reference in (*runs, *results)]
+    sets = [project.from_root(target) for target in eval_sets]
+    measured, unloaded = measure_coverage(request_of(project, options, offline=True), paths, sets)
+    show(measured, form, sys.stdout)
+    return report_load_errors(unloaded) or coverage_status(measured, fail_under)
 
 
 def measure_coverage(
     request: RunRequest, results: Sequence[Path] = (), eval_sets: Sequence[str] = ()
-) -> MeasuredCoverage:
-    """Measure the coverage of scenarios, evaluation cases and their results. Raises UsageError.
+) -> tuple[Coverage, list[ScenarioResult]]:
+    """Measure the coverage, and return the scenarios that could not be loaded. Raises UsageError.
 
     Args:
         results: files to read; () for the latest run and the latest evaluation, if any.
         eval_sets: files and folders; a file can be followed by `:case1,case2`.
     """
     root, options = request.root, request.options
-    prepared = _prepared(request, alone=not (results or eval_sets))
+    prepared, alone = None, not (results or eval_sets)
+    if alone or is_configured(request):
+        prepared = prepare(request, may_be_empty=not alone)
     entries = prepared.plan.entries if prepared else ()
     planned = [*(entry for entry in entries if isinstance(entry, Unit)), *_cases(request, eval_sets)]
     if options.filtered and not (planned or entries):
@@ -83,19 +103,12 @@ def measure_coverage(
     paths = list(results) or (_last_results(prepared) if prepared else [])
     coverage = measure(
         planned,
-        len([entry for entry in entries if _status(entry) is Status.SKIPPED]),
+        sum(isinstance(e, ScenarioResult) and e.verdict.status is Status.SKIPPED for e in entries),
         {shown_path(str(path.resolve()), root): read_results(path) for path in paths},
         only_units=options.filtered,
         agent=options.agent,
     )
-    return MeasuredCoverage(coverage, tuple(broken(prepared)) if prepared else ())
-
-
-def _prepared(request: RunRequest, *, alone: bool) -> Prepared | None:
-    """Prepare the scenarios; None if there is no configuration and other input was given."""
-    if not (alone or is_configured(request)):
-        return None
-    return prepare(request, may_be_empty=not alone)
+    return coverage, broken(prepared) if prepared else []
 
 
 def _last_results(prepared: Prepared) -> list[Path]:
@@ -121,10 +134,6 @@ def _chosen(unit: Unit, options: Options) -> bool:
         and (not options.files or contains_any(unit.file, options.files))
         and (not options.tags or bool({*options.tags} & {*unit.scenario.tags}))
     )
-
-
-def _status(entry: Unit | ScenarioResult) -> Status | None:
-    return entry.verdict.status if isinstance(entry, ScenarioResult) else None
 
 
 def show(coverage: Coverage, form: Form, out: TextIO, environ: Mapping[str, str] = os.environ) -> None:

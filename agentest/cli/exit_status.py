@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -89,13 +89,18 @@ def print_user_error(error: object) -> ExitCode:
 
 def print_crash(error: BaseException) -> ExitCode:
     """Print an unexpected error with secrets redacted, and return the exit status."""
+    import traceback
+
     errors = list(unwrapped(error))
     if isinstance(errors[-1], KeyboardInterrupt):
         tell("agentest: interrupted")
         return ExitCode.INTERRUPTED
     redact = _redactor()
     what = redact.error(described(error).removesuffix(": "))
-    rows = [_shortened(redact(row)) for each in errors for row in _rows(each)]
+    # The message is already printed.
+    frames = [frame for each in errors for frame in traceback.format_tb(each.__traceback__)]
+    rows = [redact(row) for frame in frames for row in frame.rstrip("\n").split("\n")]
+    rows = [row if len(row) <= _MAX_LINE_CHARS else f"{row[: _MAX_LINE_CHARS - 1]}…" for row in rows]
     left_out = ["…"] if len(rows) > _MAX_LINES else []
     tell(
         "\n".join(
@@ -108,18 +113,6 @@ def print_crash(error: BaseException) -> ExitCode:
         )
     )
     return ExitCode.ERRORED
-
-
-def _rows(error: BaseException) -> Iterator[str]:
-    """Yield the rows of the traceback without the message, which is already printed."""
-    import traceback
-
-    for frame in traceback.format_tb(error.__traceback__):
-        yield from frame.rstrip("\n").split("\n")
-
-
-def _shortened(row: str) -> str:
-    return row if len(row) <= _MAX_LINE_CHARS else row[: _MAX_LINE_CHARS - 1] + "…"
 
 
 def _redactor() -> Redactor:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+
+import click
 
 from agentest.adk.metrics.grader_factory import JUDGED_NAMES, example_prompt
-from agentest.cli.requests import RequestOptions
+from agentest.cli.location import Location
+from agentest.cli.options import (
+    exits,
+    model_option,
+    offline_option,
+    option,
+    output_options,
+    spread,
+    where,
+    which,
+)
+from agentest.cli.requests import request_of
 from agentest.cli.run import run_once
-from agentest.cli.run_output import JudgedRun
+from agentest.cli.run_output import judged_run
 from agentest.domain.metrics import BUILTIN
 from agentest.domain.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.domain.transcript import Conversation
@@ -17,12 +29,12 @@ from agentest.judging.example_prompts import render_example_prompts
 from agentest.judging.judge_input import criterion_question
 from agentest.judging.questions import SYSTEM, prompt_of, prompts_text
 from agentest.judging.role_check import role_check_prompt
-from agentest.runner.plan import Plan, Unit
-from agentest.runner.prepare import Prepared, prepare
+from agentest.runner.plan import Options, Plan, Unit
+from agentest.runner.prepare import Prepared, ReportOptions, prepare
 from agentest.scenarios.model import Criterion
+from agentest.store.reader import conversations_of, read_results
 from agentest.support.errors import ExitCode, UsageError
-from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.terminal import tell
+from agentest.support.terminal import say, tell
 from agentest.support.text import did_you_mean, snake_case
 
 
@@ -36,10 +48,6 @@ def plan_for_finished(
     A scenario without results is skipped. Conversations whose scenario is no longer defined are reported
     as errored, so that none is ignored. A scenario with fewer conversations than planned is errored,
     unless the finished ones already fail.
-
-    Args:
-        conversations: finished conversations by scenario name and agent.
-        planned: planned number of conversations by scenario name and agent.
     """
     by_scope: dict[str, Sequence[Conversation]] = {}
     entries: list[Unit | ScenarioResult] = []
@@ -61,44 +69,54 @@ def plan_for_finished(
     return replace(plan, entries=tuple(entries), units=units), by_scope
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeOptions(RequestOptions):
-    """Options of `agentest judge`."""
+@click.command()
+@click.argument("run")
+@where
+@which
+@output_options
+@model_option
+@offline_option
+@spread
+@option("--metric metrics", "NAME", "Judge only this metric.", multiple=True)
+@exits
+def judge(location: Location, options: Options, reports: ReportOptions, run: str) -> ExitCode:
+    """Judge the finished conversations of RUN again, without calling the agent.
 
-    run: str
-
-
-def judge_again(options: JudgeOptions) -> ExitCode:
-    """Judge the conversations in an earlier run's results again. Raises UsageError."""
-    project = options.location.enter()
-    path = project.run_file(options.run)
-    return _judge_results(prepare(options.request(project)), path)
-
-
-def _judge_results(prepared: Prepared, path: Path) -> ExitCode:
-    from agentest.store.reader import conversations_of, read_results
-
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
+    project = location.enter()
+    path = project.run_file(run)
+    prepared = prepare(request_of(project, options, reports))
     earlier = read_results(path)
-    conversations = conversations_of(earlier)
     selected = {unit.scenario.name for unit in prepared.plan.units}
-    options = prepared.request.options
     conversations = {
-        (name, agent): with_threshold
-        for (name, agent), with_threshold in conversations.items()
+        (name, agent): finished
+        for (name, agent), finished in conversations_of(earlier).items()
         if (name in selected or not options.filtered) and options.agent in (None, agent)
     }
     planned = {(each.name, each.agent): each.planned for each in earlier.scenarios if each.planned}
-    plan, finished = plan_for_finished(prepared.plan, conversations, planned)
-    if not finished:
+    plan, by_scope = plan_for_finished(prepared.plan, conversations, planned)
+    if not by_scope:
         of_sets = any(each.case for each in earlier.scenarios)
         hint = "; it has cases of evaluation sets, which `agentest eval` runs and grades" if of_sets else ""
         raise UsageError(f"{path} has no conversation of the selected scenarios{hint}")
     if unchecked := _unchecked_thresholds(prepared, plan):
         tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
-    return run_once(
-        replace(prepared, plan=plan),
-        JudgedRun(conversations=finished, unclaimed=earlier.unclaimed),
-    )
+    return run_once(replace(prepared, plan=plan), judged_run(by_scope, earlier.unclaimed))
+
+
+@click.command("show-prompts")
+@option("--metric", "NAME", "Show one metric, also of evaluation sets; criteria; user.check.")
+@click.option(
+    "--mode",
+    type=click.Choice(["off", "false", "turn", "true", "conversation"]),
+    help="Show all calls for an example, as this `judge.batch` makes them.",
+)
+@exits
+def show_prompts(metric: str | None, mode: str | None) -> ExitCode:
+    """Show the prompts of the judges."""
+    say(prompt_text(metric, mode))
+    return ExitCode.PASSED
 
 
 def _without_conversations(unit: Unit, planned: int | None) -> ScenarioResult:
@@ -119,7 +137,6 @@ def _undefined_scenario(name: str, agent: str) -> ScenarioResult:
 
 
 def _unchecked_thresholds(prepared: Prepared, plan: Plan) -> str:
-    """Return the built-in metrics that have a threshold but are excluded by --metric, as text."""
     requested = prepared.request.options.metrics
     scenario_thresholds = (unit.scenario.thresholds for unit in plan.units)
     with_threshold = {

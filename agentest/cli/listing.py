@@ -60,7 +60,12 @@ def listing(prepared: Prepared) -> Iterator[str]:
             if scenario.case and file != entry.file:
                 file = entry.file
                 yield clean(f"{file}: {_criteria(prepared, file)}")
-                yield from (f"  {clean(line)}" for line in _rubrics(prepared, file))
+                from agentest.adk.metrics.grader import rubric_lines
+
+                cases = (unit for unit in prepared.plan.units if unit.file == file)
+                yield from (
+                    f"  {clean(row)}" for row in rubric_lines(g for unit in cases for g in unit.graders)
+                )
             yield clean(
                 f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {_run_count(entry)}{tags}"
             )
@@ -79,7 +84,6 @@ def broken(prepared: Prepared) -> list[ScenarioResult]:
 
 
 def _conversations_left(unit: Unit) -> int:
-    """Return the number of conversations that still have to run."""
     return 0 if unit.finished_part.result else unit.conversations - len(unit.finished_part.conversations)
 
 
@@ -100,20 +104,8 @@ def _criteria(prepared: Prepared, file: str) -> str:
     return "held to " + ", ".join(texts)
 
 
-def _rubrics(prepared: Prepared, file: str) -> list[str]:
-    from agentest.adk.metrics.grader import rubric_lines
-
-    return rubric_lines(
-        grader for unit in prepared.plan.units if unit.file == file for grader in unit.graders
-    )
-
-
 def forecast_lines(prepared: Prepared, most_calls: int) -> Iterator[str]:
-    """Yield the expected duration and cost as lines.
-
-    Args:
-        most_calls: maximum number of model calls.
-    """
+    """Yield the expected duration and cost as lines."""
     evaluated = any(unit.scenario.case for unit in prepared.plan.units)
     forecast = forecast_of(prepared, RunKind.EVAL if evaluated else RunKind.RUN)
     if forecast:

@@ -11,16 +11,10 @@ from typing import NoReturn
 
 import click
 
-from agentest.cli.command_list import FIRST_STEPS, SectionedGroup, with_dashes
+from agentest.cli.command_list import FIRST_STEPS, SECTIONS, SectionedGroup, with_dashes
 from agentest.cli.exit_status import run_to_exit
 from agentest.version import __version__
 
-_COMMANDS = {
-    "history_commands": "runs show ui compare merge judge label calibrate show-prompts export coverage",
-    "project_commands": "init doctor chat record-tools mcp-tools mcp-stdio eval-set migrate",
-    "run_commands": "run eval",
-}
-"""Maps a module of this folder to its commands."""
 _FUNCTIONS = {"eval": "evaluate"}
 """Maps a command to its function, if that has another name."""
 _CONTEXT = {
@@ -34,7 +28,8 @@ class LazyCommands(Mapping[str, click.Command]):
     """The commands by name. A command's module is imported when the command is looked up."""
 
     def __init__(self) -> None:
-        self._modules = {name: module for module, names in _COMMANDS.items() for name in names.split()}
+        rows = (row for rows in SECTIONS.values() for row in rows.items())
+        self._modules = {name: module for name, (module, _) in rows}
 
     def __getitem__(self, name: str) -> click.Command:
         module = import_module(f"agentest.cli.{self._modules[name]}")

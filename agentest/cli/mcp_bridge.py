@@ -14,12 +14,16 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from agentest.cli.requests import RequestOptions
+import click
+
+from agentest.cli.location import Location
+from agentest.cli.options import exits, flag, option, where
+from agentest.cli.requests import request_of
 from agentest.runner.mock_servers import RealTools, compare_real_tools
+from agentest.runner.plan import Options
 from agentest.runner.prepare import configure
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import run_event_loop
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, say, tell
 from agentest.support.text import count
 
@@ -81,8 +85,14 @@ def trace_sender(url: str, environ: Mapping[str, str]) -> Send:
     return send
 
 
-def serve_stdio(url: str | None) -> ExitCode:
-    """Serve MCP on standard input and output. Raises UsageError if the mock server's URL is not known."""
+@click.command("mcp-stdio")
+@click.argument("url", required=False)
+@exits
+def mcp_stdio(url: str | None) -> ExitCode:
+    """Serve MCP on standard input and output, for agents that start their servers as programs.
+
+    URL is that of the mock server (default: AGENTEST_MCP_URL of the environment).
+    """
     serve(url_of(url), os.environ, sys.stdin.buffer, sys.stdout.buffer)
     return ExitCode.PASSED
 
@@ -105,17 +115,17 @@ def url_of(argument: str | None) -> str:
     return url
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpToolsOptions(RequestOptions):
-    """Options of `agentest mcp-tools`."""
+@click.command("mcp-tools")
+@where
+@option("--agent", "NAME", "Read only the real server of this agent.")
+@flag("--check", "Compare with the file, and write nothing.")
+@exits
+def mcp_tools(location: Location, options: Options, check: bool) -> ExitCode:
+    """Store the tools of the real MCP server (mcp_mock.upstream) in the file mcp_mock.tools, for mocks.
 
-    check: bool = False
-    """True to report differences instead of updating the files."""
-
-
-def mcp_tools(options: McpToolsOptions) -> ExitCode:
-    """Update the recorded tools of MCP servers, or report the differences. Raises UsageError."""
-    request, check = options.request(options.location.enter()), options.check
+    Exit status: 0; with --check, 1 if the server's tools differ from the file, 2 if it cannot be reached.
+    """
+    request = request_of(location.enter(), options)
     loaded = configure(request)
 
     async def look() -> list[RealTools]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
+
 from agentest.cli.location import Location, Project
+from agentest.cli.options import exits, flag, output_options, path_option, where
+from agentest.cli.run import CONSOLE_REPORTERS, STATUSES
 from agentest.cli.run_output import LATEST, RESULTS_REPORT, RunOutput, open_reporters
 from agentest.config.config import Config
 from agentest.config.fields import parse_reports
@@ -20,62 +23,56 @@ from agentest.domain.verdict import run_status
 from agentest.history.merge import MergedRun, check_complete, check_parts, find_parts, part_names
 from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
 from agentest.runner.environment import check_can_be_written
+from agentest.runner.prepare import ReportOptions
 from agentest.store.journal import Journal
 from agentest.store.runs.folder import JOURNAL, RunKind, RunRecord, new_run_folder, write_record
 from agentest.support.errors import ConfigError, ExitCode, UsageError
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 from agentest.support.text import count
 from agentest.version import __version__
 
-_STATUSES = {
-    Status.PASSED: ExitCode.PASSED,
-    Status.FAILED: ExitCode.FAILED,
-    Status.ERRORED: ExitCode.ERRORED,
-}
 _DEFAULT_KEEP_RUNS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeOptions:
-    """Options of `agentest merge`."""
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@where
+@path_option("--output-dir", "Store the merged run in this folder (default: `output_dir`).")
+@flag("--allow-missing", "Merge even if shards are missing, as an errored run.")
+@output_options
+@exits
+def merge(
+    location: Location,
+    runs: tuple[str, ...],
+    output_dir: Path | None,
+    allow_missing: bool,
+    reports: ReportOptions,
+) -> ExitCode:
+    """Merge several runs into one: all shards of a run, or runs with no scenario in common.
 
-    location: Location = field(default_factory=Location)
-    runs: tuple[str, ...]
-    output_dir: Path | None = None
-    allow_missing: bool = False
-    reporters: tuple[str, ...] = ()
-    verbose: bool = False
+    RUN is an id (agentest runs) or its beginning, the folder of a run, or a folder above several.
 
-
-def merge(options: MergeOptions, environ: Mapping[str, str] = os.environ) -> ExitCode:
-    """Merge several runs into one and write its reports.
-
-    Raises UsageError, before anything is written, if the runs do not fit together.
+    Exit status as of run: 0 all passed, 1 a scenario failed, 2 something errored, is missing or does not fit.
     """
-    project = options.location.enter()
+    project = location.enter()
     settings = project.settings("merged without it")
     default_output = project.output_dir_of(settings)
-    reports = _reports(options, settings, project)
-    found_parts = find_parts(options.runs, default_output, project.here)
-    check_parts(found_parts.parts)
-    missing = check_complete(found_parts.parts, allow_missing=options.allow_missing)
-    merged = MergedRun(parts=found_parts.parts, missing=missing)
+    wanted = _reports(reports, settings, project)
+    parts, notes = find_parts(runs, default_output, project.here)
+    check_parts(parts)
+    merged = MergedRun(parts=parts, missing=check_complete(parts, allow_missing=allow_missing))
     merged.entries  # noqa: B018 - raises errors before anything is written
-    for note in (
-        *found_parts.notes,
-        f"merge: {count(len(found_parts.parts), 'run')}: {part_names(found_parts.parts)}",
-    ):
+    for note in (*notes, f"merge: {count(len(parts), 'run')}: {part_names(parts)}"):
         _note(note)
-    output_dir = project.path(options.output_dir) if options.output_dir else default_output
-    with _open_run_folder(
-        merged, output_dir, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS
-    ) as output:
-        return _write_reports(merged, output, reports, options, project, environ)
+    folder = project.path(output_dir) if output_dir else default_output
+    with _open_run_folder(merged, folder, settings.keep_runs if settings else _DEFAULT_KEEP_RUNS) as output:
+        context = ReporterContext(
+            root=project.root, folder=output.folder.path, environ=os.environ, verbose=reports.verbose
+        )
+        return _write_reports(merged, output, wanted, context)
 
 
-def _reports(options: MergeOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
-    """Return the requested reports, or those of the configuration. Raises UsageError."""
+def _reports(options: ReportOptions, settings: Config | None, project: Project) -> tuple[ReportRequest, ...]:
     try:
         requested = parse_reports(options.reporters, project.here)
     except ValueError as error:
@@ -134,15 +131,14 @@ def _write_reports(
     merged: MergedRun,
     output: RunOutput,
     reports: Sequence[ReportRequest],
-    options: MergeOptions,
-    project: Project,
-    environ: Mapping[str, str],
+    context: ReporterContext,
 ) -> ExitCode:
-    context = ReporterContext(
-        root=project.root, folder=output.folder.path, environ=environ, verbose=options.verbose
-    )
     broadcast = Broadcast([*open_reporters(reports, context, output), NotesReporter()], _note)
-    result = _send_events(merged, broadcast)
+    result: RunResult | None = None
+    for event in merged.events():
+        broadcast(event)
+        result = event.result if isinstance(event, RunFinished) else result
+    assert result  # RunFinished is the last event of every run
     broadcast.finish()
     written = [each for each in {*reports, RESULTS_REPORT} if each.name not in broadcast.failed]
     problems = list(output.end(result, written))
@@ -150,24 +146,14 @@ def _write_reports(
         problems.append(f"{output.journal.path} is not complete: there was no room for all of it")
     for text in (*problems, *_outcome_line(result, reports, broadcast)):
         _note(text)
-    code = _STATUSES[run_status(result)]
+    code = STATUSES[run_status(result)]
     return code or (ExitCode.ERRORED if problems or broadcast.failed else code)
-
-
-def _send_events(merged: MergedRun, broadcast: Callable[..., None]) -> RunResult:
-    result: RunResult | None = None
-    for event in merged.events():
-        broadcast(event)
-        if isinstance(event, RunFinished):
-            result = event.result
-    assert result  # RunFinished is the last event of every run
-    return result
 
 
 def _outcome_line(result: RunResult, reports: Sequence[ReportRequest], broadcast: Broadcast) -> Iterator[str]:
     """Yield the outcome in one line, unless a reporter has printed it to the console."""
     printed = {report.name for report in reports if report.path is None} - broadcast.failed
-    if printed & {"console", "github-actions"}:
+    if printed & CONSOLE_REPORTERS:
         return
     counts = [(len(result.with_status(status)), str(status)) for status in Status]
     yield f"{run_status(result)}: " + ", ".join(f"{number} {status}" for number, status in counts if number)

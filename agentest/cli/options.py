@@ -1,69 +1,50 @@
-"""Options that several commands share, and the one value in which a command gets its options."""
+"""Options that several commands share, and the values in which commands get them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from agentest.cli.exit_status import exit_status_of
 
-if TYPE_CHECKING:
-    from agentest.domain.repeat_setting import Repeat
-    from agentest.domain.shards import Shard
-
 Command = TypeVar("Command", bound=Callable[..., object])
-Value = TypeVar("Value")
-
-
-class ParsedOptions:
-    """The options of one command as click parsed them."""
-
-    def __init__(self, values: dict[str, object]) -> None:
-        self._values = values
-
-    def to(self, kind: type[Value]) -> Value:
-        """Return the command's value: each field takes the option of its name, each part takes its own.
-
-        A part is a field whose default is another dataclass. Raises TypeError if an option has no field.
-        """
-        value = self._part(kind)
-        if self._values:
-            raise TypeError(f"{kind.__name__} has no field for {', '.join(self._values)}")
-        return value
-
-    def _part(self, kind: type[Value]) -> Value:
-        arguments: dict[str, object] = {}
-        for each in fields(kind):  # type: ignore[arg-type]
-            if isinstance(each.default_factory, type) and is_dataclass(each.default_factory):
-                arguments[each.name] = self._part(each.default_factory)
-            elif each.name in self._values:
-                arguments[each.name] = self._values.pop(each.name)
-        return kind(**arguments)
+GROUPS = {
+    "location": ("agentest.cli.location", "Location"),
+    "options": ("agentest.runner.plan", "Options"),
+    "reports": ("agentest.runner.prepare", "ReportOptions"),
+    "evaluation": ("agentest.cli.requests", "EvalOptions"),
+    "selection": ("agentest.cli.selection", "ScenarioSelection"),
+}
+"""Maps a parameter of commands to the class, with its module, that groups the options of its fields."""
 
 
 def exits(command: Callable[..., int]) -> Callable[..., int]:
-    """Turn the outcome of a command into an exit status; print a user's mistake as one message."""
+    """Turn the outcome of a command into an exit status; print a user's mistake as one message.
+
+    Options that belong together reach the command as one value (`GROUPS`), if it has the parameter.
+    """
 
     @wraps(command)
     def called(**values: object) -> int:
-        return exit_status_of(lambda: command(**values))
+        return exit_status_of(lambda: command(**_grouped(command, values)))
 
     return called
 
 
-def typed(command: Callable[[ParsedOptions], int]) -> Callable[..., int]:
-    """Call a command with its options as one value, and turn the outcome into an exit status."""
-
-    @wraps(command)
-    def called(**values: object) -> int:
-        return exit_status_of(lambda: command(ParsedOptions(values)))
-
-    return called
+def _grouped(command: Callable[..., int], values: dict[str, object]) -> dict[str, object]:
+    for name, (module, kind) in GROUPS.items():
+        if name not in command.__annotations__:
+            continue
+        group = getattr(import_module(module), kind)
+        mine = [field.name for field in fields(group) if field.name in values]
+        values[name] = group(**{each: values.pop(each) for each in mine})
+    return values
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -77,59 +58,79 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorate
 
 
-where = _options(
-    click.option(
-        "--config", type=click.Path(path_type=Path), metavar="PATH", help="Use this configuration file."
-    ),
-    click.option("--cwd", type=click.Path(path_type=Path), metavar="DIR", help="Change to DIR first."),
-)
+def flag(names: str, about: str) -> Callable[[Command], Command]:
+    """Return an option without a value. The names are the flag and, if it has another one, its argument."""
+    return click.option(*names.split(), is_flag=True, help=about)
 
+
+def option(
+    names: str,
+    metavar: str,
+    about: str,
+    *,
+    kind: click.ParamType[Any] | None = None,
+    multiple: bool = False,
+) -> Callable[[Command], Command]:
+    """Return an option with a value, by default a text. The names are as for `flag`."""
+    return click.option(*names.split(), type=kind, multiple=multiple, metavar=metavar, help=about)
+
+
+def format_option(*forms: str) -> Callable[[Command], Command]:
+    """Return an option for the output format; the first form is the default."""
+    kind, about = click.Choice(forms), "Choose the output format."
+    return click.option("--format", "form", type=kind, default=forms[0], show_default=True, help=about)
+
+
+def path_option(names: str, about: str) -> Callable[[Command], Command]:
+    """Return an option that takes a file path. The names are as for `flag`."""
+    return option(names, "PATH", about, kind=click.Path(path_type=Path))
+
+
+where = _options(
+    path_option("--config", "Use this configuration file."),
+    option("--cwd", "DIR", "Change to DIR first.", kind=click.Path(path_type=Path)),
+)
 
 which = _options(
-    click.option(
-        "--scenario",
-        "scenarios",
+    option(
+        "--scenario scenarios",
+        "TEXT",
+        "Select scenarios by a part of the name; =NAME: the whole name.",
         multiple=True,
-        metavar="TEXT",
-        help="Select scenarios by a part of the name; =NAME: the whole name.",
     ),
-    click.option(
-        "--file", "files", multiple=True, metavar="TEXT", help="Select files with TEXT in the path."
-    ),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Select scenarios with this tag."),
-    click.option("--agent", metavar="NAME", help="Test this agent of the configuration."),
+    option("--file files", "TEXT", "Select files with TEXT in the path.", multiple=True),
+    option("--tag tags", "TAG", "Select scenarios with this tag.", multiple=True),
+    option("--agent", "NAME", "Test this agent of the configuration."),
 )
 
-
-model_option = click.option(
-    "--model", metavar="MODEL", help="Set the model of user and judges, like openai/gpt-5-mini."
-)
-
+model_option = option("--model", "MODEL", "Set the model of user and judges, like openai/gpt-5-mini.")
 
 output_options = _options(
-    click.option(
-        "--reporter",
-        "reporters",
+    option(
+        "--reporter reporters",
+        "NAME[=PATH]",
+        "Report as console, json, junit, html or github-actions, to PATH if given.",
         multiple=True,
-        metavar="NAME[=PATH]",
-        help="Report as console, json, junit, html or github-actions, to PATH if given.",
     ),
-    click.option("--verbose", is_flag=True, help="Show transcripts."),
+    flag("--verbose", "Show transcripts."),
 )
 
-
-def path_option(flag: str, name: str, about: str) -> Callable[[Command], Command]:
-    """Return an option that takes a file path."""
-    return click.option(flag, name, type=click.Path(path_type=Path), metavar="PATH", help=about)
+camel_case_option = flag("--camel-case", "Write keys like ADK-TS: evalCases instead of eval_cases.")
 
 
-camel_case_option = click.option(
-    "--camel-case", is_flag=True, help="Write keys like ADK-TS: evalCases instead of eval_cases."
-)
+def _parsed(module: str, parser: str) -> Callable[[click.Context, click.Parameter, str | None], object]:
+    """Return a callback that parses a value; the parser is imported on use and raises ValueError."""
+
+    def parse(_: click.Context, param: click.Parameter, value: str | None) -> object:
+        try:
+            return None if value is None else getattr(import_module(module), parser)(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param=param) from None
+
+    return parse
 
 
 def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """Parse a number of workers or `auto`."""
     if value is None:
         return None
     if value != "auto" and (not value.isdecimal() or int(value) < 1):
@@ -137,26 +138,14 @@ def _workers(_: click.Context, param: click.Parameter, value: str | None) -> int
     return value if value == "auto" else int(value)
 
 
-def _repeat(_: click.Context, param: click.Parameter, value: str | None) -> Repeat | None:
-    """Parse `--repeat` into the minimum and maximum number of conversations."""
-    from agentest.domain.repeat_setting import parse_repeat
-
-    try:
-        return parse_repeat(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from None
-
-
 repeat_option = click.option(
     "--repeat",
-    callback=_repeat,
+    callback=_parsed("agentest.domain.repeat_setting", "parse_repeat"),
     metavar="MIN..MAX",
     help="Run conversations until the verdict is decided, like 3..20.",
 )
 
-
-offline_option = click.option("--offline", is_flag=True, help="Call no model, even if one is configured.")
-
+offline_option = flag("--offline", "Call no model, even if one is configured.")
 
 unmocked_option = click.option(
     "--unmocked-tools",
@@ -164,7 +153,6 @@ unmocked_option = click.option(
     help="End the conversation at a call without a mock, or answer null "
     "(default: `unmocked_tools`, or else error for run, passthrough for eval).",
 )
-
 
 strict_option = click.option(
     "--strict/--no-strict",
@@ -192,20 +180,14 @@ spread = _options(
         metavar="N",
         help="Use N worker processes; auto: one per core.",
     ),
-    click.option(
+    option(
         "--ray-address",
-        metavar="ADDRESS",
-        help="Join a Ray cluster: auto, HOST:6379, ray://HOST:10001 (default: RAY_ADDRESS, or a new one).",
+        "ADDRESS",
+        "Join a Ray cluster: auto, HOST:6379, ray://HOST:10001 (default: RAY_ADDRESS, or a new one).",
     ),
 )
 
-
-limits = _options(
-    offline_option,
-    click.option(
-        "--concurrency", type=click.IntRange(min=1), metavar="N", help="Run at most N conversations at once."
-    ),
-    click.option("--fail-fast", is_flag=True, help="Stop after the first scenario that fails."),
+budget = _options(
     click.option(
         "--max-cost",
         type=click.FloatRange(min=0),
@@ -213,21 +195,19 @@ limits = _options(
         metavar="USD",
         help="Stop before model calls cost more than this.",
     ),
-    click.option(
-        "--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Stop after N model calls."
-    ),
+    option("--max-llm-calls", "N", "Stop after N model calls.", kind=click.IntRange(min=0)),
 )
 
+limits = _options(
+    offline_option,
+    option("--concurrency", "N", "Run at most N conversations at once.", kind=click.IntRange(min=1)),
+    flag("--fail-fast", "Stop after the first scenario that fails."),
+    budget,
+)
 
 order = _options(
-    click.option(
-        "--last-failed",
-        is_flag=True,
-        help="Select scenarios that failed or errored last time; all if none did.",
-    ),
-    click.option(
-        "--failed-first", is_flag=True, help="Run scenarios that failed or errored last time first."
-    ),
+    flag("--last-failed", "Select scenarios that failed or errored last time; all if none did."),
+    flag("--failed-first", "Run scenarios that failed or errored last time first."),
     click.option(
         "--shuffle",
         is_flag=False,
@@ -237,7 +217,6 @@ order = _options(
     ),
 )
 
-
 resume_option = click.option(
     "--resume",
     is_flag=False,
@@ -246,43 +225,26 @@ resume_option = click.option(
     help="Finish an interrupted run, reusing its finished conversations (default: the latest).",
 )
 
-
-def _shard(_: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
-    """Parse `--shard`."""
-    if value is None:
-        return None
-    from agentest.domain.shards import parse_shard
-
-    try:
-        return parse_shard(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=param) from None
-
-
 shard_options = _options(
     click.option(
         "--shard",
-        callback=_shard,
+        callback=_parsed("agentest.domain.shards", "parse_shard"),
         metavar="K/N",
         help="Run part K of N; agentest merge combines the parts.",
     ),
-    click.option(
-        "--shard-by",
-        metavar="RUN",
-        help="Split by the durations of RUN (default: the latest complete run), or by counts.",
+    option(
+        "--shard-by", "RUN", "Split by the durations of RUN (default: the latest complete run), or by counts."
     ),
 )
 
-
 baseline_options = _options(
-    click.option("--baseline", metavar="RUN", help="Compare the result with RUN: an id, a folder or a file."),
-    click.option("--fail-on-regression", is_flag=True, help="Exit with 1 if a scenario regressed."),
+    option("--baseline", "RUN", "Compare the result with RUN: an id, a folder or a file."),
+    flag("--fail-on-regression", "Exit with 1 if a scenario regressed."),
 )
 
-
 not_run = _options(
-    click.option("--dry-run", is_flag=True, help="Show the largest number of model calls, and run nothing."),
-    click.option("--list", "list_only", is_flag=True, help="List what would run, and run nothing."),
+    flag("--dry-run", "Show the largest number of model calls, and run nothing."),
+    flag("--list list_only", "List what would run, and run nothing."),
 )
 
 
@@ -303,7 +265,21 @@ recording = _options(
     _cassette_flag("--record", "Record model responses to cassettes."),
     _cassette_flag("--replay", "Replay model responses from cassettes, without a model or a key."),
     _cassette_flag("--replay-or-record", "Replay recorded model responses, and record the others."),
-    click.option(
-        "--cassettes", metavar="DIR", help="Set the folder of cassettes (default: cassettes in output_dir)."
-    ),
+    option("--cassettes", "DIR", "Set the folder of cassettes (default: cassettes in output_dir)."),
 )
+
+run_options = _options(
+    output_options,
+    model_option,
+    unmocked_option,
+    strict_option,
+    limits,
+    spread,
+    recording,
+    order,
+    resume_option,
+    shard_options,
+    baseline_options,
+    not_run,
+)
+"""Options of the commands that run something; their help shows them in sections (`RunCommand`)."""

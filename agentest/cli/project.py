@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
 
+import click
+
 from agentest.authoring.checks import Check, CheckOutcome
 from agentest.authoring.doctor import run_checks
-from agentest.authoring.new_project import InitRequest, InitResult, NextStep, WrittenFile, begin
-from agentest.cli.requests import RequestOptions
+from agentest.authoring.new_project import CiName, InitRequest, InitResult, NextStep, WrittenFile, begin
+from agentest.cli.location import Location
+from agentest.cli.options import exits, flag, model_option, offline_option, option, where
+from agentest.cli.requests import request_of
+from agentest.cli.run import forecast_of
+from agentest.domain.forecast import format_forecast
+from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared
+from agentest.store.runs.folder import RunKind
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from
 from agentest.support.interrupts import run_event_loop
@@ -28,9 +36,20 @@ _WIDTH = 80
 _INDENT = "    "
 
 
-def doctor(options: RequestOptions) -> ExitCode:
-    """Check everything that a run needs; return ERRORED if something would prevent a verdict."""
-    request = options.request(options.location.enter())
+@click.command()
+@where
+@option("--agent", "NAME", "Check only this agent of the configuration.")
+@model_option
+@offline_option
+@exits
+def doctor(location: Location, options: Options) -> ExitCode:
+    """Check everything that a run needs: configuration, scenarios, agents, keys, models.
+
+    Servers of agents are started and stopped; each model answers one short question. No agent is called.
+
+    Exit status: 0 a run can start; 2 something needs attention.
+    """
+    request = request_of(location.enter(), options)
     run_doctor = partial(run_checks, request, _print_check, say=_print_progress, expected=_forecast_text)
     bad = run_event_loop(run_doctor)
     if bad:
@@ -41,10 +60,21 @@ def doctor(options: RequestOptions) -> ExitCode:
     return ExitCode.PASSED
 
 
-def init(options: InitRequest) -> ExitCode:
-    """Write a project's first files and print the next steps. Raises UsageError."""
-    begun = begin(options)
-    for line in (*_file_lines(begun.files), *_next_steps(options.folder, begun)):
+@click.command()
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@option("--endpoint", "URL", "Detect the protocol of your agent at URL.")
+@flag("--demo", "Add a small agent, to try Agentest without a key.")
+@click.option("--ci", type=click.Choice(["github", "gitlab"]), help="Write the workflow that runs it, too.")
+@exits
+def init(folder: Path, endpoint: str | None, demo: bool, ci: CiName | None) -> ExitCode:
+    """Write a configuration, a first scenario and entries of .gitignore to DIR (default: here).
+
+    Existing files are never replaced.
+
+    Exit status: 0 all files exist; 2 nothing was written, or the endpoint's protocol was not recognized.
+    """
+    begun = begin(InitRequest(folder=folder, endpoint=endpoint, demo=demo, ci=ci))
+    for line in (*_file_lines(begun.files), *_next_steps(folder, begun)):
         say(line)
     for note in begun.notes:
         tell(f"agentest: {note}")
@@ -57,38 +87,28 @@ def _print_progress(what: str) -> None:
 
 def _forecast_text(prepared: Prepared) -> str:
     """Return the expected duration and cost based on an earlier run; "" if there is none."""
-    from agentest.cli.run import forecast_of
-    from agentest.domain.forecast import format_forecast
-    from agentest.store.runs.folder import RunKind
-
     forecast = forecast_of(prepared, RunKind.RUN)
     return format_forecast(forecast, datetime.now().astimezone()) if forecast else ""
 
 
 def _print_check(check: Check) -> None:
     first, *rest = check.text.splitlines() or [""]
-    head = _wrapped(f"{_glyphs()[check.mark]} {check.name}: {first}")
-    below = (row for each in (*rest, *check.advice.splitlines()) for row in _indented(each))
-    say("\n".join((*head, *below)))
-
-
-def _glyphs() -> Mapping[CheckOutcome, str]:
     signs = "".join(_GLYPHS.values())
-    return _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _ASCII_MARKS
+    marks = _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _ASCII_MARKS
+    rows = _wrapped(f"{marks[check.mark]} {check.name}: {first}", "", _INDENT)
+    for row in (*rest, *check.advice.splitlines()):
+        indent = _INDENT + " " * (len(row) - len(row.lstrip()))
+        rows += _wrapped(row.strip(), indent, indent)
+    say("\n".join(rows))
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str, first: str, later: str) -> list[str]:
     """Wrap a text to the screen width. Words that cannot be broken, such as addresses, stay whole."""
-    return wrap(text, _WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
-
-
-def _indented(row: str) -> Iterator[str]:
-    indent = _INDENT + " " * (len(row) - len(row.lstrip()))
-    yield from wrap(
-        row.strip(),
+    return wrap(
+        text,
         _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
+        initial_indent=first,
+        subsequent_indent=later,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import click
 from anyio.abc import TaskGroup
 
 from agentest.authoring.mock_module import (
@@ -23,10 +25,11 @@ from agentest.authoring.mock_module import (
 from agentest.authoring.recorded_calls import RecordedTools, ToolDeclaration, gather_tools
 from agentest.authoring.recorded_scenario import scenario_of
 from agentest.cli.chat import TerminalUser, speaker_lines, stdin_reader
-from agentest.cli.location import Project
-from agentest.cli.requests import LOCAL, RequestOptions, engine_name
+from agentest.cli.location import Location, Project
+from agentest.cli.options import exits, flag, option, path_option, where
+from agentest.cli.requests import LOCAL, engine_name, request_of
 from agentest.cli.run import run_once
-from agentest.cli.run_output import RunOutput, RunVariant, live_agents
+from agentest.cli.run_output import RunVariant, live_agents
 from agentest.cli.selection import ScenarioSelection
 from agentest.conversation.user import ScriptedUser, User
 from agentest.domain.transcript import NO_TEXT, Conversation, Turn, call_text
@@ -40,8 +43,9 @@ from agentest.runner.mock_servers import (
     ways_to_mocks,
     with_real_tools,
 )
+from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, RunRequest, prepare
-from agentest.runner.sources import LiveConversations, SourceFactory
+from agentest.runner.sources import LiveConversations
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import path_from, user_text
 from agentest.support.interrupts import handled_signals, run_event_loop
@@ -54,50 +58,58 @@ _SHOWN_RESULT_CHARS = 300
 _LAST_WORDS = "agentest: stopped immediately; nothing was written\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordToolsOptions(RequestOptions):
-    """Options of `agentest record-tools`."""
+@click.command("record-tools")
+@where
+@option("--agent", "NAME", "Talk to this agent of the configuration.")
+@option("--say messages", "TEXT", "Send TEXT as the user; repeat it for more turns.", multiple=True)
+@flag("--serve", "Start only the servers in front of the real tools.")
+@path_option("--output", "Write the mocks to this module (default: recorded_tools.py).")
+@path_option("--scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
+@flag("--force", "Replace existing files.")
+@exits
+def record_tools(
+    location: Location,
+    options: Options,
+    messages: tuple[str, ...],
+    serve: bool,
+    output: Path | None,
+    scenario: Path | None,
+    force: bool,
+) -> ExitCode:
+    """Talk to the agent while its real tools answer, and write mocks that give the same results.
 
-    say: tuple[str, ...] = ()
-    """The user's messages; () to type them."""
-    serve: bool = False
-    """True to only start the servers and wait for calls."""
-    output: Path | None = None
-    scenario: Path | None = None
-    force: bool = False
+    Without --say, you type the user's messages. `agentest run --record-tools` records the calls of
+    scenarios.
 
-
-def record_tools(options: RecordToolsOptions) -> ExitCode:
-    """Run one conversation, or serve, and write the mocks. Raises UsageError."""
-    project = options.location.enter()
-    request = options.request(project, offline=True)
-    _check(options)
+    Exit status: 0 written, 1 the conversation failed, 2 nothing was recorded, 130 interrupted. Calls that
+    were recorded before a failure or an interruption are written.
+    """
+    project = location.enter()
+    if serve and messages:
+        raise UsageError("--serve has no conversation: remove --say or --serve")
+    if serve and scenario:
+        raise UsageError("--serve has no conversation to write as a scenario: remove --scenario or --serve")
+    if any(not text.strip() for text in messages):
+        raise UsageError('--say is empty; give a message: --say "Book me a haircut"')
     at = targets(
-        options.output and project.path(options.output),
-        options.scenario and project.path(options.scenario),
+        output and project.path(output),
+        scenario and project.path(scenario),
         project.here,
         project.display_path,
-        force=options.force,
+        force=force,
     )
-    prepared, tool_lists = with_tool_list(prepare_one_conversation(request, options.say), at)
+    request = request_of(project, options, offline=True)
+    prepared, tool_lists = with_tool_list(prepare_one_conversation(request, messages), at)
     for note in prepared.notes:
         tell(f"agentest: {note}")
-    recorder = CallRecorder()
+    recording = ToolRecording(prepared, at, tool_lists, project.display_path)
     with fresh_tool_list(at):
-        outcome = run_event_loop(_record, prepared, options, recorder)
-    recording = ToolRecording(
-        prepared=prepared,
-        recorder=recorder,
-        at=at,
-        tool_list=tool_lists,
-        display_path=project.display_path,
-        turns=outcome.turns,
-    )
-    written = write_recording(recording, wanted=not outcome.interrupted)
-    if outcome.interrupted:
+        run_event_loop(_record, recording, None if serve else messages)
+    written = write_recording(recording, wanted=not recording.interrupted)
+    if recording.interrupted:
         return ExitCode.INTERRUPTED
-    if outcome.failure:
-        tell(f"agentest: the conversation ended early: {prepared.loaded.redact(outcome.failure)}")
+    if recording.failure:
+        tell(f"agentest: the conversation ended early: {prepared.loaded.redact(recording.failure)}")
         return ExitCode.FAILED
     return ExitCode.PASSED if written else ExitCode.ERRORED
 
@@ -110,39 +122,28 @@ def record_run(request: RunRequest, project: Project, select: ScenarioSelection)
     if request.options.unmocked_tools == "error":
         raise UsageError("--record-tools calls the real tools: remove --unmocked-tools error")
     prepared, tool_lists = with_tool_list(with_real_tools(select(prepare(request))), at)
-    recorder = CallRecorder()
-    status = run_once(prepared, RecordedRun(recorder=recorder))
-    recording = ToolRecording(
-        prepared=prepared, recorder=recorder, at=at, tool_list=tool_lists, display_path=project.display_path
-    )
+    recording = ToolRecording(prepared, at, tool_lists, project.display_path)
+    # Without mocks, another run has different conversations, so none resumes this one.
+    source = partial(live_agents, on_mocks=recording.recorder.on_mocks)
+    status = run_once(prepared, RunVariant(resumed_by="", source=source))
     written = write_recording(recording, wanted=status is not ExitCode.INTERRUPTED)
     return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRun(RunVariant):
-    """Run conversations with the agents and record their tool calls."""
-
-    resumed_by: str = ""  # without mocks, another run has different conversations
-    recorder: CallRecorder = field(default_factory=CallRecorder)
-
-    def source(self, output: RunOutput | None) -> SourceFactory:
-        return live_agents(output, self.recorder.on_mocks)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class ToolRecording:
-    """Recorded calls, and the files to write."""
+    """Recorded calls, the conversation in which they were made, and the files to write."""
 
     prepared: Prepared
-    recorder: CallRecorder
     at: MockTargets
     tool_list: Mapping[str, Path]
     """Maps an agent to the file with the tool list of its MCP server."""
     display_path: Callable[[Path], str]
     """Formats a path for the user."""
+    recorder: CallRecorder = field(default_factory=CallRecorder)
     turns: tuple[Turn, ...] = ()
-    """Turns of the conversation to write as a scenario."""
+    failure: str | None = None
+    interrupted: bool = False
 
 
 def with_tool_list(prepared: Prepared, at: MockTargets) -> tuple[Prepared, dict[str, Path]]:
@@ -181,7 +182,9 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
     Args:
         wanted: True to print why nothing was recorded.
     """
-    gathered = _gathered(recording)
+    recorder, redact = recording.recorder, recording.prepared.loaded.redact
+    declared = dict(_declared_tools(recording))
+    gathered = gather_tools(recorder.conversations, redact, declared, recorder.statuses)
     for note in gathered.notes:
         tell(f"agentest: {note}")
     if not gathered.tools:
@@ -195,63 +198,45 @@ def write_recording(recording: ToolRecording, *, wanted: bool = True) -> bool:
     return True
 
 
-def _check(options: RecordToolsOptions) -> None:
-    if options.serve and options.say:
-        raise UsageError("--serve has no conversation: remove --say or --serve")
-    if options.serve and options.scenario:
-        raise UsageError("--serve has no conversation to write as a scenario: remove --scenario or --serve")
-    if any(not text.strip() for text in options.say):
-        raise UsageError('--say is empty; give a message: --say "Book me a haircut"')
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """Outcome of the conversation."""
-
-    turns: tuple[Turn, ...] = ()
-    failure: str | None = None
-    interrupted: bool = False
-
-
-async def _record(prepared: Prepared, options: RecordToolsOptions, recorder: CallRecorder) -> _Outcome:
-    outcome, problem = _Outcome(), None
+async def _record(recording: ToolRecording, messages: Sequence[str] | None) -> None:
+    """Run one conversation with the user's messages, () to type them; None only serves the tools."""
+    problem = None
     with handled_signals(lambda: tasks.cancel_scope.cancel(), lambda: _LAST_WORDS) as signals:
         async with anyio.create_task_group() as tasks:
             try:
                 async with AsyncExitStack() as stack:
-                    if options.serve:
-                        await _serve(prepared, recorder, stack)
+                    if messages is None:
+                        await _serve(recording, stack)
                     else:
-                        await _converse(prepared, options, recorder, stack, tasks, outcome)
+                        await _converse(recording, messages, stack, tasks)
             except UsageError as error:  # stored, because a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
-        outcome.interrupted = bool(signals) and not options.serve
+        recording.interrupted = bool(signals) and messages is not None
     if problem and not signals:
-        raise type(problem)(prepared.loaded.redact(str(problem)))
-    return outcome
+        raise type(problem)(recording.prepared.loaded.redact(str(problem)))
 
 
 async def _converse(
-    prepared: Prepared,
-    options: RecordToolsOptions,
-    recorder: CallRecorder,
-    stack: AsyncExitStack,
-    tasks: TaskGroup,
-    outcome: _Outcome,
+    recording: ToolRecording, messages: Sequence[str], stack: AsyncExitStack, tasks: TaskGroup
 ) -> None:
+    prepared = recording.prepared
     redact = prepared.loaded.redact
 
     def show(turns: Sequence[Turn]) -> None:
-        outcome.turns = tuple(turns)
-        for row in _turn_lines(turns[-1], typed_in=not options.say):
+        recording.turns = tuple(turns)
+        for row in _turn_lines(turns[-1], typed_in=not messages):
             say(redact(row), end="")
 
     def note(text: str) -> None:
         tell(f"agentest: {redact(text)}")
 
     unit = prepared.plan.units[0]
-    user = _user(options)
+    user: User = ScriptedUser(messages)
+    if not messages:
+        if sys.stdin is not None and sys.stdin.isatty():
+            say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
+        user = TerminalUser(stdin_reader(), lambda text: say(text, end=""))
     prepared = stack.enter_context(with_ports(prepared))
     started = await start_servers(prepared, stack, tasks, note)
     agents = await connected_agents(prepared, started.client, stack, note)
@@ -261,21 +246,13 @@ async def _converse(
         Models(),
         pick_user=lambda *_: user,
         registry=started.registry,
-        on_mocks=recorder.on_mocks,
+        on_mocks=recording.recorder.on_mocks,
     )
     conversation: Conversation = await source.converse(unit, 1, f"{unit.slug}-1", show)
-    outcome.turns = conversation.turns
+    recording.turns = conversation.turns
     for text in refused(started.registry):
         note(text)
-    outcome.failure = conversation.failure.message if conversation.failure else None
-
-
-def _user(options: RecordToolsOptions) -> User:
-    if options.say:
-        return ScriptedUser(options.say)
-    if sys.stdin is not None and sys.stdin.isatty():
-        say("Talk to the agent; its real tools run. /quit ends the conversation.\n\n", end="")
-    return TerminalUser(stdin_reader(), lambda text: say(text, end=""))
+    recording.failure = conversation.failure.message if conversation.failure else None
 
 
 def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
@@ -287,38 +264,27 @@ def _turn_lines(turn: Turn, *, typed_in: bool) -> Iterator[str]:
     yield speaker_lines("agent  ", turn.agent_message or NO_TEXT)
 
 
-async def _serve(prepared: Prepared, recorder: CallRecorder, stack: AsyncExitStack) -> None:
+async def _serve(recording: ToolRecording, stack: AsyncExitStack) -> None:
     """Run the mock servers in front of the real tools until a signal arrives."""
-    addresses = await stack.enter_async_context(
-        forwarding_servers(prepared, recorder, stack, lambda text: tell(f"agentest: {text}"))
+    servers = forwarding_servers(
+        recording.prepared, recording.recorder, stack, lambda text: tell(f"agentest: {text}")
     )
+    addresses = await stack.enter_async_context(servers)
     for name, url in addresses.by_placeholder.items():
         say(f"{name}  {url}")
     say("Give the agent these addresses and use it; Ctrl-C ends, and writes the mocks.")
     await anyio.sleep_forever()
 
 
-def _gathered(recording: ToolRecording) -> RecordedTools:
-    declared = dict(_declared_tools(recording))
-    recorder, redact = recording.recorder, recording.prepared.loaded.redact
-    return gather_tools(recorder.conversations, redact, declared, recorder.statuses)
-
-
 def _declared_tools(recording: ToolRecording) -> Iterator[tuple[str, ToolDeclaration]]:
-    """Yield the tools that the configuration or an MCP server's tool list describes."""
     for agent in recording.prepared.plan.agents.values():
         for tool in agent.tools or ():
             yield tool.name, ToolDeclaration(description=tool.description or "", parameters=tool.parameters)
     for path in recording.tool_list.values():
         for entry in _listed_tools(path):
-            schema = entry.get("inputSchema")
-            yield (
-                str(entry.get("name")),
-                ToolDeclaration(
-                    description=str(entry.get("description") or ""),
-                    parameters=schema if isinstance(schema, dict) else None,
-                ),
-            )
+            schema, about = entry.get("inputSchema"), str(entry.get("description") or "")
+            parameters = schema if isinstance(schema, dict) else None
+            yield str(entry.get("name")), ToolDeclaration(description=about, parameters=parameters)
 
 
 def _listed_tools(path: Path) -> list[dict[str, Any]]:
@@ -349,7 +315,6 @@ def _nothing_recorded_message(recording: ToolRecording, gathered: RecordedTools)
 
 
 def _summary_lines(recording: ToolRecording, gathered: RecordedTools, module: MockModule) -> Iterator[str]:
-    """Yield lines about the written files and how to use them."""
     at, display = recording.at, recording.display_path
     calls = sum(tool.calls for tool in gathered.tools)
     yield f"{display(at.module)}: mocks of {count(len(gathered.tools), 'tool')}, from {count(calls, 'call')}"

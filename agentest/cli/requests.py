@@ -1,4 +1,4 @@
-"""Options of the commands that prepare a run, and the requests that they make.
+"""The requests that commands make of their options to prepare a run.
 
 Another process prepares a run again from its request (`RunRecipe`, `EvalRecipe`).
 """
@@ -6,12 +6,11 @@ Another process prepares a run again from its request (`RunRecipe`, `EvalRecipe`
 from __future__ import annotations
 
 import os
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.cli.location import Location, Project
-from agentest.cli.selection import ScenarioSelection
+from agentest.cli.location import Project
 from agentest.runner.plan import Options
 from agentest.runner.prepare import Prepared, ReportOptions, RunRequest
 from agentest.scenarios.discovery import parse_path_choice
@@ -25,97 +24,59 @@ if TYPE_CHECKING:
 LOCAL, WORKERS, RAY = "local", "workers", "ray"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestOptions:
-    """Options of a command that prepares a run."""
+def request_of(
+    project: Project,
+    options: Options | None = None,
+    reports: ReportOptions | None = None,
+    targets: tuple[str, ...] = (),
+    *,
+    offline: bool = False,
+) -> RunRequest:
+    """Return the request for a run.
 
-    location: Location = field(default_factory=Location)
-    options: Options = field(default_factory=Options)
-    reports: ReportOptions = field(default_factory=ReportOptions)
+    Args:
+        targets: words of the command line that name files or places of scenarios.
+        offline: True if the command calls no model, whatever its options say.
 
-    def request(
-        self, project: Project, targets: tuple[str, ...] = (), *, offline: bool = False
-    ) -> RunRequest:
-        """Return the request for a run.
-
-        Args:
-            targets: words of the command line that name files or places of scenarios.
-            offline: True if the command calls no model, whatever its options say.
-
-        Raises UsageError if the engine options exclude each other, even if nothing runs.
-        """
-        options = replace(
-            self.options,
-            paths=tuple(parse_path_choice(target, project.here) for target in targets),
-            cassettes=self.options.cassettes and project.from_root(self.options.cassettes),
-            offline=self.options.offline or offline,
-        )
-        engine_name(options)
-        return RunRequest(project.root, project.named_config, options, self.reports, project.here)
+    Raises UsageError if the engine options exclude each other, even if nothing runs.
+    """
+    options = options or Options()
+    options = replace(
+        options,
+        paths=tuple(parse_path_choice(target, project.here) for target in targets),
+        cassettes=options.cassettes and project.from_root(options.cassettes),
+        offline=options.offline or offline,
+    )
+    engine_name(options)
+    return RunRequest(project.root, project.named_config, options, reports or ReportOptions(), project.here)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(RequestOptions):
-    """Options of `agentest run`."""
+class EvalOptions:
+    """The options that only `agentest eval` has."""
 
-    selection: ScenarioSelection = field(default_factory=ScenarioSelection)
-    targets: tuple[str, ...] = ()
-    watch: bool = False
-    list_only: bool = False
-    record_tools: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise UsageError if options exclude each other."""
-        runs_nothing = self.list_only + self.options.dry_run
-        if self.watch + runs_nothing > 1:
-            raise UsageError("--watch, --list and --dry-run exclude each other")
-        if self.options.repeat and self.options.conversations:
-            raise UsageError("--repeat and --conversations exclude each other")
-        if self.record_tools and (self.watch or runs_nothing):
-            raise UsageError("--record-tools runs real tools: remove --watch, --list and --dry-run")
-        if self.selection.resume is not None and (self.watch or self.record_tools):
-            raise UsageError("--resume continues one run: remove --watch and --record-tools")
-        if self.selection.shard and self.watch:
-            raise UsageError("--shard runs a part of one run: remove --watch")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalOptions(RequestOptions):
-    """Options of `agentest eval`."""
-
-    selection: ScenarioSelection = field(default_factory=ScenarioSelection)
-    targets: tuple[str, ...] = ()
-    list_only: bool = False
     criteria: Path | None = None
     num_runs: int = 1
     every_set: bool = False
     mocks: Path | None = None
     initial_session: Path | None = None
 
-    @property
-    def runs_nothing(self) -> bool:
-        """True if the command only shows what would run."""
-        return self.list_only or self.options.dry_run
-
-    def evaluation(self, project: Project) -> EvalRequest:
-        """Return the request for a run of evaluation sets. Raises UsageError like `request`."""
+    def request(
+        self, request: RunRequest, project: Project, targets: tuple[str, ...], *, runs_nothing: bool
+    ) -> EvalRequest:
+        """Return the request for a run of evaluation sets."""
         from agentest.adk.plan import EvalRequest
 
         return EvalRequest(
-            self.request(project, offline=self.list_only),
-            tuple(map(project.word, self.targets)),
+            request,
+            tuple(map(project.word, targets)),
             criteria=self.criteria and project.path(self.criteria),
             num_runs=self.num_runs,
             initial_session=self.initial_session and project.path(self.initial_session),
             mocks=self.mocks and project.path(self.mocks),
             every_set=self.every_set,
-            without_agent=self.runs_nothing,
+            without_agent=runs_nothing,
         )
-
-    def __post_init__(self) -> None:
-        """Raise UsageError if options exclude each other."""
-        if self.list_only and self.options.dry_run:
-            raise UsageError("--list and --dry-run exclude each other")
 
 
 def engine_name(options: Options) -> str:

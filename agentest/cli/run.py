@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,14 +19,12 @@ from agentest.domain.results import RunResult, Status
 from agentest.domain.verdict import run_status
 from agentest.runner.agents import shared_ports
 from agentest.runner.environment import check_can_be_written, output_dir
-from agentest.runner.plan import Unit
 from agentest.runner.prepare import Prepared
 from agentest.store.last_run import find_earlier_run
 from agentest.store.runs.folder import ANSWERS, FILES, RunKind, complete_runs
 from agentest.support.errors import ExitCode
 from agentest.support.files import path_from, readable
 from agentest.support.interrupts import run_event_loop
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, clean_for_log, tell
 
 if TYPE_CHECKING:
@@ -39,107 +37,88 @@ if TYPE_CHECKING:
     from agentest.workers.ray.worker_process import PreparationRecipe
 
 
-def run_once(
-    prepared: Prepared, variant: RunVariant = LIVE, environ: MutableMapping[str, str] = os.environ
-) -> ExitCode:
+def run_once(prepared: Prepared, variant: RunVariant = LIVE) -> ExitCode:
     """Run a prepared plan with its reporters and return the exit status.
-
-    Args:
-        prepared: the plan, with configuration and models.
-        variant: source of the conversations and names of the output files.
-        environ: environment for reporters.
 
     Raises UsageError if nothing could be run.
     """
+    from agentest.runner.run import RunMode, SignalMessages, execute
+    from agentest.runner.session import Spending
+
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
     if variant.resumed_by and prepared.resumed_run is None:
-        from agentest.cli.resume import with_fingerprints
+        from agentest.cli.selection import with_fingerprints
 
         prepared = with_fingerprints(prepared)
     comparison = open_comparison(prepared, variant)
-    with open_run_output(prepared, variant, note, environ) as output:
+    with open_run_output(prepared, variant, note) as output:
         processes = process_count(prepared)
-        return _StartingRun(limit_concurrency(prepared, processes), variant, environ, output, comparison).run(
-            processes
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _StartingRun:
-    """One run that is starting: its plan, its folder and its comparison."""
-
-    prepared: Prepared
-    variant: RunVariant
-    environ: Mapping[str, str]
-    output: RunOutput | None
-    comparison: RunComparison | None
-
-    def run(self, processes: int) -> ExitCode:
-        from agentest.runner.run import RunMode, SignalMessages, execute
-        from agentest.runner.session import Spending
-
-        prepared, journal = self.prepared, self.output.journal if self.output else None
-        broadcast, spending = self._broadcast(), None
+        prepared = limit_concurrency(prepared, processes)
+        note = partial(_note, prepared)
+        broadcast, spending = _broadcast(prepared, variant, output, comparison), Spending()
         if prepared.tape_mode == "keep" or prepared.request.options.has_budget:
-            spending = known_costs(prepared, self.variant, self.output, partial(_note, prepared))
+            spending = known_costs(prepared, variant, output, note)
         for text in prepared.notes:
-            _note(prepared, text)
-        words = SignalMessages(
-            last=partial(interruption_message, prepared, journal, self.variant), show=broadcast.show
-        )
-        source = _source(prepared, self.variant, self.output)
+            note(text)
+        journal = output.journal if output else None
+        last_words = partial(interruption_message, prepared, journal, variant)
+        source = _source(prepared, variant, output)
         gc.freeze()  # modules and classes live until the process exits
         with (
             shared_ports(prepared) as known,  # opened before the workers fork, which use the ports too
-            open_engine(known, processes, self.variant.recipe, earlier=self.variant.earlier) as engine,
+            open_engine(known, processes, variant.recipe, earlier=variant.earlier) as engine,
         ):
             # The scenario's report contains its transcripts.
             verbose = prepared.request.reports.verbose
-            mode = RunMode(source, engine, keep_conversations=verbose, spending=spending or Spending())
-            outcome = run_event_loop(execute, known, broadcast, mode, words)
+            mode = RunMode(source, engine, keep_conversations=verbose, spending=spending)
+            signals = SignalMessages(last=last_words, show=broadcast.show)
+            outcome = run_event_loop(execute, known, broadcast, mode, signals)
         broadcast.finish()
-        return self._finish(outcome, broadcast)
-
-    def _broadcast(self) -> Broadcast:
-        from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
-
-        prepared, request = self.prepared, self.prepared.request
-        context = ReporterContext(
-            root=request.root,
-            folder=output_dir(prepared),
-            environ=self.environ,
-            verbose=request.reports.verbose,
-            detailed=request.reports.detailed,
-            next_step=prepared.loaded.redact(self.variant.resumed_by),
-            forecast=forecast_of(prepared, self.variant.name),
-            compared=self.comparison,
-        )
-        reporters = open_reporters(prepared.reports, context, self.output)
-        if self.comparison and self.output:
-            self.comparison.label = self.output.folder.id
-        if self.comparison:
-            reporters = self.comparison.around(reporters, prepared, self.environ)
-        return Broadcast([*reporters, NotesReporter()], partial(_note, prepared))
-
-    def _finish(self, outcome: RunOutcome, broadcast: Broadcast) -> ExitCode:
-        """Close the run folder, print the closing notes and return the exit status."""
-        prepared, output = self.prepared, self.output
         written = [report for report in prepared.reports if report.name not in broadcast.failed]
-        missing = list(self.comparison.store(output)) if self.comparison and output else []
+        missing = list(comparison.store(output)) if comparison and output else []
         missing += output.end(outcome.result, written) if output else ()
-        journal_notes = journal_problem(output.journal) if output else ()
-        for text in (*outcome.notes, *journal_notes, *missing):
-            _note(prepared, text)
-        files = files_of(written, self.variant, prepared)
-        for text in in_a_line(outcome.result, prepared, broadcast, files):
-            _note(prepared, text)
+        files = files_of(written, variant, prepared)
+        for text in (
+            *outcome.notes,
+            *(journal_problem(journal) if journal else ()),
+            *missing,
+            *in_a_line(outcome.result, prepared, broadcast, files),
+        ):
+            note(text)
         code = status(outcome, prepared, broadcast, complete=not missing)
-        if self.comparison is None:
+        if comparison is None:
             return code
-        if self.comparison.comparisons and not CONSOLE_REPORTERS & prepared.reporters:
-            _note(prepared, f"compared: {self.comparison.in_a_line()}")
-        return self.comparison.exit_code(code)
+        if comparison.comparisons and not CONSOLE_REPORTERS & prepared.reporters:
+            note(f"compared: {comparison.in_a_line()}")
+        return comparison.exit_code(code)
+
+
+def _broadcast(
+    prepared: Prepared,
+    variant: RunVariant,
+    output: RunOutput | None,
+    comparison: RunComparison | None,
+) -> Broadcast:
+    from agentest.report.registry import Broadcast, NotesReporter, ReporterContext
+
+    request = prepared.request
+    context = ReporterContext(
+        root=request.root,
+        folder=output_dir(prepared),
+        environ=os.environ,
+        verbose=request.reports.verbose,
+        detailed=request.reports.detailed,
+        next_step=prepared.loaded.redact(variant.resumed_by),
+        forecast=forecast_of(prepared, variant.name),
+        compared=comparison,
+    )
+    reporters = open_reporters(prepared.reports, context, output)
+    if comparison and output:
+        comparison.label = output.folder.id
+    if comparison:
+        reporters = comparison.around(reporters, prepared)
+    return Broadcast([*reporters, NotesReporter()], partial(_note, prepared))
 
 
 def process_count(prepared: Prepared) -> int:
@@ -215,6 +194,12 @@ def _note(prepared: Prepared, note: str) -> None:
     tell(f"agentest: {prepared.loaded.redact(note)}")
 
 
+STATUSES = {
+    Status.PASSED: ExitCode.PASSED,
+    Status.FAILED: ExitCode.FAILED,
+    Status.ERRORED: ExitCode.ERRORED,
+}
+"""Maps the verdict of a run to the exit status."""
 CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
 
 
@@ -231,13 +216,9 @@ def status(outcome: RunOutcome, prepared: Prepared, broadcast: Broadcast, *, com
 
 def files_of(reports: Iterable[ReportRequest], variant: RunVariant, prepared: Prepared) -> list[str]:
     """Return the paths of the written reports; files in the run folder are shown by their fixed names."""
-    folder = output_dir(prepared)
-    named = [
-        report.path or folder / variant.fixed.reports[report.name]
-        for report in reports
-        if report.path or report.name in FILES
-    ]
-    return [_path_for_user(file, prepared) for file in named]
+    folder, fixed = output_dir(prepared), variant.fixed
+    named = (each.path or (folder / fixed[each.name] if each.name in FILES else None) for each in reports)
+    return [_path_for_user(file, prepared) for file in named if file]
 
 
 def in_a_line(
@@ -288,14 +269,7 @@ def _path_for_user(path: Path, prepared: Prepared) -> str:
 
 def exit_code(result: RunResult) -> ExitCode:
     """Return the exit status for the verdict of a run."""
-    if result.interrupted:
-        return ExitCode.INTERRUPTED
-    statuses = {
-        Status.PASSED: ExitCode.PASSED,
-        Status.FAILED: ExitCode.FAILED,
-        Status.ERRORED: ExitCode.ERRORED,
-    }
-    return statuses[run_status(result)]
+    return ExitCode.INTERRUPTED if result.interrupted else STATUSES[run_status(result)]
 
 
 def open_comparison(prepared: Prepared, variant: RunVariant) -> RunComparison | None:
@@ -336,7 +310,16 @@ def forecast_of(prepared: Prepared, kind: RunKind) -> Forecast | None:
     if earlier is None:
         return None
     parallel = prepared.loaded.config.parallel
-    planned = [_planned(unit, parallel) for unit in prepared.plan.remaining]
+    planned = [
+        PlannedUnit(
+            name=unit.scenario.name,
+            agent=unit.agent,
+            conversations=unit.conversations - len(unit.finished_part.conversations),
+            in_turn=not unit.is_parallel(parallel),
+            queue=unit.traits.queue,
+        )
+        for unit in prepared.plan.remaining
+    ]
     return forecast(planned, earlier, prepared.concurrency, prepared.model_names)
 
 
@@ -361,14 +344,4 @@ def known_costs(
         answers=output.folder.path / ANSWERS if output and variant.resumed_by else None,
         earlier_answers=prepared.resumed_run.answers if prepared.resumed_run else None,
         resumed_by=variant.resumed_by,
-    )
-
-
-def _planned(unit: Unit, parallel: bool) -> PlannedUnit:
-    return PlannedUnit(
-        name=unit.scenario.name,
-        agent=unit.agent,
-        conversations=unit.conversations - len(unit.finished_part.conversations),
-        in_turn=not unit.is_parallel(parallel),
-        queue=unit.traits.queue,
     )

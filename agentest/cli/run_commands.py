@@ -5,84 +5,75 @@ The module imports only click at the top; each command imports its work when it 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from agentest.cli.command_list import RunCommand
-from agentest.cli.options import (
-    ParsedOptions,
-    baseline_options,
-    limits,
-    model_option,
-    not_run,
-    order,
-    output_options,
-    path_option,
-    recording,
-    repeat_option,
-    resume_option,
-    shard_options,
-    spread,
-    strict_option,
-    typed,
-    unmocked_option,
-    where,
-    which,
-)
+from agentest.cli.options import exits, flag, option, path_option, repeat_option, run_options, where, which
+from agentest.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentest.cli.location import Location
+    from agentest.cli.requests import EvalOptions
+    from agentest.cli.selection import ScenarioSelection
+    from agentest.runner.plan import Options
+    from agentest.runner.prepare import ReportOptions
 
 
 @click.command(cls=RunCommand)
 @click.argument("targets", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
-@output_options
-@model_option
-@click.option(
-    "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
-)
-@click.option(
-    "--conversations", type=click.IntRange(min=1), metavar="N", help="Run N conversations per scenario."
-)
+@flag("--watch", "Run again when scenarios, their imports or the configuration change.")
+@option("--conversations", "N", "Run N conversations per scenario.", kind=click.IntRange(min=1))
 @repeat_option
-@unmocked_option
-@strict_option
-@click.option(
-    "--record-tools",
-    is_flag=True,
-    help="Call real tools instead of mocks, and write recorded_tools.py.",
-)
-@limits
-@spread
-@recording
-@order
-@resume_option
-@shard_options
-@baseline_options
-@not_run
-@typed
-def run(parsed: ParsedOptions) -> int:
+@flag("--record-tools", "Call real tools instead of mocks, and write recorded_tools.py.")
+@run_options
+@exits
+def run(
+    location: Location,
+    options: Options,
+    reports: ReportOptions,
+    selection: ScenarioSelection,
+    targets: tuple[str, ...],
+    watch: bool,
+    list_only: bool,
+    record_tools: bool,
+) -> int:
     """Run the scenarios (*.sim.py) against the agent: all, or those of files and folders.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """
-    from agentest.cli.requests import RunOptions
+    from agentest.cli.requests import request_of
     from agentest.runner.prepare import prepare
 
-    options = parsed.to(RunOptions)
-    project = options.location.enter()
-    request = options.request(project, options.targets, offline=options.list_only)
-    if options.record_tools:
+    runs_nothing = list_only or options.dry_run
+    if watch + list_only + options.dry_run > 1:
+        raise UsageError("--watch, --list and --dry-run exclude each other")
+    if options.repeat and options.conversations:
+        raise UsageError("--repeat and --conversations exclude each other")
+    if record_tools and (watch or runs_nothing):
+        raise UsageError("--record-tools runs real tools: remove --watch, --list and --dry-run")
+    if selection.resume is not None and (watch or record_tools):
+        raise UsageError("--resume continues one run: remove --watch and --record-tools")
+    if selection.shard and watch:
+        raise UsageError("--shard runs a part of one run: remove --watch")
+    project = location.enter()
+    request = request_of(project, options, reports, targets, offline=list_only)
+    if record_tools:
         from agentest.cli.record_tools import record_run
 
-        return record_run(request, project, options.selection)
-    if options.watch:
+        return record_run(request, project, selection)
+    if watch:
         from agentest.cli.watch import run_and_watch
 
-        return run_and_watch(request, options.selection)
-    prepared = options.selection(prepare(request))
-    if options.list_only or request.options.dry_run:
+        return run_and_watch(request, selection)
+    prepared = selection(prepare(request))
+    if runs_nothing:
         from agentest.cli.listing import show_plan
 
-        return show_plan(prepared, list_only=options.list_only)
+        return show_plan(prepared, list_only=list_only)
     from agentest.cli.run import run_once
 
     return run_once(prepared)
@@ -91,36 +82,27 @@ def run(parsed: ParsedOptions) -> int:
 @click.command("eval", cls=RunCommand)
 @click.argument("targets", nargs=-1, required=True, metavar="[AGENT] FILE_OR_DIR[:CASE,…]…")
 @where
-@click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the agent at a URL.")
+@option("--agent", "NAME", "Test this agent of the configuration, or the agent at a URL.")
 @path_option(
-    "--config-file-path",
-    "criteria",
+    "--config-file-path criteria",
     "Use these criteria for all files (default: test_config.json next to each).",
 )
 @click.option("--num-runs", type=click.IntRange(min=1), default=1, metavar="N", help="Run each case N times.")
-@click.option("--all", "every_set", is_flag=True, help="Run the *.evalset.json of folders, too.")
-@path_option("--mocks", "mocks", "Read mocks from `tools`, a dict in this Python file.")
-@path_option("--initial-session-file", "initial_session", "Use this session for cases that have none.")
-@click.option(
-    "--print-detailed-results",
-    "detailed",
-    is_flag=True,
-    help="Show every invocation next to the expected one.",
-)
-@output_options
-@model_option
-@unmocked_option
-@strict_option
-@limits
-@spread
-@recording
-@order
-@resume_option
-@shard_options
-@baseline_options
-@not_run
-@typed
-def evaluate(parsed: ParsedOptions) -> int:
+@flag("--all every_set", "Run the *.evalset.json of folders, too.")
+@path_option("--mocks", "Read mocks from `tools`, a dict in this Python file.")
+@path_option("--initial-session-file initial_session", "Use this session for cases that have none.")
+@flag("--print-detailed-results detailed", "Show every invocation next to the expected one.")
+@run_options
+@exits
+def evaluate(
+    location: Location,
+    options: Options,
+    reports: ReportOptions,
+    selection: ScenarioSelection,
+    evaluation: EvalOptions,
+    targets: tuple[str, ...],
+    list_only: bool,
+) -> int:
     """Run ADK evaluation sets (*.test.json of a folder, or any file) against the agent.
 
     AGENT may be named first: an agent of the configuration, a URL, or a package with a `root_agent`.
@@ -128,17 +110,20 @@ def evaluate(parsed: ParsedOptions) -> int:
     Exit status as of run: 0 all passed, 1 a case failed, 2 something errored or could not be evaluated.
     """
     from agentest.adk.plan import prepare_eval
-    from agentest.cli.requests import EvalOptions
+    from agentest.cli.requests import request_of
     from agentest.cli.run_output import evaluation_run
 
-    options = parsed.to(EvalOptions)
-    evaluation = options.evaluation(options.location.enter())
-    kind = evaluation_run(evaluation, options.targets)
-    prepared = options.selection(prepare_eval(evaluation), kind.name)
-    if options.runs_nothing:
+    if list_only and options.dry_run:
+        raise UsageError("--list and --dry-run exclude each other")
+    project, runs_nothing = location.enter(), list_only or options.dry_run
+    request = request_of(project, options, reports, offline=list_only)
+    eval_request = evaluation.request(request, project, targets, runs_nothing=runs_nothing)
+    kind = evaluation_run(eval_request, targets)
+    prepared = selection(prepare_eval(eval_request), kind.name)
+    if runs_nothing:
         from agentest.cli.listing import show_plan
 
-        return show_plan(prepared, list_only=options.list_only)
+        return show_plan(prepared, list_only=list_only)
     from agentest.cli.run import run_once
 
     return run_once(prepared, kind)

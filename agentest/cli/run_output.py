@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,23 +52,15 @@ SERVERS = "servers"
 """Folder for the logs of servers."""
 Note = Callable[[str], None]
 RESULTS_REPORT = ReportRequest("json")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedNames:
-    """Names of the latest run's files in `output_dir`, for one kind of run."""
-
-    journal: str
-    reports: Mapping[str, str]
-    """Maps a reporter to its file."""
-
-
-LATEST = FixedNames(journal=JOURNAL, reports=FILES)
-
-
-JUDGED = FixedNames(
-    journal="judged.jsonl", reports={"json": "judged.json", "junit": "judged.xml", "html": "judged.html"}
-)
+FixedNames = Mapping[str, str]
+"""Names of the latest run's files in `output_dir`, for one kind of run, by reporter; `journal` is another."""
+LATEST = {"journal": JOURNAL, **FILES}
+JUDGED = {
+    "journal": "judged.jsonl",
+    "json": "judged.json",
+    "junit": "judged.xml",
+    "html": "judged.html",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +83,9 @@ class RunOutput:
             result: result of the run; None if it was interrupted before it had one.
             reports: requested reports that were written. Those in the run folder become the latest ones.
         """
-        names = {FILES[each.name]: self.fixed.reports[each.name] for each in reports if _in_folder(each)}
+        names = {FILES[each.name]: self.fixed[each.name] for each in reports if _in_folder(each)}
         # Without links, the journal was copied while it was almost empty.
-        for name, fixed in {JOURNAL: self.fixed.journal, **names}.items():
+        for name, fixed in {JOURNAL: self.fixed["journal"], **names}.items():
             if (self.folder.path / name).exists():
                 yield from _problem_of(
                     partial(self.folder.publish, name, fixed), self.folder.output_dir / fixed
@@ -104,9 +97,7 @@ class RunOutput:
 
 
 @contextmanager
-def open_run_output(
-    prepared: Prepared, variant: RunVariant, note: Note, environ: Mapping[str, str]
-) -> Iterator[RunOutput | None]:
+def open_run_output(prepared: Prepared, variant: RunVariant, note: Note) -> Iterator[RunOutput | None]:
     """Open the folder of a new run; yield None if it cannot be written and no file was requested.
 
     Raises ConfigError if a requested file cannot be written.
@@ -116,18 +107,21 @@ def open_run_output(
         try:
             folder = stack.enter_context(new_run_folder(output_dir(prepared), datetime.now(UTC)))
             stack.callback(_remove_if_empty, folder.path)
-            record = _record(prepared, variant.name, folder, environ)
+            record = _record(prepared, variant.name, folder)
             write_record(folder.path, record)
         except OSError as error:
-            _refuse_if_file_requested(prepared, _problem(prepared, error), note)
+            taken = output_dir(prepared)
+            if (taken / RUNS).is_symlink() or (taken / RUNS).exists():
+                taken /= RUNS
+            problem = f"output_dir: {taken} cannot be written to ({error.strerror}); set another `output_dir`"
+            if any(map(_in_folder, prepared.reports)) or _records(prepared):
+                raise ConfigError(problem) from None
+            note(f"{problem}: finished conversations are not stored")
             yield None
             return
-        journal = Journal(
-            folder.path / JOURNAL,
-            note,
-            _open_unnamed,
-            partial(_publish, folder, JOURNAL, variant.fixed.journal),
-        )
+        # Under its temporary name, readers never find a journal without its first lines.
+        named = partial(_name_journal, folder, variant.fixed["journal"])
+        journal = Journal(folder.path / JOURNAL, note, lambda path: open_new(_unnamed(path)), named)
         stack.enter_context(closing(journal))
         yield RunOutput(
             folder=folder,
@@ -158,7 +152,7 @@ class RunVariant:
 
     name: RunKind = RunKind.RUN
     """Kind stored in the run's record."""
-    fixed: FixedNames = LATEST
+    fixed: FixedNames = field(default_factory=lambda: LATEST)
     """Names of the run's files in `output_dir`."""
     spans: bool = True
     """True if agents can send spans."""
@@ -168,42 +162,32 @@ class RunVariant:
     """Command that resumes an interrupted run; "" if there is none."""
     recipe: PreparationRecipe | None = None
     """How another process prepares the run; None for a run of scenarios."""
-
-    def source(self, output: RunOutput | None) -> SourceFactory:
-        """Return the source of conversations, which stores their output in `output`, if given."""
-        return live_agents(output)
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedRun(RunVariant):
-    """Judge conversations of an earlier run again; the results have their own file names."""
-
-    name: RunKind = RunKind.JUDGE
-    fixed: FixedNames = JUDGED
-    spans: bool = False
-    earlier: bool = True
-    resumed_by: str = ""
-    conversations: Mapping[str, Sequence[Conversation]] = field(default_factory=dict)
-    """Conversations by the scope of their unit."""
-    unclaimed: tuple[RunWarning, ...] = ()
-    """Warnings about calls that belong to no conversation."""
-
-    def source(self, output: RunOutput | None) -> SourceFactory:
-        from agentest.runner.sources import EarlierRun
-
-        del output  # no agent runs
-        return EarlierRun(self.conversations, self.unclaimed)
+    source: Callable[[RunOutput | None], SourceFactory] = live_agents
+    """Returns the source of conversations, which stores their output, if given."""
 
 
 LIVE = RunVariant()
 
 
-def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> RunVariant:
-    """Return the kind of a run of evaluation sets, with the command that resumes it.
+def judged_run(
+    conversations: Mapping[str, Sequence[Conversation]], unclaimed: tuple[RunWarning, ...]
+) -> RunVariant:
+    """Return a run that judges conversations again; the results have their own file names.
 
     Args:
-        words: positional arguments of the command.
+        conversations: conversations of an earlier run by the scope of their unit.
+        unclaimed: warnings about calls that belong to no conversation.
     """
+    from agentest.runner.sources import EarlierRun
+
+    source = EarlierRun(conversations, unclaimed)
+    return RunVariant(
+        RunKind.JUDGE, JUDGED, spans=False, earlier=True, resumed_by="", source=lambda _: source
+    )
+
+
+def evaluation_run(evaluation: EvalRequest, words: Iterable[str]) -> RunVariant:
+    """Return the kind of a run of evaluation sets, with the command that resumes it."""
     agent = evaluation.request.options.agent
     command = [*words, *([f"--agent={agent}"] if agent is not None else ())]
     if evaluation.num_runs != 1:
@@ -242,7 +226,7 @@ def _problem_of(write: Callable[[], None], path: Path) -> Iterator[str]:
         yield f"{path} could not be written ({error.strerror or error})"
 
 
-def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mapping[str, str]) -> RunRecord:
+def _record(prepared: Prepared, kind: RunKind, folder: RunFolder) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         id=folder.id,
@@ -253,26 +237,13 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mappi
         agents={name: prepared.loaded.redact(agent.address) for name, agent in plan.agents.items()},
         scenarios=len(plan.entries),
         conversations=sum(unit.conversations for unit in plan.units),
-        commit=commit_of(prepared.request.root, environ),
+        commit=commit_of(prepared.request.root, os.environ),
         shard=str(prepared.part.shard) if prepared.part else None,
         part=prepared.part,
         partial=prepared.is_partial,
         resumed=prepared.resumed_run.id if prepared.resumed_run else None,
-        job=environ.get(JOB_VARIABLE),
+        job=os.environ.get(JOB_VARIABLE),
     )
-
-
-def _problem(prepared: Prepared, error: OSError) -> str:
-    folder = output_dir(prepared)
-    if (folder / RUNS).is_symlink() or (folder / RUNS).exists():
-        folder /= RUNS
-    return f"output_dir: {folder} cannot be written to ({error.strerror}); set another `output_dir`"
-
-
-def _refuse_if_file_requested(prepared: Prepared, problem: str, note: Note) -> None:
-    if any(map(_in_folder, prepared.reports)) or _records(prepared):
-        raise ConfigError(problem)
-    note(f"{problem}: finished conversations are not stored")
 
 
 def _records(prepared: Prepared) -> bool:
@@ -295,29 +266,16 @@ def _lock_cassettes(prepared: Prepared, stack: ExitStack) -> None:
         ) from None
 
 
-def _open_published(folder: RunFolder, fixed: str, path: Path) -> RawFile:
-    """Open a file and publish it at its fixed name at once, so that it is there if the run is killed."""
-    file = open_new(path)
-    with suppress(OSError):  # tried again and reported at the end
-        folder.publish(path.name, fixed)
-    return file
-
-
-def _open_unnamed(path: Path) -> RawFile:
-    """Open the journal under a temporary name, so that readers never find one without its first lines."""
-    return open_new(_unnamed(path))
-
-
 def _unnamed(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
 
 
-def _publish(folder: RunFolder, name: str, fixed: str) -> None:
+def _name_journal(folder: RunFolder, fixed: str) -> None:
     """Give the journal its final name and publish it as the latest one. Raises OSError."""
-    path = folder.path / name
+    path = folder.path / JOURNAL
     _unnamed(path).replace(path)
     with suppress(OSError):  # tried again and reported at the end
-        folder.publish(name, fixed)
+        folder.publish(JOURNAL, fixed)
 
 
 def _open_spans(
@@ -329,7 +287,11 @@ def _open_spans(
     from agentest.store.spans import SPANS
 
     def opened(path: Path) -> RawFile:
-        return _open_published(folder, SPANS, path)
+        """Open and publish the file at once, so that it is there if the run is killed."""
+        file = open_new(path)
+        with suppress(OSError):  # tried again and reported at the end
+            folder.publish(SPANS, SPANS)
+        return file
 
     return stack.enter_context(closing(RetryingLineFile(folder.path / SPANS, note, opened))).add
 

@@ -1,26 +1,41 @@
-"""Select and order the scenarios of a prepared run, based on earlier runs."""
+"""Select and order the scenarios of a run: those that failed, a shard, or what a resumed run left.
+
+A resumed run reuses finished conversations if their scenario, agent and configuration are unchanged.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.domain.results import ScenarioResult, Status
-from agentest.domain.shards import Shard
+from agentest.domain.events import ConversationFinished
+from agentest.domain.forecast import PastRun, ScenarioResources
+from agentest.domain.results import ConversationResult, ScenarioResult, Status
+from agentest.domain.shards import Shard, ShardedRun, split
+from agentest.domain.verdict import metric_verdicts
 from agentest.runner.environment import output_dir
-from agentest.runner.plan import PlanEntry, Unit
+from agentest.runner.plan import FinishedUnitPart, Plan, PlanEntry, ResumedRun, Unit, unmocked_tools_setting
 from agentest.runner.prepare import Prepared
-from agentest.runner.selection import first, narrow_plan, shuffled
-from agentest.store.runs.folder import RunKind
+from agentest.runner.selection import first, narrow_plan, shuffled, with_units
+from agentest.runner.warnings import without_unneeded_parts
+from agentest.store.runs import folder as finding
+from agentest.store.runs.folder import ANSWERS, JOURNAL, RunKind, latest_complete_run, run_file
 from agentest.support.errors import UsageError
+from agentest.support.files import path_from, read_user_bytes
+from agentest.support.importing import imported_files
+from agentest.support.json_text import CODE, canonical
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, quoted_names
+from agentest.version import __version__
 
 if TYPE_CHECKING:
+    from agentest.store.runs.finished_parts import FinishedPart, FinishedParts, Place
     from agentest.store.runs.verdicts import LatestVerdicts, ScenarioWithAgent
-
 
 _SEEDS = 1_000_000
 
@@ -51,67 +66,38 @@ class ScenarioSelection:
 
     def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
         """Return the run with the selected scenarios in the requested order. Raises UsageError."""
-        failed = None
+        verdicts = None
         if self.last_failed or self.failed_first:
-            failed = LastFailed.of(prepared)
-            prepared = failed.alone(prepared) if self.last_failed else prepared
+            from agentest.store.runs.verdicts import latest_verdicts
+
+            verdicts = latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries)))
+            prepared = _last_failed(prepared, verdicts) if self.last_failed else prepared
         if self.shuffle is not None:
-            prepared = _shuffled(prepared, int(self.shuffle) if self.shuffle else secrets.randbelow(_SEEDS))
-        if failed and self.failed_first:
-            prepared = failed.first(prepared)
+            seed = int(self.shuffle) if self.shuffle else secrets.randbelow(_SEEDS)
+            note = f"--shuffle {seed}: this seed gives the same order again"
+            plan, notes = shuffled(prepared.plan, seed), (*prepared.notes, note)
+            prepared = replace(prepared, plan=plan, notes=notes)
+        if verdicts and self.failed_first:
+            plan = first(prepared.plan, lambda unit: verdicts.has_failed(_tried(unit)))
+            prepared = replace(prepared, plan=plan)
         if self.resume is not None:
-            from agentest.cli.resume import resume_run
-
-            return resume_run(prepared, self.resume, kind, self.shard, self._sharded)
-        return self._sharded(prepared, kind)
-
-    def _sharded(self, prepared: Prepared, kind: RunKind) -> Prepared:
-        if self.shard is None:
-            return prepared
-        from agentest.cli.resume import sharded
-
-        return sharded(prepared, self.shard, self.shard_by, kind)
+            return resume_run(prepared, self, kind)
+        return sharded(prepared, self.shard, self.shard_by, kind) if self.shard else prepared
 
 
-def _shuffled(prepared: Prepared, seed: int) -> Prepared:
-    note = f"--shuffle {seed}: this seed gives the same order again"
-    return replace(prepared, plan=shuffled(prepared.plan, seed), notes=(*prepared.notes, note))
+def _last_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
+    """Return the run with only the failed scenarios, or with all if none failed."""
 
-
-_SHOWN = 3
-_OPTION = "--last-failed"
-
-
-@dataclass(frozen=True, slots=True)
-class LastFailed:
-    """Latest verdicts of the scenarios in a run."""
-
-    verdicts: LatestVerdicts
-
-    @classmethod
-    def of(cls, prepared: Prepared) -> LastFailed:
-        """Read the verdicts of everything that is prepared. Raises UsageError."""
-        from agentest.store.runs.verdicts import latest_verdicts
-
-        return cls(latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries))))
-
-    def alone(self, prepared: Prepared) -> Prepared:
-        """Return the run with only the failed scenarios, or with all if none failed."""
-        failed = sum(map(self._is_kept, prepared.plan.units))
-        plan = narrow_plan(prepared.plan, self._is_kept) if failed else prepared.plan
-        parts = [_summary(prepared, self.verdicts, failed), *_left_out_notes(prepared, self.verdicts, failed)]
-        notes = (*prepared.notes, f"{_OPTION}: {'; '.join(parts)}")
-        return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
-
-    def _is_kept(self, entry: PlanEntry) -> bool:
+    def is_kept(entry: PlanEntry) -> bool:
         if isinstance(entry, ScenarioResult):  # a file that cannot be loaded may have failed
             return entry.verdict.status is not Status.SKIPPED
-        return self.verdicts.has_failed(_tried(entry))
+        return verdicts.has_failed(_tried(entry))
 
-    def first(self, prepared: Prepared) -> Prepared:
-        """Return the run with failed scenarios first."""
-        plan = first(prepared.plan, lambda unit: self.verdicts.has_failed(_tried(unit)))
-        return replace(prepared, plan=plan)
+    failed = sum(map(is_kept, prepared.plan.units))
+    plan = narrow_plan(prepared.plan, is_kept) if failed else prepared.plan
+    parts = [_summary(prepared, verdicts, failed), *_left_out_notes(prepared, verdicts, failed)]
+    notes = (*prepared.notes, f"--last-failed: {'; '.join(parts)}")
+    return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
 
 
 def _summary(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:
@@ -129,17 +115,11 @@ def _left_out_notes(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -
     tried = set(map(_tried, prepared.plan.entries))
     new = [unit.scenario.name for unit in prepared.plan.units if verdicts.is_new(_tried(unit))]
     if new and failed:
-        yield f"left out: {_named(new)}, which no stored run has"
+        yield f"left out: {quoted_names(new)}, which no stored run has"
     options = prepared.request.options
     gone = [each.name for each in verdicts.failed if each not in tried]
     if gone and not options.filtered and options.agent is None:
-        yield f"gone since {'it' if len(gone) == 1 else 'they'} failed: {_named(gone)}"
-
-
-def _named(names: list[str]) -> str:
-    names = list(dict.fromkeys(names))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(repr, names[:_SHOWN])) + more
+        yield f"gone since {'it' if len(gone) == 1 else 'they'} failed: {quoted_names(gone)}"
 
 
 def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:
@@ -147,3 +127,350 @@ def _tried(entry: Unit | ScenarioResult) -> ScenarioWithAgent:
 
     name = entry.scenario.name if isinstance(entry, Unit) else entry.name
     return ScenarioWithAgent(entry.file, name, entry.agent)
+
+
+_RESUME = "--resume"
+COUNTS = "counts"
+"""Value of `--shard-by` that splits by numbers of conversations, even if a stored run exists."""
+_BY_COUNTS = "numbers of conversations"
+_NO_TIME = ScenarioResources(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0)
+
+
+def resume_run(prepared: Prepared, selection: ScenarioSelection, kind: RunKind) -> Prepared:
+    """Return the run with the finished conversations of an earlier one, and notes about what has changed.
+
+    Raises UsageError if the run does not exist or is still in progress.
+    """
+    from agentest.store.runs.finished_parts import read_finished
+
+    reference, shard = selection.resume, selection.shard
+    if reference:
+        run: finding.StoredRunFolder | None = _run_named(prepared, reference, kind)
+    else:
+        run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
+        run = run if run and (run.path / JOURNAL).is_file() else None
+    earlier_part = run.record.part if run and run.record else None
+    if earlier_part and shard not in (None, earlier_part.shard):
+        raise UsageError(
+            f"{_RESUME} {reference}: the run was shard {earlier_part.shard}, not {shard}; "
+            "remove --shard, or name the run of that shard"
+        )
+    if earlier_part:
+        prepared = mark_as_shard(prepared, earlier_part.shard, earlier_part.scenarios, earlier_part.split_by)
+    elif shard:
+        prepared = sharded(prepared, shard, selection.shard_by, kind)
+    if run is None:
+        note = f"{_RESUME}: no stored run can be resumed, so all run ({len(prepared.plan.units)})"
+        return replace(prepared, notes=(*prepared.notes, note))
+    prepared = with_fingerprints(prepared)
+    earlier = read_finished(run.path / JOURNAL)
+    if run.record and run.record.partial and not prepared.is_partial:
+        prepared = _only_planned(prepared, earlier)
+    slim = not prepared.request.reports.verbose
+    plan = with_units(
+        prepared.plan, lambda unit: replace(unit, finished_part=_finished_part(unit, earlier, slim=slim))
+    )
+    finished = {_key(unit): tuple(unit.finished_part.conversations) for unit in plan.units}
+    resumed = ResumedRun(
+        id=run.id,
+        answers=answers if (answers := run.path / ANSWERS).is_dir() else None,
+        conversations=_Conversations(earlier, finished),
+        unclaimed=earlier.unclaimed,
+    )
+    note = "; ".join(_resumption_notes(prepared, run.id, earlier, plan.units))
+    notes = (*prepared.notes, f"{_RESUME}: {note}")
+    return replace(prepared, plan=plan, notes=notes, resumed_run=resumed)
+
+
+def sharded(prepared: Prepared, shard: Shard, source: str | None, kind: RunKind) -> Prepared:
+    """Return the run with only the scenarios of a shard.
+
+    Args:
+        source: a run whose durations decide the split, or `counts`. None for the latest complete stored run,
+            or `counts` if there is none.
+
+    Raises UsageError if the run does not exist.
+    """
+    split_by, earlier = _durations(prepared, source, kind)
+    costs: dict[str, int] = {}
+    for entry in prepared.plan.entries:
+        if isinstance(entry, Unit):
+            cost = _milliseconds(entry, earlier) if earlier else entry.conversations
+            costs[name_of(entry)] = costs.get(name_of(entry), 0) + cost
+    numbers = dict(zip(costs, split(list(costs.values()), shard.of), strict=True))
+    # Entries that do not run go to the first shard, which always has something to run if any shard has.
+    mine = {name for name in map(name_of, prepared.plan.entries) if numbers.get(name, 1) == shard.number}
+    return mark_as_shard(prepared, shard, mine, split_by)
+
+
+def mark_as_shard(prepared: Prepared, shard: Shard, names: Collection[str], split_by: str) -> Prepared:
+    """Return the run as a shard that contains the named scenarios."""
+    plan = narrow_plan(prepared.plan, lambda entry: name_of(entry) in names)
+    part = ShardedRun(
+        shard=shard,
+        split_by=split_by,
+        scenarios={name: at for name, at in _places(prepared.plan).items() if name in names},
+        whole=len(_places(prepared.plan)),
+        filtered=prepared.is_partial,
+        plan=_hash(map(_identity, prepared.plan.entries)),
+        made_of=_hash(sorted(unit.fingerprint for unit in with_fingerprints(prepared).plan.units)),
+    )
+    total = count(len(_places(prepared.plan)), "scenario")
+    note = f"--shard {shard}: {len(_places(plan))} of {total}, split by {split_by}"
+    if not plan.entries:
+        note += "; there is nothing to do in this part"
+    return replace(prepared, plan=plan, part=part, narrowed=True, notes=(*prepared.notes, note))
+
+
+def name_of(entry: PlanEntry) -> str:
+    """Return the name of a scenario, whether it runs or not."""
+    return entry.scenario.name if isinstance(entry, Unit) else entry.name
+
+
+def _run_named(prepared: Prepared, reference: str, kind: RunKind) -> finding.StoredRunFolder:
+    working_dir = prepared.request.here or prepared.request.root
+    run = finding.StoredRunFolder(finding.run_file(reference, output_dir(prepared), working_dir).parent)
+    if run.under_way:
+        raise UsageError(
+            f"{_RESUME} {reference}: the run is still in progress; wait for its end, or interrupt it"
+        )
+    record = run.record
+    if record and record.kind != kind:
+        is_merged = record.kind is RunKind.MERGE
+        did = "was merged of several" if is_merged else f"is one of agentest {record.kind}"
+        raise UsageError(f"{_RESUME} {reference}: the run {did}, so agentest {kind} cannot resume it")
+    if not (run.path / JOURNAL).is_file():
+        folder = path_from(working_dir, run.path)
+        raise UsageError(
+            f"{_RESUME} {reference}: {folder} has no {JOURNAL}, which lists the finished conversations"
+        )
+    return run
+
+
+def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
+    """Select the scenarios that the earlier run's filters selected; used if the user gave no filters."""
+
+    def is_kept(entry: PlanEntry) -> bool:
+        if isinstance(entry, ScenarioResult):
+            return entry.verdict.status is not Status.SKIPPED
+        return _key(entry) in earlier.parts
+
+    return replace(prepared, plan=narrow_plan(prepared.plan, is_kept), narrowed=True)
+
+
+def _finished_part(unit: Unit, earlier: FinishedParts, *, slim: bool) -> FinishedUnitPart:
+    key = _key(unit)
+    part = earlier.parts.get(key)
+    if part is None or not _is_same(unit, part):
+        return FinishedUnitPart()
+    # The report shows a case's scores with its messages.
+    slim = slim and unit.scenario.case is None
+    conversations = {
+        number: without_unneeded_parts(result) if slim else result
+        for number, result in earlier.conversations(key).items()
+        if number <= unit.conversations
+    }
+    part_kept = FinishedUnitPart(conversations=conversations, usage=part.usage)
+    result = earlier.result(key) if part.decided else None
+    if result is None or not _is_all_finished(unit, part, result):
+        return part_kept
+    return replace(part_kept, result=_completed(result, unit, tuple(conversations.values())))
+
+
+def _is_same(unit: Unit, part: FinishedPart) -> bool:
+    return bool(unit.fingerprint) and unit.fingerprint == part.planned.fingerprint
+
+
+def _is_all_finished(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
+    """Return True if the verdict was based on all conversations that are required now."""
+    if unit.repeat != result.repeat:
+        return False
+    wanted = result.planned if unit.repeat else unit.conversations
+    return set(part.lines) == set(range(1, wanted + 1))
+
+
+def _completed(
+    result: ScenarioResult, unit: Unit, conversations: Sequence[ConversationResult]
+) -> ScenarioResult:
+    """Add the fields that results.json does not store."""
+    exact = unit.scenario.case is not None
+    return replace(
+        result,
+        line=unit.scenario.line,
+        case=unit.scenario.case,
+        conversations=conversations,
+        metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=exact),
+    )
+
+
+def _resumption_notes(
+    prepared: Prepared, run: str, earlier: FinishedParts, units: Sequence[Unit]
+) -> Iterator[str]:
+    """Yield what the earlier run contributes, and why the rest runs again."""
+    parts = earlier.parts
+    finished = sum(len(unit.finished_part.conversations) for unit in units)
+    planned = sum(part.planned.conversations for part in parts.values())
+    yield f"{finished} of {count(planned, 'conversation')} of run {run} kept"
+    by_key = {_key(unit): unit for unit in units}
+    if changed := [key for key in by_key.keys() & parts.keys() if not _is_same(by_key[key], parts[key])]:
+        what = f"{count(len(changed), 'scenario')} changed since, or what {_it_is(changed)} made of"
+        yield f"{what}: run anew"
+    if new := [name for name, agent in by_key if (name, agent) not in parts]:
+        yield f"{count(len(new), 'scenario')} it had not: {quoted_names(new)}"
+    if left_out := [name for name, agent in parts if (name, agent) not in by_key]:
+        why = "not selected now" if prepared.is_partial else "gone"
+        yield f"left out, as {_it_is(left_out)} {why}: {quoted_names(left_out)}"
+    if units and all(unit.finished_part.result for unit in units):
+        yield "nothing is left to run"
+
+
+def _it_is(several: Sequence[object]) -> str:
+    return "it is" if len(several) == 1 else "they are"
+
+
+def _key(unit: Unit) -> Place:
+    return unit.scenario.name, unit.agent
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversations:
+    """Finished conversations, read from the earlier journal on every iteration to save memory."""
+
+    earlier: FinishedParts
+    numbers: Mapping[Place, Sequence[int]]
+
+    def __iter__(self) -> Iterator[ConversationFinished]:
+        for key, numbers in self.numbers.items():
+            yield from self.earlier.events(key, iter(numbers))
+
+
+def _durations(prepared: Prepared, source: str | None, kind: RunKind) -> tuple[str, PastRun | None]:
+    """Return what the run is split by, and the earlier run with its durations."""
+    from agentest.store.last_run import read_earlier_run
+
+    if source == COUNTS:
+        return _BY_COUNTS, None
+    if source is None:
+        latest = latest_complete_run(output_dir(prepared), kind)
+        earlier = read_earlier_run(latest.file) if latest and latest.file else None
+        return (f"durations of run {latest.id}", earlier) if latest and earlier else (_BY_COUNTS, None)
+    file = run_file(source, output_dir(prepared), prepared.request.here or prepared.request.root)
+    earlier = read_earlier_run(file)
+    if earlier is None:
+        raise UsageError(
+            f"--shard-by {source}: {file} has no duration of a conversation; name another run or "
+            f"results.json, or split by numbers of conversations: --shard-by {COUNTS}"
+        )
+    return f"durations of run {earlier.started_at}", earlier
+
+
+def _milliseconds(unit: Unit, earlier: PastRun) -> int:
+    """Return the expected milliseconds of a unit; the average of all units if this one is new."""
+    took = earlier.took.get(_key(unit)) or sum(earlier.took.values(), _NO_TIME)
+    seconds = (took.talking_s + took.judging_s) / took.conversations
+    return round(1000 * seconds * unit.conversations)
+
+
+def _places(plan: Plan) -> dict[str, int]:
+    return {name: at for at, name in enumerate(dict.fromkeys(map(name_of, plan.entries)))}
+
+
+def _identity(entry: PlanEntry) -> str:
+    """Return a text that is equal for the same entry in another part."""
+    if isinstance(entry, ScenarioResult):
+        return repr((entry.name, entry.agent, entry.file, str(entry.verdict.status)))
+    return repr((entry.scenario.name, entry.agent, entry.file, entry.conversations, str(entry.repeat)))
+
+
+def _hash(texts: Iterable[str]) -> str:
+    text = "\n".join(texts)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+_CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")
+_OF_ROLES = {"user": ("check",), "judge": ("samples", "batch", "skip_decided")}
+_OF_MODELS = ("name", "temperature", "max_tokens", "sampling", "base_url")
+_FILE_MODULE_NAME = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
+"""The generated module name of a file (`importing.module_name`), which depends on the file's path."""
+
+
+def with_fingerprints(prepared: Prepared) -> Prepared:
+    """Return the run with a fingerprint for each unit."""
+    files = _FileContents(prepared)
+    redact = prepared.loaded.redact
+    common = _shared_digest(prepared, files)
+    # An agent's settings are long and the same for all of its units.
+    agents = {name: redact(canonical(agent)) for name, agent in prepared.plan.agents.items()}
+
+    def marked(unit: Unit) -> Unit:
+        unit_text = redact(canonical(_unit_values(unit, prepared)))
+        parts = (common, unit_text, agents[unit.agent], files.digest(files.of(unit)))
+        return replace(unit, fingerprint=_content_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
+
+    return replace(prepared, plan=with_units(prepared.plan, marked))
+
+
+class _FileContents:
+    def __init__(self, prepared: Prepared) -> None:
+        self._root = prepared.request.root
+        self._digests: dict[Path, str] = {}
+        scenarios = {Path(unit.scenario.file).resolve() for unit in prepared.plan.units}
+        config = prepared.loaded.path.resolve()
+        modules = {file.resolve() for file in prepared.files | imported_files()}
+        # A scenario file from which nothing was selected is still a scenario file by name.
+        others = modules - scenarios - {config}
+        self.modules = {file for file in others if not file.name.endswith(".sim.py")}
+
+    def of(self, unit: Unit) -> set[Path]:
+        """Return the file of a unit; for a case of an evaluation set, also its `test_config.json`."""
+        file = Path(unit.scenario.file)
+        return {file, file.with_name("test_config.json")} if unit.scenario.case else {file}
+
+    def digest(self, files: Collection[Path]) -> str:
+        """Return one text for the contents of files, independent of the project's location."""
+        for file in files:
+            if file not in self._digests:
+                try:
+                    content = _content_hash(read_user_bytes(self._root / file, most=None))
+                except OSError:
+                    content = ""
+                self._digests[file] = f"{file.name} {content}"
+        return "\n".join(sorted(self._digests[file] for file in files))
+
+
+def _shared_digest(prepared: Prepared, files: _FileContents) -> str:
+    config = prepared.loaded.config
+    roles = {
+        role: [getattr(getattr(config, role), name) for name in names] for role, names in _OF_ROLES.items()
+    }
+    settings = canonical({name: getattr(config, name) for name in _CONFIGURED} | roles)
+    agents = canonical(dict(prepared.plan.agents))
+    specs = (prepared.user, prepared.judge, *([prepared.confirm] if prepared.confirm else []))
+    models = [spec and [getattr(spec, name) for name in _OF_MODELS] for spec in specs]
+    # The code that a Python configuration defines itself is in no other file.
+    own_code = prepared.loaded.path.suffix == ".py" and CODE in settings + agents
+    code = {*files.modules, *({prepared.loaded.path} if own_code else ())}
+    text = "\n".join([__version__, settings, canonical(models), canonical(prepared.model_names)])
+    return prepared.loaded.redact(text) + files.digest(code) + files.digest(_named_files(prepared))
+
+
+def _named_files(prepared: Prepared) -> set[Path]:
+    """Return the files that agents' settings name, such as tool lists and instructions."""
+    paths = set()
+    for agent in prepared.plan.agents.values():
+        for holder in (agent, *(value for _, value in agent if hasattr(value, "__dict__"))):
+            named = (getattr(holder, name, None) for name in ("openapi", "tools", "instructions_file"))
+            paths |= {Path(each) for each in named if isinstance(each, str | Path)}
+    return paths
+
+
+def _unit_values(unit: Unit, prepared: Prepared) -> list[object]:
+    scenario = unit.scenario
+    unmocked = unmocked_tools_setting(prepared.loaded.config, prepared.request.options)
+    judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
+    values = [scenario.name, scenario.session, scenario.plan, scenario.date, unit.slug, unmocked]
+    return [*values, *judged]
+
+
+def _content_hash(content: bytes) -> str:
+    return hashlib.sha256(_FILE_MODULE_NAME.sub(rb"\1", content)).hexdigest()[:32]

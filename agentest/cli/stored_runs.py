@@ -1,25 +1,32 @@
-"""List stored runs (`agentest runs`) and report one again (`agentest show`)."""
+"""Stored runs: `agentest runs` lists them, `show` reports one again, `export` makes test cases of one."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, field, replace
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from agentest.cli.location import Location
+import click
+
+from agentest.authoring import export as test_cases
+from agentest.authoring.export import Expecting, Form
+from agentest.cli.location import Location, project_of
+from agentest.cli.options import camel_case_option, exits, flag, format_option, option, path_option, where
 from agentest.config.fields import parse_reports
 from agentest.domain.events import ReportRequest
 from agentest.domain.results import RunResult
+from agentest.runner.environment import check_can_be_written
+from agentest.runner.prepare import ReportOptions
 from agentest.store.reader import events_of, read_results
 from agentest.store.runs.folder import (
     FILES,
     RUNS,
     EndedRunNumbers,
-    RunRecord,
     StoredRunFolder,
     check_readable,
     list_stored_runs,
@@ -27,50 +34,85 @@ from agentest.store.runs.folder import (
 )
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.files import contains_any
-from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.terminal import say
+from agentest.support.terminal import Output, say, source, tell
 from agentest.support.text import did_you_mean, duration
 
-if TYPE_CHECKING:
-    from agentest.cli.comparison import RunComparison
-
+_FEW = 20
 _COMMIT_CHARS = 7
 _HEADINGS = ("RUN", "STARTED", "STATUS", "PASSED", "FAILED", "ERRORED", "COST", "TIME", "MODEL", "COMMIT")
 _NUMBER_COLUMNS = range(3, 8)
 """Right-aligned columns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowOptions:
-    """Options of `agentest show`."""
+@click.command()
+@where
+@flag("--all every", f"List all of them (default: the latest {_FEW}).")
+@format_option("text", "json")
+@exits
+def runs(location: Location, every: bool, form: Literal["text", "json"]) -> ExitCode:
+    """List the stored runs, latest first: start, outcome, cost, model, commit."""
+    folder = location.enter().output_dir
+    check_readable(folder)
+    stored = list(reversed(list_stored_runs(folder)))
+    listed = stored if every else stored[:_FEW]
+    if form == "json":
+        records = [asdict(run.record) if run.record else {"id": run.id} for run in listed]
+        states = [{"state": run.state_of(run.record), "folder": str(run.path)} for run in listed]
+        say(json.dumps([{**a, **b} for a, b in zip(records, states, strict=True)], indent=2))
+    elif not stored:
+        say(f"no run is stored in {folder / RUNS}")
+    else:
+        for row in _table([_HEADINGS, *map(_row, listed)]):
+            say(row)
+        if len(stored) > len(listed):
+            say(f"and {len(stored) - len(listed)} older ones (--all)")
+    return ExitCode.PASSED
 
-    location: Location = field(default_factory=Location)
-    run: str = "latest"
-    scenarios: tuple[str, ...] = ()
-    verbose: bool = False
-    reporters: tuple[str, ...] = ()
 
+@click.command()
+@click.argument("run", default="latest")
+@where
+@option(
+    "--scenario scenarios",
+    "TEXT",
+    "Select scenarios by a part of the name; =NAME: the whole name.",
+    multiple=True,
+)
+@flag("--verbose", "Show transcripts.")
+@option(
+    "--reporter reporters",
+    "NAME",
+    "Report as NAME, or as NAME=PATH to a file (default: console).",
+    multiple=True,
+)
+@exits
+def show(location: Location, run: str, scenarios: tuple[str, ...], reports: ReportOptions) -> ExitCode:
+    """Print a stored run again.
 
-def report_stored_run(options: ShowOptions, environ: Mapping[str, str] = os.environ) -> ExitCode:
-    """Report a stored run again. Raises UsageError."""
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
     from agentest.report.registry import ReporterContext, make_reporters
 
-    project = options.location.enter()
-    path = project.run_file(options.run)
+    project = location.enter()
+    path = project.run_file(run)
     record = read_record(path.parent)
     result = replace(read_results(path), addresses=record.agents if record else {})
-    result = _only(result, options.scenarios, path)
-    against = _between_agents(result)
+    result = _only(result, scenarios, path)
+    against = None
+    if result.comparison and len(result.agents) > 1:
+        from agentest.cli.comparison import RunComparison
+
+        against = RunComparison(None)
     setting = ReporterContext(
         root=project.root,
         folder=path.parent,
         run_id=record.id if record else "",
-        environ={**environ, "CI": "true"},
-        verbose=options.verbose,
+        environ={**os.environ, "CI": "true"},
+        verbose=reports.verbose,
         record=record,
         compared=against,
     )
-    reporters = make_reporters(_reports(options.reporters, project.here), setting)
+    reporters = make_reporters(_reports(reports.reporters, project.here), setting)
     if against:
         reporters = [against, *reporters]
     for event in events_of(result):
@@ -79,50 +121,55 @@ def report_stored_run(options: ShowOptions, environ: Mapping[str, str] = os.envi
     return ExitCode.PASSED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListOptions:
-    """Options of `agentest runs`."""
+@click.command()
+@click.argument("run")
+@click.option(
+    "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="Choose what to write."
+)
+@option("--scenario scenarios", "TEXT", "Select names with TEXT.", multiple=True)
+@option("--conversation ids", "ID", "Select a conversation by its id.", multiple=True)
+@click.option(
+    "--expect",
+    type=click.Choice(["calls", "scenario"]),
+    default="calls",
+    help="Expect the same calls (default), or what the scenario's file expects.",
+)
+@path_option("--output", "Write to this file (default: standard output).")
+@camel_case_option
+@flag("--force", "Replace an existing file.")
+@exits
+def export(
+    run: str,
+    form: Form,
+    scenarios: tuple[str, ...],
+    ids: tuple[str, ...],
+    expect: Expecting,
+    output: Path | None,
+    camel_case: bool,
+    force: bool,
+) -> ExitCode:
+    """Turn the finished conversations of RUN into test cases.
 
-    location: Location = field(default_factory=Location)
-    every: bool = False
-    form: Literal["text", "json"] = "text"
-
-
-def list_runs(options: ListOptions, limit: int) -> ExitCode:
-    """List the stored runs, latest first. Raises UsageError if their folder cannot be read.
-
-    Args:
-        limit: maximum number of runs to list, unless the options ask for all.
+    The cases are an evaluation set of ADK, or scripted scenarios whose mocks repeat the recorded results.
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
-    folder = options.location.enter().output_dir
-    check_readable(folder)
-    runs = list(reversed(list_stored_runs(folder)))
-    listed = runs if options.every else runs[:limit]
-    if options.form == "json":
-        say(json.dumps([_as_json(run) for run in listed], indent=2))
-    elif not runs:
-        say(f"no run is stored in {folder / RUNS}")
+    project = project_of(Path.cwd())
+    file = project.run_file(run)
+    exported = test_cases.export(
+        file, form, scenarios, ids, output, camel_case=camel_case, expect=expect, root=project.root
+    )
+    for note in exported.notes:
+        tell(f"agentest: {note}")
+    if output is None:
+        Output(sys.stdout).write_bytes(source(exported.content.decode()))
     else:
-        for row in _table([_HEADINGS, *map(_row, listed)]):
-            say(row)
-        if len(runs) > len(listed):
-            say(f"and {len(runs) - len(listed)} older ones (--all)")
+        test_cases.write(exported, output, force=force)
+        say(f"{output}: {exported.summary}")
     return ExitCode.PASSED
-
-
-def _between_agents(result: RunResult) -> RunComparison | None:
-    """Return the comparison of the run's agents; None if the run did not compare agents."""
-    if not result.comparison or len(result.agents) < 2:
-        return None
-    from agentest.cli.comparison import RunComparison
-
-    return RunComparison(None)
 
 
 def _reports(words: tuple[str, ...], folder: Path) -> tuple[ReportRequest, ...]:
     """Return the requested reports. A file needs a path, so that it never replaces one of the run."""
-    from agentest.runner.environment import check_can_be_written
-
     try:
         reports = parse_reports(words or ("console",), folder)
     except ValueError as error:
@@ -150,23 +197,22 @@ def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
     return replace(result, scenarios=tuple(selected))
 
 
-def _as_json(run: StoredRunFolder) -> dict[str, object]:
-    record = run.record
-    known = asdict(record) if record else {"id": run.id}
-    return {**known, "state": run.state_of(record), "folder": str(run.path)}
-
-
 def _row(run: StoredRunFolder) -> tuple[str, ...]:
     record = run.record
     if record is None:
         return (run.id, "", "unknown", *[""] * 7)
-    status = run.state_of(record)
-    qualifiers = ", ".join(_qualifiers(record))
-    what = f"{status} ({qualifiers})" if qualifiers else status
+    kind = record.kind if record.kind != "run" else None
+    shard = f"shard {record.shard}" if record.shard else None
+    qualifiers = ", ".join(filter(None, (kind, shard)))
+    what = f"{run.state_of(record)} ({qualifiers})" if qualifiers else run.state_of(record)
     models = dict.fromkeys(model for model in record.models.values() if model)
+    try:
+        started = datetime.fromisoformat(record.started_at).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        started = record.started_at
     return (
         run.id,
-        _local_time(record.started_at),
+        started,
         what,
         *_numbers(record.ended),
         ", ".join(models) or "offline",
@@ -174,27 +220,11 @@ def _row(run: StoredRunFolder) -> tuple[str, ...]:
     )
 
 
-def _qualifiers(record: RunRecord) -> Iterator[str]:
-    """Yield what distinguishes the run from an ordinary one."""
-    if record.kind != "run":
-        yield record.kind
-    if record.shard:
-        yield f"shard {record.shard}"
-
-
 def _numbers(ended: EndedRunNumbers | None) -> tuple[str, ...]:
     if ended is None:
         return ("",) * 5
     cost = "" if not ended.cost else f"${ended.cost:.2f}" if ended.cost >= 0.005 else "<$0.01"
     return (str(ended.passed), str(ended.failed), str(ended.errored), cost, duration(ended.duration_ms))
-
-
-def _local_time(moment: str) -> str:
-    """Format a time in the user's time zone."""
-    try:
-        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
-    except ValueError:
-        return moment
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import anyio
+import click
 
 from agentest.cli.location import Location
+from agentest.cli.options import exits, where
 from agentest.support.errors import ExitCode, UsageError
 from agentest.support.interrupts import exit_immediately, handled_signals, run_event_loop
-from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import say, tell
 from agentest.web.guard import ListeningSockets
 from agentest.web.json_routes import WebProject
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UiOptions:
-    """Options of `agentest ui`."""
+@click.command()
+@click.argument("run", required=False)
+@where
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8321,
+    help="Listen on this port (default: 8321; 0: any free one).",
+)
+@exits
+def ui(location: Location, run: str | None, port: int) -> ExitCode:
+    """Serve a page that shows runs, talks to the agent and writes cases.
 
-    location: Location = field(default_factory=Location)
-    run: str | None = None
-    port: int = 8321
-
-
-def ui(options: UiOptions) -> ExitCode:
-    """Serve the page. Raises UsageError if the port is not available or the run does not exist."""
-    location = options.location.enter()
+    Only this machine can open it, with the address that is printed. With RUN, the page opens that run: an id
+    (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
+    place = location.enter()
     project = WebProject(
-        root=location.root,
-        config=location.named_config,
-        output_dir=location.output_dir,
-        chosen=location.run_file(options.run) if options.run else None,
+        root=place.root,
+        config=place.named_config,
+        output_dir=place.output_dir,
+        chosen=place.run_file(run) if run else None,
     )
     if project.chosen and not project.chosen.is_file():
         raise UsageError(f"{project.chosen} is not there: expected a results.json or a journal.jsonl")
-    door = ListeningSockets.at(options.port)
+    door = ListeningSockets.at(port)
     say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
     say(f"  {door.address(project)}")
     say("Keep the address private: it allows anyone on this machine to see and start runs. Ctrl-C stops it.")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from watchfiles import Change, DefaultFilter, watch
 
@@ -22,6 +24,7 @@ from agentest.support.interrupts import was_interrupted
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import tell
 
+Done = TypeVar("Done")
 Stamps = dict[Path, int]
 _WILDCARDS = frozenset("*?[")
 _TOOL_FILES_FILTER = DefaultFilter()
@@ -38,11 +41,12 @@ def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
         # Otherwise variables from the last `.env` would hide its current values.
         os.environ.clear()
         os.environ.update(environ)
-        prepared = _prepared(request, select)
+        prepared = _attempt(lambda: select(prepare(request)))
         known = _files(prepared, known)
         servers = _server_files(prepared) if prepared else servers
         before, sources = _stamps(known), _stamps(servers.files)
-        if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or was_interrupted():
+        status = _attempt(partial(run_once, prepared)) if prepared else None
+        if status is ExitCode.INTERRUPTED or was_interrupted():
             return ExitCode.INTERRUPTED
         # Watch files that the run itself imported, such as handlers and code in mocks.
         before |= {
@@ -58,7 +62,9 @@ def run_and_watch(request: RunRequest, select: ScenarioSelection) -> ExitCode:
         changed = changed or _wait_for_change(request, prepared, known, servers)
         if not changed or was_interrupted():
             return ExitCode.INTERRUPTED
-        tell(f"agentest: {_changed_names(changed, request)} changed: running again")
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        first = path_from(request.here or request.root, min(changed))
+        tell(f"agentest: {first}{more} changed: running again")
         forget_modules(known)
 
 
@@ -128,13 +134,7 @@ class WatchedFiles:
 
 
 def parse_watch_entries(entries: Iterable[str], root: Path, left_out: Iterable[Path] = ()) -> WatchedFiles:
-    """Return the files that the entries of `watch` mean.
-
-    Args:
-        entries: paths and patterns, relative to `root`.
-        root: folder of the configuration.
-        left_out: folders that runs write to.
-    """
+    """Return the files that the entries of `watch` mean."""
     return WatchedFiles(
         entries=tuple(_watched(entry, root) for entry in dict.fromkeys(entries)),
         left_out=tuple(folder.resolve() for folder in left_out),
@@ -177,12 +177,6 @@ def _changed_between(before: Stamps, after: Stamps) -> frozenset[Path]:
     )
 
 
-def _changed_names(changed: frozenset[Path], request: RunRequest) -> str:
-    first = min(changed)
-    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-    return f"{path_from(request.here or request.root, first)}{more}"
-
-
 def _stamps(files: frozenset[Path]) -> Stamps:
     """Return the modification time of each file in nanoseconds; 0 if it does not exist."""
     return {file: _stamp(file) for file in files}
@@ -195,20 +189,13 @@ def _stamp(file: Path) -> int:
         return 0
 
 
-def _prepared(request: RunRequest, select: ScenarioSelection) -> Prepared | None:
-    """Prepare the run; print the error and return None if the user has to fix something."""
+def _attempt(work: Callable[[], Done]) -> Done | None:
+    """Return the result; print the error and return None if the user has to fix something."""
     try:
-        return select(prepare(request))
+        return work()
     except UsageError as error:
         print_user_error(error)
         return None
-
-
-def _run(prepared: Prepared) -> ExitCode:
-    try:
-        return run_once(prepared)
-    except UsageError as error:
-        return print_user_error(error)
 
 
 def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]:

@@ -6,7 +6,7 @@ The values are small, so that conversations can be released from memory after me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from agentest.domain.end_reason import Ending
@@ -115,6 +115,11 @@ class MeasuredRun:
     scenarios: tuple[MeasuredScenario, ...] = ()
 
     @property
+    def conversations(self) -> int:
+        """Number of conversations of all scenarios."""
+        return sum(len(each.conversations) for each in self.scenarios)
+
+    @property
     def spent(self) -> CostAndTime:
         """Total cost and time of all scenarios."""
         return sum((each.spent for each in self.scenarios), CostAndTime())
@@ -123,14 +128,7 @@ class MeasuredRun:
 def measure_run(
     result: RunResult, label: str, scenarios: Iterable[MeasuredScenario], *, partial: bool = False
 ) -> MeasuredRun:
-    """Return the measurements of a run whose scenarios have been measured.
-
-    Args:
-        result: result of the run; its conversations are not needed.
-        label: name of the run for the user.
-        scenarios: measurements of its scenarios.
-        partial: True if filters selected the scenarios.
-    """
+    """Return the measurements of a run whose scenarios have been measured."""
     return MeasuredRun(
         label=label,
         started_at=result.started_at,
@@ -179,6 +177,13 @@ class ScenarioPair:
         assert scenario
         return scenario
 
+    @property
+    def both(self) -> tuple[MeasuredScenario, MeasuredScenario]:
+        """The scenario in both runs, which must contain it."""
+        assert self.base
+        assert self.new
+        return self.base, self.new
+
 
 def pair_scenarios(base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
     """Pair the scenarios of two runs, in the order of the new run, followed by those only in the base.
@@ -187,7 +192,12 @@ def pair_scenarios(base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
     runs have one agent, its name may differ.
     """
     alone = len(base.agents) == 1 and len(new.agents) == 1
-    twice = {key for run in (base, new) for key, n in Counter(_keys(run, alone)).items() if n > 1}
+    twice = {
+        key
+        for run in (base, new)
+        for key, n in Counter([_key(each, alone) for each in run.scenarios]).items()
+        if n > 1
+    }
     old = _by_key(base, alone, twice)
     pairs = [
         ScenarioPair(base=old.pop(key, None), new=each) for key, each in _by_key(new, alone, twice).items()
@@ -206,7 +216,7 @@ def check_common_scenarios(base: MeasuredRun, new: MeasuredRun) -> None:
 
 def selected_pairs(pairs: Sequence[ScenarioPair], base: MeasuredRun, new: MeasuredRun) -> list[ScenarioPair]:
     """Remove pairs with a scenario that one run did not select, because it is neither new nor gone."""
-    return [pair for pair in pairs if not (_is_unselected(pair.new, new) or _is_unselected(pair.base, base))]
+    return [pair for pair in pairs if (pair.new or not new.partial) and (pair.base or not base.partial)]
 
 
 def part_of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
@@ -241,20 +251,11 @@ def _measured(result: ConversationResult, information: Iterable[str]) -> Measure
     for name, score in result.metric_results:
         if isinstance(score, Score) and name not in left_out:
             total, n = sums.get(name, (0.0, 0))
-            sums[name] = total + _number(score), n + 1
+            sums[name] = (
+                total + (float(score.value != NO_FAILURE) if score.number is None else score.number),
+                n + 1,
+            )
     return MeasuredConversation(passed=passed, sums=sums)
-
-
-def _number(score: Score) -> float:
-    return float(score.value != NO_FAILURE) if score.number is None else score.number
-
-
-def _is_unselected(side: MeasuredScenario | None, run: MeasuredRun) -> bool:
-    return side is None and run.partial
-
-
-def _keys(run: MeasuredRun, alone: bool) -> list[Hashable]:
-    return [_key(each, alone) for each in run.scenarios]
 
 
 def _key(scenario: MeasuredScenario, alone: bool) -> Hashable:
@@ -262,15 +263,8 @@ def _key(scenario: MeasuredScenario, alone: bool) -> Hashable:
 
 
 def _by_key(run: MeasuredRun, alone: bool, twice: set[Hashable]) -> dict[Hashable, MeasuredScenario]:
-    return dict(_entries(run.scenarios, alone, twice))
-
-
-def _entries(
-    scenarios: Sequence[MeasuredScenario], alone: bool, twice: set[Hashable]
-) -> Iterator[tuple[Hashable, MeasuredScenario]]:
-    for each in scenarios:
-        key = _key(each, alone)
-        yield ((key, each.file) if key in twice else key), each
+    keys = [(_key(each, alone), each) for each in run.scenarios]
+    return {(key, each.file) if key in twice else key: each for key, each in keys}
 
 
 def _names(run: MeasuredRun) -> str:

@@ -58,6 +58,7 @@ class ComparedFigure:
         n_base, n_new: number of conversations or turns behind the value.
         low, high: 95 % confidence interval of `new - base`; None if unknown.
         p: two-sided p-value of the difference.
+        least: the lowest p-value that it could reach.
         adjusted: p-value adjusted for all comparisons (Holm).
         change: the resulting change.
     """
@@ -70,6 +71,7 @@ class ComparedFigure:
     low: float | None
     high: float | None
     p: float
+    least: float
     adjusted: float = 1.0
     change: Change = Change.UNCHANGED
 
@@ -111,6 +113,11 @@ class ScenarioChange:
     This assumes that the agent answers the same each time, because no result contradicts it.
     """
     rows: tuple[ComparedFigure, ...] = ()
+
+    @property
+    def decided(self) -> bool:
+        """True if the scenario passed or failed in both runs."""
+        return self.change not in (Change.NEW, Change.GONE, Change.NOT_COMPARED)
 
     @property
     def verdict_changed(self) -> bool:
@@ -202,7 +209,12 @@ def differing_conditions(
     if left_out:
         yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
     yield from _count_notes(pairs)
-    yield from _repeat_notes(pairs)
+    ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
+    if ended:
+        yield (
+            f"repeat: {count(ended, 'scenario')} ended when decided, which makes good pass rates better and "
+            "bad ones worse; chance counts twice there"
+        )
 
 
 def agents_random_in_scripts(pairs: Iterable[ScenarioPair]) -> frozenset[str]:
@@ -232,91 +244,50 @@ def is_single_script_run(base: MeasuredScenario, new: MeasuredScenario) -> bool:
     return (base.scripted or new.scripted) and base.known <= 1 and new.known <= 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ScenarioDraft:
-    """A compared scenario before the correction for multiple comparisons."""
-
-    pair: ScenarioPair
-    change: Change | None = None
-    """Set if no figure decides the change."""
-    why: str = ""
-    rows: tuple[ComparedFigure, ...] = ()
-    tests: tuple[tuple[float, float], ...] = ()
-    """For each row, its p-value and the lowest p-value that it could reach."""
-
-    @property
-    def decided(self) -> bool:
-        """True if the scenario passed or failed in both runs."""
-        return self.change not in (Change.NEW, Change.GONE, Change.NOT_COMPARED)
-
-    @property
-    def sides(self) -> tuple[MeasuredScenario, MeasuredScenario]:
-        assert self.pair.base
-        assert self.pair.new
-        return self.pair.base, self.pair.new
-
-
 def _draft(
     pair: ScenarioPair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]
-) -> _ScenarioDraft:
+) -> ScenarioChange:
+    """Compare a scenario, before the correction for multiple comparisons decides its change."""
     if pair.base is None or pair.new is None:
-        return _one_sided(pair, base, new)
-    for label, side in (("base", pair.base), ("new", pair.new)):
+        incomplete, label = (new, "new") if pair.new is None else (base, "base")
+        if did_not_load(pair, new):
+            why = "its file did not load in the new run"
+        elif incomplete.stopped:
+            why = f"the {label} run ended before it"
+        else:
+            return ScenarioChange(pair=pair, change=Change.GONE if pair.new is None else Change.NEW)
+        return ScenarioChange(pair=pair, change=Change.NOT_COMPARED, why=why)
+    sides = {"base": pair.base, "new": pair.new}
+    for label, side in sides.items():
         if side.status in _DECIDED and not side.conversations:
-            return _ScenarioDraft(
-                pair=pair, change=Change.NOT_COMPARED, why=f"no conversation in the {label} run"
-            )
-    unknown = [
-        f"{side.state} in the {label} run"
-        for label, side in (("base", pair.base), ("new", pair.new))
-        if side.status not in _DECIDED
-    ]
+            why = f"no conversation in the {label} run"
+            return ScenarioChange(pair=pair, change=Change.NOT_COMPARED, why=why)
+    unknown = [f"{x.state} in the {label} run" for label, x in sides.items() if x.status not in _DECIDED]
     if unknown:
-        return _ScenarioDraft(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
-    rows, tests = _rows(pair.base, pair.new)
-    certain = None if pair.latest.agent in random else certain_change(pair.base, pair.new)
-    return _ScenarioDraft(pair=pair, change=certain, rows=rows, tests=tests)
+        return ScenarioChange(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
+    rows = (*_pass_rate_row(*pair.both), *_metric_rows([pair.both]))
+    certain = None if pair.latest.agent in random else certain_change(*pair.both)
+    change = certain or Change.UNCHANGED
+    return ScenarioChange(pair=pair, change=change, certain=certain is not None, rows=rows)
 
 
-def _one_sided(pair: ScenarioPair, base: MeasuredRun, new: MeasuredRun) -> _ScenarioDraft:
-    if did_not_load(pair, new):
-        return _ScenarioDraft(
-            pair=pair, change=Change.NOT_COMPARED, why="its file did not load in the new run"
-        )
-    incomplete, label = (new, "new") if pair.new is None else (base, "base")
-    if incomplete.stopped:
-        why = f"the {label} run ended before it"
-        return _ScenarioDraft(pair=pair, change=Change.NOT_COMPARED, why=why)
-    return _ScenarioDraft(pair=pair, change=Change.GONE if pair.new is None else Change.NEW)
-
-
-def _rows(
-    base: MeasuredScenario, new: MeasuredScenario
-) -> tuple[tuple[ComparedFigure, ...], tuple[tuple[float, float], ...]]:
-    rows: list[ComparedFigure] = []
-    tests: list[tuple[float, float]] = []
-    if base.known and new.known:
-        shares = (base.passed, base.known), (new.passed, new.known)
-        low, high = newcombe(*shares)
-        factor = _stopping_factor(base, new)
-        p = min(1.0, factor * shares_differ(*shares))
-        rows.append(
-            ComparedFigure(
-                name=PASS_RATE,
-                base=base.passed / base.known,
-                new=new.passed / new.known,
-                n_base=base.known,
-                n_new=new.known,
-                low=low,
-                high=high,
-                p=p,
-            )
-        )
-        tests.append((p, min(1.0, factor * shares_differ((base.known, base.known), (0, new.known)))))
-    for row, least in _metric_rows([(base, new)]):
-        rows.append(row)
-        tests.append((row.p, least))
-    return tuple(rows), tuple(tests)
+def _pass_rate_row(base: MeasuredScenario, new: MeasuredScenario) -> Iterator[ComparedFigure]:
+    if not base.known or not new.known:
+        return
+    shares = (base.passed, base.known), (new.passed, new.known)
+    low, high = newcombe(*shares)
+    factor = _stopping_factor(base, new)
+    yield ComparedFigure(
+        name=PASS_RATE,
+        base=base.passed / base.known,
+        new=new.passed / new.known,
+        n_base=base.known,
+        n_new=new.known,
+        low=low,
+        high=high,
+        p=min(1.0, factor * shares_differ(*shares)),
+        least=min(1.0, factor * shares_differ((base.known, base.known), (0, new.known))),
+    )
 
 
 def _stopping_factor(*scenarios: MeasuredScenario) -> int:
@@ -324,10 +295,7 @@ def _stopping_factor(*scenarios: MeasuredScenario) -> int:
     return 2 if any(each.repeated for each in scenarios) else 1
 
 
-def _metric_rows(
-    sides: Sequence[tuple[MeasuredScenario, MeasuredScenario]],
-) -> Iterator[tuple[ComparedFigure, float]]:
-    """Yield each metric of these scenarios, with the lowest p-value that it could reach."""
+def _metric_rows(sides: Sequence[tuple[MeasuredScenario, MeasuredScenario]]) -> Iterator[ComparedFigure]:
     names = {
         name: None for both in sides for side in both for each in side.conversations for name in each.sums
     }
@@ -337,11 +305,11 @@ def _metric_rows(
             yield row
 
 
-def _row(name: str, strata: Sequence[Stratum]) -> tuple[ComparedFigure, float] | None:
+def _row(name: str, strata: Sequence[Stratum]) -> ComparedFigure | None:
     difference = mean_difference(strata)
     if difference is None:
         return None
-    row = ComparedFigure(
+    return ComparedFigure(
         name=name,
         base=difference.before,
         new=difference.after,
@@ -350,8 +318,8 @@ def _row(name: str, strata: Sequence[Stratum]) -> tuple[ComparedFigure, float] |
         low=difference.low,
         high=difference.high,
         p=difference.p,
+        least=difference.least,
     )
-    return row, difference.least
 
 
 def _clusters(scenario: MeasuredScenario, metric: str) -> list[Cluster]:
@@ -362,76 +330,65 @@ def _outcomes(scenario: MeasuredScenario) -> list[Cluster]:
     return [(float(each.passed), 1) for each in scenario.conversations if each.passed is not None]
 
 
-def _overall(decided: Sequence[_ScenarioDraft]) -> tuple[Verdicts, tuple[ComparedFigure, ...]]:
-    """Return the combined figures of all scenarios that passed or failed in both runs."""
-    sides = [draft.sides for draft in decided]
+def _overall(decided: Sequence[ScenarioChange]) -> tuple[Verdicts, tuple[ComparedFigure, ...]]:
+    sides = [draft.pair.both for draft in decided]
     statuses = [(base.status, new.status) for base, new in sides]
     worse = statuses.count((Status.PASSED, Status.FAILED))
     better = statuses.count((Status.FAILED, Status.PASSED))
     p = mcnemar(worse, better)
-    outcomes = [Stratum(before=_outcomes(base), after=_outcomes(new)) for base, new in sides]
-    rate = _row(PASS_RATE, outcomes)
+    rate = _row(PASS_RATE, [Stratum(before=_outcomes(base), after=_outcomes(new)) for base, new in sides])
     factor = _stopping_factor(*(side for both in sides for side in both))
-    rows = [replace(rate[0], p=min(1.0, factor * rate[0].p))] if rate else []
-    rows += [row for row, _ in _metric_rows(sides)]
+    rows = [replace(rate, p=min(1.0, factor * rate.p))] if rate else []
+    rows += _metric_rows(sides)
     adjusted = holm([p, *(row.p for row in rows)])
     verdicts = Verdicts(regressed=worse, improved=better, p=p, adjusted=adjusted[0])
     return verdicts, tuple(map(_with_change, rows, adjusted[1:]))
 
 
-def _with_changes(drafts: Iterable[_ScenarioDraft]) -> Iterator[ScenarioChange]:
-    drafts = list(drafts)
-    adjusted = iter(holm_of_testable([test for draft in drafts for test in draft.tests], LEVEL))
+def _with_changes(drafts: Sequence[ScenarioChange]) -> Iterator[ScenarioChange]:
+    tests = [(row.p, row.least) for draft in drafts for row in draft.rows]
+    adjusted = iter(holm_of_testable(tests, LEVEL))
     for draft in drafts:
         rows = tuple(_with_change(row, next(adjusted)) for row in draft.rows)
-        certain = draft.decided and draft.change is not None
-        if certain and draft.change:
+        if draft.certain:
             rows = tuple(replace(row, change=draft.change) if row.name == PASS_RATE else row for row in rows)
-        yield ScenarioChange(
-            pair=draft.pair,
-            change=draft.change or _worst(draft, rows),
-            why=draft.why,
-            certain=certain,
-            rows=rows,
-        )
+            yield replace(draft, rows=rows)
+        elif draft.decided:
+            yield replace(draft, change=_worst(draft, rows), rows=rows)
+        else:
+            yield draft
 
 
 def _with_change(row: ComparedFigure, adjusted: float) -> ComparedFigure:
-    return replace(row, adjusted=adjusted, change=_change(row, adjusted))
+    """Set the change of a figure. It differs only if both the test and the interval say so."""
+    change = Change.UNCHANGED
+    if abs(row.difference) > _ROUNDING:
+        inside = row.low is not None and row.high is not None and row.low <= 0 <= row.high
+        worse = (row.difference < 0) is not counts_failures(row.name)
+        change = Change.REGRESSED if worse else Change.IMPROVED
+        change = Change.WITHIN_NOISE if adjusted > LEVEL or inside else change
+    return replace(row, adjusted=adjusted, change=change)
 
 
-def _change(row: ComparedFigure, adjusted: float) -> Change:
-    """Return the change of a figure. It differs only if both the test and the interval say so."""
-    if abs(row.difference) <= _ROUNDING:
-        return Change.UNCHANGED
-    inside = row.low is not None and row.high is not None and row.low <= 0 <= row.high
-    if adjusted > LEVEL or inside:
-        return Change.WITHIN_NOISE
-    worse = (row.difference < 0) is not counts_failures(row.name)
-    return Change.REGRESSED if worse else Change.IMPROVED
-
-
-def _worst(draft: _ScenarioDraft, rows: Iterable[ComparedFigure]) -> Change:
+def _worst(draft: ScenarioChange, rows: Iterable[ComparedFigure]) -> Change:
     changes = {row.change for row in rows}
     for change in (Change.REGRESSED, Change.IMPROVED, Change.WITHIN_NOISE):
         if change in changes:
             return change
-    base, new = draft.sides
+    base, new = draft.pair.both
     return Change.UNCHANGED if base.status is new.status else Change.WITHIN_NOISE
 
 
-def _enough(decided: Sequence[_ScenarioDraft]) -> int | None:
+def _enough(decided: Sequence[ScenarioChange]) -> int | None:
     """Return the number of conversations from which a drop from always to never passing is significant."""
-    by_chance = [draft for draft in decided if draft.tests and not is_single_script_run(*draft.sides)]
+    by_chance = [each.pair.both for each in decided if each.rows]
+    by_chance = [both for both in by_chance if not is_single_script_run(*both)]
     if not by_chance:
         return None
-    enough = next((n for n in range(2, _MAX_CONVERSATIONS) if _is_detectable(n, len(by_chance))), None)
-    most = min(min(side.known for side in draft.sides) for draft in by_chance)
+    level = LEVEL / len(by_chance)
+    enough = next((n for n in range(2, _MAX_CONVERSATIONS) if shares_differ((n, n), (0, n)) <= level), None)
+    most = min(min(base.known, new.known) for base, new in by_chance)
     return enough if enough and most < enough else None
-
-
-def _is_detectable(n: int, family: int) -> bool:
-    return shares_differ((n, n), (0, n)) * family <= LEVEL
 
 
 def _count_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
@@ -444,14 +401,4 @@ def _count_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
         yield (
             f"conversations: other numbers in {count(len(other), 'scenario')}, "
             f"{len(first.conversations)} and now {len(second.conversations)} in {second.name!r}"
-        )
-
-
-def _repeat_notes(pairs: Sequence[ScenarioPair]) -> Iterator[str]:
-    """Yield a note about pass rates that are shifted, because a scenario ran until it was decided."""
-    ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
-    if ended:
-        yield (
-            f"repeat: {count(ended, 'scenario')} ended when decided, which makes good pass rates better and "
-            "bad ones worse; chance counts twice there"
         )

@@ -1,8 +1,11 @@
-"""Reports of a comparison, for the console and as Markdown."""
+"""Reports of a comparison: for the console, as Markdown, as JSON and for the page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -21,7 +24,8 @@ from agentest.history.comparison import (
 from agentest.report.console.printer import Printer
 from agentest.report.console.text import BLANK, ConsoleLine, Part, line
 from agentest.report.markdown import inline, table_row
-from agentest.support.text import count
+from agentest.support.json_text import Json, json_document
+from agentest.support.text import count, duration
 
 HEAD = ("", "base", "new", "difference", "95 % interval", "p", "")
 _MIN_P_SHOWN = 0.001
@@ -64,8 +68,7 @@ def regressions_overall(comparison: Comparison) -> str:
 
 def run_line(run: MeasuredRun) -> str:
     """Return a line that identifies a run and its size."""
-    conversations = sum(len(each.conversations) for each in run.scenarios)
-    size = f"{count(len(run.scenarios), 'scenario')}, {count(conversations, 'conversation')}"
+    size = f"{count(len(run.scenarios), 'scenario')}, {count(run.conversations, 'conversation')}"
     begun = run.started_at[:16].replace("T", " ")
     return f"{run.label}  {size}{f', begun {begun} UTC' if begun else ''}"
 
@@ -79,7 +82,9 @@ def cells(row: ComparedFigure) -> tuple[str, ...]:
         f"{row.difference:+.2f}",
         interval(row),
         p_value_text(row.adjusted),
-        "" if row.change is Change.UNCHANGED else _change_text(row.change),
+        ""
+        if row.change is Change.UNCHANGED
+        else ("within noise" if row.change is Change.WITHIN_NOISE else str(row.change)),
     )
 
 
@@ -108,10 +113,12 @@ def describe_change(change: ScenarioChange) -> str:
     """Describe the change of a scenario in one line."""
     pair = change.pair
     if change.why or pair.base is None or pair.new is None:
-        return change.why or _state(pair.latest)
+        known = f", {_passed(pair.latest)} conversations passed" if pair.latest.known else ""
+        return change.why or f"{pair.latest.state}{known}"
     base, new = pair.base, pair.new
     if change.certain:
-        return f"{_CERTAIN_TEXTS[change.change]} ({_passed_of_known(base)} → {_passed_of_known(new)})"
+        counts = " → ".join(f"{side.passed} of {side.known}" for side in (base, new))
+        return f"{_CERTAIN_TEXTS[change.change]} ({counts})"
     status = f"{base.status} → {new.status}" if base.status is not new.status else str(new.status)
     passed = _passed(base), _passed(new)
     # If only scores changed, the number of passed conversations is the same in both runs.
@@ -135,7 +142,8 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
     if unknown:
         verb = "was" if unknown == 1 else "were"
         yield f"{count(unknown, 'scenario')} {verb} not compared: nothing is known of what became of them"
-    single_runs = [each for each in comparison.scenarios if each.certain and _ran_once(each)]
+    certain = [each.pair.both for each in comparison.scenarios if each.certain]
+    single_runs = [both for both in certain if is_single_script_run(*both)]
     if single_runs:
         verb = "was" if len(single_runs) == 1 else "were"
         yield (
@@ -155,7 +163,12 @@ def changes_worst_first(comparison: Comparison) -> list[ScenarioChange]:
     changed = [each for each in comparison.scenarios if each.change is not Change.UNCHANGED]
     order = list(Change)
     return sorted(
-        changed, key=lambda each: (order.index(each.change), not each.verdict_changed, _lowest_p(each))
+        changed,
+        key=lambda each: (
+            order.index(each.change),
+            not each.verdict_changed,
+            min((row.p for row in each.rows), default=1.0),
+        ),
     )
 
 
@@ -174,28 +187,6 @@ def print_text(comparison: Comparison, console: Console) -> None:
 def as_markdown(comparison: Comparison, heading: str = "##") -> str:
     """Return the comparison as Markdown: headline, changed scenarios, overall figures and notes."""
     return "".join(_markdown_parts(comparison, heading))
-
-
-def _ran_once(change: ScenarioChange) -> bool:
-    base, new = change.pair.base, change.pair.new
-    return bool(base and new) and is_single_script_run(base, new)  # type: ignore[arg-type]
-
-
-def _lowest_p(change: ScenarioChange) -> float:
-    return min((row.p for row in change.rows), default=1.0)
-
-
-def _change_text(change: Change) -> str:
-    return "within noise" if change is Change.WITHIN_NOISE else str(change)
-
-
-def _state(scenario: MeasuredScenario) -> str:
-    passed_text = f", {_passed(scenario)} conversations passed" if scenario.known else ""
-    return f"{scenario.state}{passed_text}"
-
-
-def _passed_of_known(scenario: MeasuredScenario) -> str:
-    return f"{scenario.passed} of {scenario.known}"
 
 
 def _passed(scenario: MeasuredScenario) -> str:
@@ -291,7 +282,11 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
     yield table_row(["---"] * (4 if several else 3))
     for each in changes[:_MAX_MARKDOWN_SCENARIOS]:
         scenario = each.pair.latest
-        details = "".join(f"<br>{inline(_markdown_row(row))}" for row in map(cells, changed_rows(each)))
+        figures = (
+            f"{name} {base} → {new} (95 % {interval or 'unknown'}), p {p}"
+            for name, base, new, _, interval, p, _ in map(cells, changed_rows(each))
+        )
+        details = "".join(f"<br>{inline(figure)}" for figure in figures)
         agent = [inline(scenario.agent)] if several else []
         yield table_row(
             [
@@ -305,6 +300,164 @@ def _markdown_table(changes: Sequence[ScenarioChange], several: bool) -> Iterato
         yield f"\n_{len(changes) - _MAX_MARKDOWN_SCENARIOS} of {len(changes)} scenarios left out._\n"
 
 
-def _markdown_row(row: Sequence[str]) -> str:
-    name, base, new, _, interval, p, _ = row
-    return f"{name} {base} → {new} (95 % {interval or 'unknown'}), p {p}"
+_UNKNOWN_CHANGES = {Change.NOT_COMPARED, Change.GONE, Change.NEW}
+SCHEMA_VERSION = 1
+_KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithinNoise"}
+
+
+class ComparedSubjects(StrEnum):
+    """Subjects of a comparison: two runs or two agents."""
+
+    RUNS = "runs"
+    AGENTS = "agents"
+
+
+def comparison_for_page(comparison: Comparison, between: ComparedSubjects) -> Json:
+    """Return a comparison for the page: the fields of `comparison.schema.json`, with formatted figures.
+
+    `figures` and `overall` are replaced by rows `{change, cells}` of those that differ. Each scenario
+    has its `story` and the agents of both `sides`, null if a run lacks it. The worst scenarios come
+    first.
+    """
+    document = as_document(comparison)
+    ordered = [*changes_worst_first(comparison), *comparison.of(Change.UNCHANGED)]
+    return {
+        **{key: document[key] for key in ("regressed", "base", "new", "notes", "counts")},
+        "between": str(between),
+        "verdict": _verdict(comparison),
+        "headline": headline(comparison),
+        "besides": [
+            *filter(None, [regressions_overall(comparison)]),
+            verdict_line(comparison),
+            *footnotes(comparison),
+        ],
+        "overall": list(map(_page_row, comparison.overall)),
+        "totals": list(_totals(comparison.base, comparison.new)),
+        "scenarios": [_page_scenario(each) for each in ordered],
+    }
+
+
+def as_json(comparison: Comparison) -> str:
+    """Return the whole comparison as JSON text, including unchanged scenarios."""
+    return json_document(as_document(comparison))
+
+
+def as_document(comparison: Comparison) -> dict[str, Any]:
+    """Return the whole comparison as JSON values with camelCase keys."""
+    verdicts = comparison.verdicts
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "regressed": comparison.regressed,
+        "base": _run_document(comparison.base),
+        "new": _run_document(comparison.new),
+        "notes": list(comparison.notes),
+        "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
+        "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
+        "overall": [_row_document(row) for row in comparison.overall],
+        "scenarios": [_scenario_document(each) for each in comparison.scenarios],
+    }
+
+
+def _verdict(comparison: Comparison) -> Json:
+    if comparison.regressed:
+        return {"status": "failed", "text": "regressed"}
+    if all(each.change in _UNKNOWN_CHANGES for each in comparison.scenarios):
+        return {"status": "errored", "text": "nothing could be compared"}
+    overall = (comparison.verdicts.change, *(row.change for row in comparison.overall))
+    if comparison.of(Change.IMPROVED) or Change.IMPROVED in overall:
+        return {"status": "passed", "text": "improved"}
+    return {"status": "skipped", "text": "no difference that this many conversations can tell"}
+
+
+def _page_row(row: ComparedFigure) -> Json:
+    return {"change": str(row.change), "cells": list(cells(row)[:-1])}
+
+
+def _page_scenario(each: ScenarioChange) -> Json:
+    sides = (each.pair.base, each.pair.new)
+    return {
+        "name": each.pair.latest.name,
+        "agent": each.pair.latest.agent,
+        "change": str(each.change),
+        "story": describe_change(each),
+        "sides": [side and side.agent for side in sides],
+        "figures": [_page_row(row) for row in each.rows if row.difference],
+    }
+
+
+def _totals(base: MeasuredRun, new: MeasuredRun) -> Iterator[list[str]]:
+    """Yield rows of name, base, new and difference with the totals of all conversations, compared or not."""
+    before, now = base.spent, new.spent
+    passed = (
+        f"{sum(each.passed for each in run.scenarios):,} of {run.conversations:,}" for run in (base, new)
+    )
+    yield ["conversations passed", *passed, ""]
+    yield ["cost of user and judge", *_both(before.cost, now.cost, lambda usd: f"${usd:.4f}")]
+    yield ["tokens of user and judge", *_both(before.tokens, now.tokens, lambda number: f"{number:,.0f}")]
+    per_turn = [each.agent_ms / each.turns if each.turns else None for each in (before, now)]
+    yield ["agent's time for a turn", *_both(per_turn[0], per_turn[1], duration)]
+    yield ["time of all conversations", *_both(before.total_ms, now.total_ms, duration)]
+
+
+def _both(base: float | None, new: float | None, text: Callable[[float], str]) -> list[str]:
+    known = ["unknown" if each is None else text(each) for each in (base, new)]
+    if base is None or new is None:
+        return [*known, ""]
+    sign = "+" if new > base else "−" if new < base else ""
+    return [*known, f"{sign}{text(abs(new - base))}"]
+
+
+def _run_document(run: MeasuredRun) -> dict[str, Any]:
+    return {
+        "run": run.label,
+        "startedAt": run.started_at,
+        "version": run.version,
+        "agents": list(run.agents),
+        "models": dict(run.models),
+        "stopped": run.stopped,
+        "scenarios": len(run.scenarios),
+        "conversations": run.conversations,
+    }
+
+
+def _scenario_document(each: ScenarioChange) -> dict[str, Any]:
+    scenario = each.pair.latest
+    return {
+        "name": scenario.name,
+        "agent": scenario.agent,
+        "file": scenario.file,
+        "line": scenario.line,
+        "change": str(each.change),
+        "why": each.why,
+        "certain": each.certain,
+        "base": _side_document(each.pair.base),
+        "new": _side_document(each.pair.new),
+        "figures": [_row_document(row) for row in each.rows],
+    }
+
+
+def _side_document(side: MeasuredScenario | None) -> dict[str, Any] | None:
+    if side is None:
+        return None
+    return {
+        "status": str(side.status),
+        "conversations": len(side.conversations),
+        "passed": side.passed,
+        "failed": side.known - side.passed,
+    }
+
+
+def _row_document(row: ComparedFigure) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "base": row.base,
+        "new": row.new,
+        "nBase": row.n_base,
+        "nNew": row.n_new,
+        "difference": row.difference,
+        "low": row.low,
+        "high": row.high,
+        "p": row.p,
+        "adjustedP": row.adjusted,
+        "change": str(row.change),
+    }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
 from agentest.domain.events import (
-    ConversationFinished,
     Event,
     RunFinished,
     RunStarted,
@@ -43,12 +43,11 @@ from agentest.store.runs.folder import (
     read_record,
     run_file,
 )
-from agentest.store.shapes import Mode, PlannedConversations, RunHead, StoredAgent
+from agentest.store.shapes import Mode, PlannedConversations, RunHead
 from agentest.support.errors import UsageError
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count
+from agentest.support.text import count, quoted_names
 
-_MAX_SHOWN = 3
 ALLOW = "--allow-missing"
 
 
@@ -82,16 +81,10 @@ class MergedPart:
         return [*self.journal.parts, *self.journal.not_run]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundParts:
-    """The runs to merge, and notes about runs that are left out."""
-
-    parts: tuple[MergedPart, ...]
-    notes: tuple[str, ...] = ()
-
-
-def find_parts(references: Sequence[str], output_dir: Path, cwd: Path) -> FoundParts:
-    """Find the runs that the RUN arguments mean.
+def find_parts(
+    references: Sequence[str], output_dir: Path, cwd: Path
+) -> tuple[Sequence[MergedPart], Sequence[str]]:
+    """Find the runs that the RUN arguments mean, and return notes about runs that are left out.
 
     Args:
         references: each is an id or a prefix of one, `latest`, a run's folder, or a folder with several runs.
@@ -112,13 +105,18 @@ def find_parts(references: Sequence[str], output_dir: Path, cwd: Path) -> FoundP
                 notes.append(f"{reference}: left out, as no shards: {', '.join(left_out)}")
             parts += shards or below
         else:
-            parts.append(_part(_folder(reference, output_dir, cwd)))
+            file = run_file(reference, output_dir, cwd)
+            if not (file.parent / RECORD).is_file():
+                raise UsageError(
+                    f"{reference} is not in the folder of a run: name a run by its id (agentest runs) or "
+                    "folder"
+                )
+            parts.append(_part(file.parent))
     resumed = {part.record.resumed: part for part in parts if part.record.resumed}
     for part in parts:
         if later := resumed.get(part.record.id):
             notes.append(f"{part.name}: left out, as {later.record.id} went on with it")
-    not_resumed = tuple(part for part in parts if part.record.id not in resumed)
-    return FoundParts(parts=not_resumed, notes=tuple(notes))
+    return [part for part in parts if part.record.id not in resumed], notes
 
 
 def part_names(parts: Sequence[MergedPart]) -> str:
@@ -129,12 +127,12 @@ def part_names(parts: Sequence[MergedPart]) -> str:
 
 def check_parts(parts: Sequence[MergedPart]) -> None:
     """Raise UsageError if the runs cannot be parts of one run."""
-    _check_ids(parts)
-    _check_same(
-        [part for part in parts if part.record.kind is not RunKind.MERGE],
-        "kind",
-        lambda part: part.record.kind,
-    )
+    ids = Counter(part.record.id for part in parts)
+    for part in parts:
+        if ids[part.record.id] > 1:
+            raise UsageError(f"merge: run {part.name} is named twice; a run cannot be merged with itself")
+    not_merged = [part for part in parts if part.record.kind is not RunKind.MERGE]
+    _check_same(not_merged, "kind", lambda part: part.record.kind)
     _check_same(parts, "version of Agentest", lambda part: part.record.version)
     _check_same(parts, "commit", lambda part: part.record.commit)
     _check_models(parts)
@@ -163,12 +161,9 @@ def missing_shards_text(parts: Sequence[MergedPart]) -> str | None:
     if not missing_shards:
         return None
     missing = first.whole - sum(len(part.scenarios) for part in _shards(parts))
-    which = (
-        f"shard {missing_shards[0]} is"
-        if len(missing_shards) == 1
-        else f"shards {', '.join(missing_shards)} are"
-    )
-    return f"{which} missing, with {missing} of {count(first.whole, 'scenario')}"
+    shards = "shard {} is" if len(missing_shards) == 1 else "shards {} are"
+    which, total = shards.format(", ".join(missing_shards)), count(first.whole, "scenario")
+    return f"{which} missing, with {missing} of {total}"
 
 
 def check_complete(parts: Sequence[MergedPart], *, allow_missing: bool) -> str | None:
@@ -181,27 +176,15 @@ def check_complete(parts: Sequence[MergedPart], *, allow_missing: bool) -> str |
     return problem
 
 
-def _folder(reference: str, output_dir: Path, cwd: Path) -> Path:
-    file = run_file(reference, output_dir, cwd)
-    if not (file.parent / RECORD).is_file():
-        raise UsageError(
-            f"{reference} is not in the folder of a run: name a run by its id (agentest runs) or folder"
-        )
-    return file.parent
-
-
 def _folders_below(path: Path, reference: str) -> list[Path]:
-    folders = sorted(_with_record(path))
-    if not folders:
-        raise UsageError(f"{reference}: no run is in this folder; a run's folder has {RECORD} and {JOURNAL}")
-    return folders
-
-
-def _with_record(path: Path) -> Iterator[Path]:
+    folders = []
     for folder, below, files in os.walk(path):
         if RECORD in files:
             below.clear()
-            yield Path(folder)
+            folders.append(Path(folder))
+    if not folders:
+        raise UsageError(f"{reference}: no run is in this folder; a run's folder has {RECORD} and {JOURNAL}")
+    return sorted(folders)
 
 
 def _part(folder: Path) -> MergedPart:
@@ -217,14 +200,6 @@ def _part(folder: Path) -> MergedPart:
 
 def _shards(parts: Sequence[MergedPart]) -> Iterator[ShardedRun]:
     return (part.record.part for part in parts if part.record.part)
-
-
-def _check_ids(parts: Sequence[MergedPart]) -> None:
-    ids: set[str] = set()
-    for part in parts:
-        if part.record.id in ids:
-            raise UsageError(f"merge: run {part.name} is named twice; a run cannot be merged with itself")
-        ids.add(part.record.id)
 
 
 def _check_same(parts: Sequence[MergedPart], what: str, value_of: Callable[[MergedPart], str | None]) -> None:
@@ -280,26 +255,22 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
     both: list[tuple[MergedPart, MergedPart, Place]] = []
     for part in parts:
         both += [
-            (earlier[place], part, place) for place in part.places if _is_run_twice(place, earlier, part)
+            (earlier[place], part, place)
+            for place in part.places
+            if (
+                place in earlier
+                and not (place in part.journal.not_run and place in earlier[place].journal.not_run)
+            )
         ]
         earlier |= dict.fromkeys(part.places, part)
     if both:
         first, second, _ = both[0]
-        names = list(dict.fromkeys(name for *_, (name, _) in both))
-        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-        shared = ", ".join(map(repr, names[:_MAX_SHOWN])) + more
+        shared = quoted_names(name for *_, (name, _) in both)
         raise UsageError(
             f"merge: {first.name} and {second.name} overlap: both have {shared}"
             f"{_split_difference(first, second)}"
         )
     _check_covered(parts)
-
-
-def _is_run_twice(place: Place, earlier: Mapping[Place, MergedPart], part: MergedPart) -> bool:
-    """Return True if both runs contain the scenario, unless neither could run it, as with a broken file."""
-    return place in earlier and not (
-        place in part.journal.not_run and place in earlier[place].journal.not_run
-    )
 
 
 def _check_covered(parts: Sequence[MergedPart]) -> None:
@@ -363,9 +334,14 @@ class MergedRun:
     @cached_property
     def entries(self) -> list[MergedEntry]:
         """Scenarios in the order in which a single run would report them."""
-        entries = _without_duplicates(
-            [MergedEntry(part=part, place=place) for part in self.parts for place in part.places]
-        )
+        entries = list(
+            {
+                entry.place: entry
+                for entry in reversed(
+                    [MergedEntry(part=part, place=place) for part in self.parts for place in part.places]
+                )
+            }.values()
+        )[::-1]
         if self.parts[0].record.part:
             return sorted(entries, key=_by_plan)
         return sorted(entries, key=_by_file)
@@ -401,7 +377,6 @@ class MergedRun:
 
     @property
     def _ends(self) -> list[RunHead]:
-        """Ends of the parts that are complete."""
         return [part.journal.end for part in self.parts if part.journal.end]
 
     @property
@@ -427,10 +402,15 @@ class MergedRun:
         for entry in self.entries:
             result = entry.part.journal.so_far(entry.place)
             yield ScenarioStarted(result.name, result.agent, result.planned)
-            yield from self._conversations(entry, result)
+            part = entry.part.journal.parts.get(entry.place)
+            if part:
+                events = entry.part.journal.events(entry.place, iter(sorted(part.lines)))
+                yield from (
+                    replace(event, case=result.case, thresholds=result.thresholds) for event in events
+                )
             yield ScenarioFinished(result)
             scenarios.append(replace(result, conversations=()))
-        amended = scenarios_without_disproved_warnings({(each.name, each.agent): each for each in scenarios})
+        amended = _without_disproved_warnings({(each.name, each.agent): each for each in scenarios})
         for at, each in enumerate(scenarios):
             if now := amended.get((each.name, each.agent)):
                 yield ScenarioAmended(now, each.verdict.status)
@@ -452,24 +432,18 @@ class MergedRun:
             fingerprints={(each.scenario, each.agent): each.fingerprint for each in planned},
             used={(each.scenario, each.agent): each.usage for each in planned if each.usage},
             visibilities={
-                name: each.tool_calls for name, each in self._agents_at_first.items() if each.tool_calls
+                name: each.tool_calls
+                for name, each in {
+                    name: each for part in self.parts for name, each in part.journal.run.agents.items()
+                }.items()
+                if each.tool_calls
             },
             calibrations=self.calibrations,
         )
 
-    @property
-    def _agents_at_first(self) -> Mapping[str, StoredAgent]:
-        return {name: each for part in self.parts for name, each in part.journal.run.agents.items()}
-
-    def _conversations(self, entry: MergedEntry, result: ScenarioResult) -> Iterator[ConversationFinished]:
-        part = entry.part.journal.parts.get(entry.place)
-        if part:
-            events = entry.part.journal.events(entry.place, iter(sorted(part.lines)))
-            yield from (replace(event, case=result.case, thresholds=result.thresholds) for event in events)
-
     def _result(self, scenarios: tuple[ScenarioResult, ...]) -> RunResult:
         results = {(each.name, each.agent): each for each in scenarios}
-        visibilities = tool_visibility_of(self.parts, list(self.agents), results)
+        visibilities = {name: _visibility_of(name, self.parts, results) for name in self.agents}
         return RunResult(
             scenarios=scenarios,
             agents=tuple(self.agents),
@@ -480,8 +454,8 @@ class MergedRun:
             models=self.models,
             interrupted=self.interrupted,
             stopped=self.stopped,
-            visibilities=visibilities,
-            silent=silent_agent_warnings(self.parts, results),
+            visibilities={name: each for name, each in visibilities.items() if each},
+            silent=_silent_agent_warnings(self.parts, results),
             unanswered=_unique(end.summary.unanswered_calls for end in self._ends),
             unclaimed=_unique(end.summary.unclaimed_calls for end in self._ends),
             calibrations=self.calibrations,
@@ -491,18 +465,22 @@ class MergedRun:
         )
 
 
-def tool_visibility_of(
-    parts: Sequence[MergedPart], agents: Sequence[str], results: ScenarioResults
-) -> dict[str, ToolVisibility]:
-    """Return the tool visibility of each agent over the whole run.
+def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:
+    """Return the tool visibility of an agent over the whole run.
 
-    An agent counts as reporting its calls only if it did so in every turn of all parts.
+    It counts as reporting its calls only if it did so in every turn of all parts.
     """
-    known = {name: _visibility_of(name, parts, results) for name in agents}
-    return {name: visibility for name, visibility in known.items() if visibility}
+    with_agent = [part for part in parts if name in part.journal.run.agents]
+    ends = set()
+    for part in with_agent:
+        if any(results[place].totals.turns for place in part.places if place[1] == name):
+            end = part.journal.end
+            agents = end.agents if end and name in end.agents else part.journal.run.agents
+            ends.add(agents[name].tool_calls)
+    return ends.pop() if len(ends) == 1 else with_agent[0].journal.run.agents[name].tool_calls
 
 
-def silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
+def _silent_agent_warnings(parts: Sequence[MergedPart], results: ScenarioResults) -> tuple[RunWarning, ...]:
     """Return warnings about agents without any tool call, unless another part has seen one."""
     called = {agent for (_, agent), each in results.items() if each.totals.slowest and each.totals.tool_calls}
     warnings = _unique(part.journal.end.summary.silent_agents for part in parts if part.journal.end)
@@ -513,34 +491,30 @@ def _unique(warnings: Iterable[Iterable[RunWarning]]) -> tuple[RunWarning, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(warnings)))
 
 
-def scenarios_without_disproved_warnings(results: ScenarioResults) -> dict[Place, ScenarioResult]:
-    """Return the scenarios with a warning that another part disproves.
+def _without_disproved_warnings(results: ScenarioResults) -> dict[Place, ScenarioResult]:
+    """Return the scenarios with a warning that another part disproves, without it.
 
     Each part warns about tools that it does not know and about agents without tool calls.
     """
     known = frozenset[str]().union(*(each.totals.called for each in results.values()))
     active_agents = {agent for (_, agent), each in results.items() if each.totals.called}
+
+    def is_disproved(warning: VerdictWarning) -> bool:
+        if warning.code is WarningCode.NO_CALL_SEEN:
+            return warning.agent in active_agents
+        return warning.code is WarningCode.UNKNOWN_TOOL and all(is_known(t, known) for t in warning.tools)
+
     now = {
-        place: without(each, _disproved_warnings(each, known, active_agents))
-        for place, each in results.items()
+        place: without(each, filter(is_disproved, each.verdict_warnings)) for place, each in results.items()
     }
     return {place: each for place, each in now.items() if each is not results[place]}
 
 
-def _without_duplicates(entries: Sequence[MergedEntry]) -> list[MergedEntry]:
-    """Remove duplicates: a file that does not load is part of every shard."""
-    return list({entry.place: entry for entry in reversed(entries)}.values())[::-1]
-
-
-def _agent_position(entry: MergedEntry) -> int:
-    """Return the agent's position in its part, which has the order of the configuration."""
-    agents = list(entry.part.journal.run.agents)
-    return agents.index(entry.place[1]) if entry.place[1] in agents else -1
-
-
 def _by_plan(entry: MergedEntry) -> tuple[int, int]:
-    part = entry.part.record.part
-    return (part.scenarios.get(entry.place[0], 0) if part else 0), _agent_position(entry)
+    """Sort by the places in the whole run and in the configuration, whose order the agents of a part have."""
+    part, (name, agent) = entry.part.record.part, entry.place
+    agents = list(entry.part.journal.run.agents)
+    return part.scenarios.get(name, 0) if part else 0, agents.index(agent) if agent in agents else -1
 
 
 def _by_file(entry: MergedEntry) -> tuple[str, int]:
@@ -548,31 +522,3 @@ def _by_file(entry: MergedEntry) -> tuple[str, int]:
     results = entry.part.journal
     scenario = results.not_run.get(entry.place) or results.parts[entry.place].scenario
     return (scenario.file, scenario.line) if scenario else (_AFTER_ALL_FILES, 0)
-
-
-def _visibility_of(name: str, parts: Sequence[MergedPart], results: ScenarioResults) -> ToolVisibility | None:
-    with_agent = [part for part in parts if name in part.journal.run.agents]
-    with_turns = [
-        part
-        for part in with_agent
-        if any(results[place].totals.turns for place in part.places if place[1] == name)
-    ]
-    ends = [_visibility_in_part(part, name) for part in with_turns]
-    at_first = with_agent[0].journal.run.agents[name].tool_calls
-    return ends[0] if ends and len(set(ends)) == 1 else at_first
-
-
-def _visibility_in_part(part: MergedPart, name: str) -> ToolVisibility | None:
-    end = part.journal.end
-    agents = end.agents if end and name in end.agents else part.journal.run.agents
-    return agents[name].tool_calls
-
-
-def _disproved_warnings(
-    result: ScenarioResult, known: frozenset[str], active_agents: Collection[str]
-) -> Iterator[VerdictWarning]:
-    for warning in result.verdict_warnings:
-        silent = warning.code is WarningCode.NO_CALL_SEEN and warning.agent in active_agents
-        unknown = warning.code is WarningCode.UNKNOWN_TOOL and all(is_known(t, known) for t in warning.tools)
-        if silent or unknown:
-            yield warning

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import anyio
 
@@ -32,6 +32,26 @@ if TYPE_CHECKING:
     from agentest.testing import ChatModel
 
 
+class RunArguments(RunSettings, total=False):
+    """The arguments of a run: those of `Runner`."""
+
+    agent: AgentLike | None
+    config: ConfigLike | None
+    model: ChatModel | str | None
+    options: Options | None
+    on_event: Callable[[Event], object] | None
+
+
+class EvalArguments(TypedDict, total=False):
+    """The arguments of a run of evaluation sets."""
+
+    agent: EvalAgentLike | None
+    criteria: str | Path | None
+    mocks: str | Path | None
+    num_runs: int
+    options: Options | None
+
+
 class Agentest:
     """Run scenarios and evaluation sets with the project's configuration.
 
@@ -48,16 +68,7 @@ class Agentest:
         self._offline = offline
         self._strict = strict
 
-    def run(
-        self,
-        *scenarios: Scenario,
-        agent: AgentLike | None = None,
-        config: ConfigLike | None = None,
-        model: ChatModel | str | None = None,
-        options: Options | None = None,
-        on_event: Callable[[Event], object] | None = None,
-        **settings: Unpack[RunSettings],
-    ) -> CheckedRun:
+    def run(self, *scenarios: Scenario, **arguments: Unpack[RunArguments]) -> CheckedRun:
         """Run scenarios and return their results. The arguments are those of `Runner`.
 
         The default of `config` is the project's configuration.
@@ -66,71 +77,24 @@ class Agentest:
         `run_async`.
         """
         refuse_in_async_code("agentest.run", "await agentest.run_async(…)")
-        return self._runner(agent, config, model, options, on_event, settings).run(*scenarios)
+        return self._runner(arguments).run(*scenarios)
 
-    async def run_async(
-        self,
-        *scenarios: Scenario,
-        agent: AgentLike | None = None,
-        config: ConfigLike | None = None,
-        model: ChatModel | str | None = None,
-        options: Options | None = None,
-        on_event: Callable[[Event], object] | None = None,
-        **settings: Unpack[RunSettings],
-    ) -> CheckedRun:
+    async def run_async(self, *scenarios: Scenario, **arguments: Unpack[RunArguments]) -> CheckedRun:
         """Run scenarios in async code; see `run`."""
-        return await self._runner(agent, config, model, options, on_event, settings).run_async(*scenarios)
+        return await self._runner(arguments).run_async(*scenarios)
 
-    def _runner(
-        self,
-        agent: AgentLike | None,
-        config: ConfigLike | None,
-        model: ChatModel | str | None,
-        options: Options | None,
-        on_event: Callable[[Event], object] | None,
-        settings: RunSettings,
-    ) -> Runner:
-        options = self._options(options, has_model=model is not None)
-        return Runner(
-            agent=agent,
-            config=config or self._config,
-            model=model,
-            options=options,
-            on_event=on_event,
-            **settings,
-        )
+    def _runner(self, arguments: RunArguments) -> Runner:
+        has_model = arguments.get("model") is not None
+        arguments["options"] = self._options(arguments.get("options"), has_model=has_model)
+        arguments["config"] = arguments.get("config") or self._config
+        return Runner(**arguments)
 
-    def eval(
-        self,
-        *files: str | Path,
-        agent: EvalAgentLike | None = None,
-        criteria: str | Path | None = None,
-        mocks: str | Path | None = None,
-        num_runs: int = 1,
-        options: Options | None = None,
-    ) -> CheckedRun:
+    def eval(self, *files: str | Path, **arguments: Unpack[EvalArguments]) -> CheckedRun:
         """Run evaluation sets and return their results; see `eval_async`, which async code needs."""
         refuse_in_async_code("agentest.eval", "await agentest.eval_async(…)")
-        run = partial(
-            self.eval_async,
-            *files,
-            agent=agent,
-            criteria=criteria,
-            mocks=mocks,
-            num_runs=num_runs,
-            options=options,
-        )
-        return anyio.run(run)
+        return anyio.run(partial(self.eval_async, *files, **arguments))
 
-    async def eval_async(
-        self,
-        *files: str | Path,
-        agent: EvalAgentLike | None = None,
-        criteria: str | Path | None = None,
-        mocks: str | Path | None = None,
-        num_runs: int = 1,
-        options: Options | None = None,
-    ) -> CheckedRun:
+    async def eval_async(self, *files: str | Path, **arguments: Unpack[EvalArguments]) -> CheckedRun:
         """Run `*.test.json` and `*.evalset.json` files, or all `*.test.json` files of a folder.
 
         Args:
@@ -144,14 +108,15 @@ class Agentest:
         if not files:
             raise ConfigError("agentest.eval: no file is named")
         root = self._config.parent if self._config else Path.cwd()
-        request = RunRequest(root, self._config, self._options(options))
+        request = RunRequest(root, self._config, self._options(arguments.get("options")))
         evaluation = EvalRequest(
             request,
-            tuple(_absolute(file) for file in files),
-            criteria=_path(criteria),
-            num_runs=num_runs,
-            mocks=_path(mocks),
+            tuple(str(Path.cwd() / file) for file in files),
+            criteria=_path(arguments.get("criteria")),
+            num_runs=arguments.get("num_runs", 1),
+            mocks=_path(arguments.get("mocks")),
         )
+        agent = arguments.get("agent")
         configured = None if agent is None else configuration(agent, root)
         return to_checked_run(await run_result(prepare_eval(evaluation, configured=configured)))
 
@@ -161,11 +126,6 @@ class Agentest:
         offline = options.offline or (self._offline and not has_model)
         strict = self._strict if options.strict is None else options.strict
         return replace(options, offline=offline, strict=strict)
-
-
-def _absolute(file: str | Path) -> str:
-    """Make a path absolute; a suffix `:case1,case2` stays."""
-    return str(Path.cwd() / file)
 
 
 def _path(file: str | Path | None) -> Path | None:

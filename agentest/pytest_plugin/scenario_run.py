@@ -16,21 +16,19 @@ from queue import SimpleQueue
 import anyio
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from agentest.cli.resume import with_fingerprints
 from agentest.cli.run import forecast_of
 from agentest.cli.run_output import LIVE, RunOutput, open_reporters, open_run_output
+from agentest.cli.selection import with_fingerprints
 from agentest.domain.events import (
     Event,
     Noted,
-    ReportRequest,
     RunFinished,
     RunStarted,
     ScenarioAmended,
     ScenarioFinished,
 )
 from agentest.domain.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
-from agentest.pytest_plugin.items import Entry, ScenarioItem
-from agentest.pytest_plugin.project import PytestProject
+from agentest.pytest_plugin.project import Entry, PytestProject, ScenarioItem
 from agentest.report.registry import Broadcast, ReporterContext
 from agentest.runner.environment import check_can_be_written, limited_to_connections, output_dir
 from agentest.runner.plan import Unit
@@ -46,12 +44,7 @@ Key = tuple[str, str]
 
 
 class PytestRuns:
-    """The run of the selected items, and another run for each item that a plugin repeats.
-
-    Args:
-        project: the configuration and its scenarios.
-        say: prints a line for the waiting user.
-    """
+    """The run of the selected items, and another run for each item that a plugin repeats."""
 
     def __init__(self, project: PytestProject, say: Callable[[str], object]) -> None:
         self._project = project
@@ -64,27 +57,8 @@ class PytestRuns:
         self._missing: dict[Key, Unit] = {}
         """Units of the current run without a result."""
         self._begun: set[Key] = set()
-        self._ended: list[BackgroundRun] = []
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes of all runs."""
-        return list(dict.fromkeys(chain.from_iterable(run.notes for run in self._ended)))
-
-    @property
-    def ended(self) -> list[RunResult]:
-        """Results of the runs that have ended."""
-        return [run.result for run in self._ended if run.result]
-
-    @property
-    def incomplete(self) -> bool:
-        """True if a requested report could not be written."""
-        return any(run.incomplete for run in self._ended)
-
-    @property
-    def commands(self) -> list[str]:
-        """GitHub workflow commands, to print after pytest's report."""
-        return list(chain.from_iterable(run.commands for run in self._ended))
+        self.ended: list[BackgroundRun] = []
+        """The runs that have ended."""
 
     def begin_all(self, items: Sequence[ScenarioItem]) -> dict[Key, ScenarioItem]:
         """Run the selected items that have not run yet, and return them by key."""
@@ -137,7 +111,6 @@ class PytestRuns:
             self._close(self._run)
 
     def _receive_next(self) -> bool:
-        """Wait for the next result; return False if there are no more."""
         result = next(self._arriving, None)
         if result is None:
             return False
@@ -164,7 +137,7 @@ class PytestRuns:
 
     def _close(self, run: BackgroundRun) -> None:
         self._run = None
-        self._ended.append(run)
+        self.ended.append(run)
 
 
 def may_run(item: ScenarioItem) -> bool:
@@ -179,7 +152,6 @@ def may_run(item: ScenarioItem) -> bool:
 
 
 def _problem_message(run: BackgroundRun) -> str:
-    """Return the reason why a run left scenarios without a result."""
     problem = run.problem
     if problem is None:
         return "the run was stopped before this scenario began"
@@ -208,10 +180,6 @@ class BackgroundRun:
     """A run in its own thread; `results` yields each scenario's result as soon as it has finished.
 
     Only this thread has an event loop, because hooks of other pytest plugins must not run inside one.
-
-    Args:
-        prepared: the run.
-        say: prints a line for the waiting user.
     """
 
     def __init__(self, prepared: Prepared, say: Callable[[str], object]) -> None:
@@ -222,6 +190,10 @@ class BackgroundRun:
         """Result of the whole run, after it has ended."""
         self.problem: BaseException | None = None
         """The error that prevented or ended the run."""
+        self.incomplete = False
+        """True if a requested report could not be written."""
+        self.commands: list[str] = []
+        """GitHub workflow commands, to print after pytest's report."""
         self._prepared = prepared
         # Compare by identity, because two entries can have the same name if one of them never runs.
         self._fixed_results = {id(each) for each in prepared.plan.entries if isinstance(each, ScenarioResult)}
@@ -229,7 +201,7 @@ class BackgroundRun:
         self._amendable: dict[tuple[str, str], ScenarioResult] = {}
         """Passed scenarios that the end of the run may turn into errors."""
         self._say = say
-        self._records: OutputFiles | None = None
+        self._broadcast: Callable[[Event], object] = lambda _: None
         self._waiting = True
         """True while scenarios wait for the agents to start, so that notes explain the delay."""
         self._finished: SimpleQueue[ScenarioResult | None] = SimpleQueue()
@@ -237,16 +209,6 @@ class BackgroundRun:
         """The event loop, and the functions that stop the run in it."""
         self._loop_started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agentest", daemon=True)
-
-    @property
-    def incomplete(self) -> bool:
-        """True if a requested report could not be written."""
-        return self._records is not None and self._records.incomplete
-
-    @property
-    def commands(self) -> list[str]:
-        """GitHub workflow commands, to print after pytest's report."""
-        return self._records.commands if self._records else []
 
     def start(self) -> None:
         """Start the thread, and return when its event loop runs."""
@@ -277,14 +239,13 @@ class BackgroundRun:
 
     def _run(self) -> None:
         try:
-            with open_output_files(
-                self._prepared, TerminalNotes(at_once=self._say, later=self._note)
-            ) as files:
-                self._records = files
+            with open_output_files(self._prepared, self.commands, say=self._say, note=self._note) as files:
+                self._broadcast = files.broadcast
                 try:
                     anyio.run(self._converse, files)
                 finally:
-                    for text in files.end(self.result):
+                    problems, self.incomplete = files.end(self.result)
+                    for text in problems:
                         self._note(text)
         except RunNeverStarted:
             pass
@@ -311,8 +272,7 @@ class BackgroundRun:
         self.result = await run_session(session, starting, RunMode(source=source, keep_conversations=keep))
 
     def _on_event(self, event: Event) -> None:
-        if self._records:
-            self._records.broadcast(event)
+        self._broadcast(event)
         match event:
             case RunStarted():
                 self._waiting = False
@@ -343,16 +303,6 @@ class BackgroundRun:
         self.notes.append(self._prepared.loaded.redact(text))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TerminalNotes:
-    """Functions that print while pytest controls the terminal."""
-
-    at_once: Callable[[str], object]
-    """Prints a line immediately."""
-    later: Callable[[str], None]
-    """Stores a note to print at the end."""
-
-
 @dataclass(slots=True, kw_only=True)
 class OutputFiles:
     """Output files of a run in progress."""
@@ -360,32 +310,40 @@ class OutputFiles:
     prepared: Prepared
     broadcast: Broadcast
     output: RunOutput | None
-    commands: list[str]
-    """GitHub workflow commands, to print after pytest's report."""
-    incomplete: bool = False
-    """True if a requested report is missing or was not published."""
 
-    def end(self, result: RunResult | None) -> list[str]:
-        """Write everything, and return messages about what could not be published."""
+    def end(self, result: RunResult | None) -> tuple[list[str], bool]:
+        """Write everything.
+
+        Returns messages about what could not be published, and True if a requested report is missing.
+        """
         self.broadcast.finish()
-        wanted = self.prepared.reports
-        written = [report for report in wanted if report.name not in self.broadcast.failed]
+        requested, failed = self.prepared.reporters, self.broadcast.failed
+        written = [report for report in self.prepared.reports if report.name not in failed]
         problems = list(self.output.end(result, written)) if self.output else []
-        asked_for = self.prepared.reporters & set(FILES)
-        self.incomplete = bool(self.broadcast.failed & self.prepared.reporters or (problems and asked_for))
-        return problems
+        return problems, bool(failed & requested or (problems and requested & set(FILES)))
 
 
 @contextmanager
-def open_output_files(prepared: Prepared, say: TerminalNotes) -> Iterator[OutputFiles]:
+def open_output_files(
+    prepared: Prepared,
+    commands: list[str],
+    *,
+    say: Callable[[str], object],
+    note: Callable[[str], None],
+) -> Iterator[OutputFiles]:
     """Open the output files of a run. Raises ConfigError if a report cannot be written.
 
     The console reporter is left out, because pytest reports the outcome.
+
+    Args:
+        commands: receives workflow commands of GitHub.
+        say: prints a line immediately.
+        note: stores a note to print at the end.
     """
-    prepared = with_fingerprints(replace(prepared, reports=tuple(filter(_beside_pytest, prepared.reports))))
+    reports = tuple(each for each in prepared.reports if each.name != "console" or each.path)
+    prepared = with_fingerprints(replace(prepared, reports=reports))
     check_can_be_written(prepared.reports)
-    with open_run_output(prepared, LIVE, say.later, os.environ) as output:
-        commands: list[str] = []
+    with open_run_output(prepared, LIVE, note) as output:
         context = ReporterContext(
             root=prepared.request.root,
             folder=output_dir(prepared),
@@ -393,13 +351,7 @@ def open_output_files(prepared: Prepared, say: TerminalNotes) -> Iterator[Output
             next_step=LIVE.resumed_by,
             forecast=forecast_of(prepared, RunKind.RUN),
             command=commands.append,
-            tell=say.at_once,
+            tell=say,
         )
         reporters = open_reporters(prepared.reports, context, output)
-        yield OutputFiles(
-            prepared=prepared, broadcast=Broadcast(reporters, say.later), output=output, commands=commands
-        )
-
-
-def _beside_pytest(report: ReportRequest) -> bool:
-    return report.name != "console" or report.path is not None
+        yield OutputFiles(prepared=prepared, broadcast=Broadcast(reporters, note), output=output)

@@ -6,24 +6,30 @@ import os
 import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 from _pytest.pathlib import bestrelpath
 
 from agentest.domain.results import ScenarioResult, Status
-from agentest.pytest_plugin.items import ScenarioDidNotPass, ScenarioFile, ScenarioItem
-from agentest.pytest_plugin.project import is_setup_only, verbosity
-from agentest.pytest_plugin.scenario_run import PytestRuns
+from agentest.pytest_plugin.project import (
+    PytestProject,
+    ScenarioDidNotPass,
+    ScenarioFile,
+    ScenarioItem,
+    is_setup_only,
+    open_project,
+    verbosity,
+)
+from agentest.pytest_plugin.scenario_run import BackgroundRun, PytestRuns
 from agentest.report.console.scenario import block
+from agentest.report.content import questioned_verdicts
+from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.terminal import clean, clean_for_log
-
-if TYPE_CHECKING:
-    from agentest.domain.results import RunResult
-    from agentest.pytest_plugin.project import PytestProject
 
 SUFFIX = ".sim.py"
 _WORKER_OUTPUT = "agentest"
@@ -44,16 +50,11 @@ class SessionHooks:
         self._reported: set[ScenarioItem] = set()
         self._other_output = OtherThreadsOutput(config.pluginmanager.getplugin("capturemanager"))
         self._terminal = TerminalWriter()
-        self._notes: list[str] = []
-        self._commands: list[str] = []
-        self._unclaimed: list[str] = []
-        self._incomplete = False
+        self._reports = RunReports()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Validate the configuration before collection. Raises pytest.UsageError."""
-        from agentest.pytest_plugin.project import open_project
-
         self.project: PytestProject = open_project(session.config)
         self._runs = PytestRuns(self.project, self._terminal)
         self._placeholder = _Placeholder.from_parent(session, name="between scenarios")
@@ -69,7 +70,6 @@ class SessionHooks:
         return [ScenarioFile.from_parent(parent, path=file_path, project=self.project, runs=self._runs)]
 
     def _is_scenario_file(self, path: Path, parent: pytest.Collector) -> bool:
-        """Return True for scenario files of the project, and for scenario files that the user names."""
         if path.suffix != ".py":
             return False
         named = path.name.endswith(SUFFIX) and parent.session.isinitpath(path)
@@ -91,14 +91,13 @@ class SessionHooks:
 
     @property
     def _in_pytest_order(self) -> bool:
-        """True if items are reported in pytest's order."""
         return hasattr(self._config, "workerinput") or is_setup_only(self._config)
 
     def _report_all(self, session: pytest.Session) -> None:
         self._reporting = True
         session._setupstate.teardown_exact(self._placeholder)
         try:
-            with self._separate_other_output():
+            with self._other_output if self._capture else nullcontext():
                 self._report_each(session)
         finally:
             self._reporting = False
@@ -112,9 +111,6 @@ class SessionHooks:
                     self._runs.stop()
                 return
 
-    def _separate_other_output(self) -> AbstractContextManager[object]:
-        return self._other_output if self._capture else nullcontext()
-
     @property
     def _capture(self) -> Any:
         """pytest's capture manager; None if output is not captured."""
@@ -125,12 +121,12 @@ class SessionHooks:
         wanted = [item for item in items if isinstance(item, ScenarioItem)]
         running = self._runs.begin_all(wanted)
         yield from (item for item in wanted if item.key not in running)
-        while key := self._wait():
+        while True:
+            with self._captured():
+                key = self._runs.next()
+            if key is None:
+                return
             yield running[key]
-
-    def _wait(self) -> tuple[str, str] | None:
-        with self._captured():
-            return self._runs.next()
 
     @contextmanager
     def _captured(self) -> Iterator[None]:
@@ -171,20 +167,12 @@ class SessionHooks:
             self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not is_intended)
         except KeyboardInterrupt:
             self._terminal("agentest: interrupted again, so pytest waits no longer; servers end without it")
-        self._notes += self._runs.notes
-        self._notes += [row for run in self._runs.ended for row in _warnings(run)]
-        self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
-        self._incomplete |= self._runs.incomplete
-        self._commands += self._runs.commands
+        reports = self._reports
+        for run in self._runs.ended:
+            reports.add(run)
         if (output := getattr(self._config, "workeroutput", None)) is not None:
-            output[_WORKER_OUTPUT] = {
-                "notes": self._notes,
-                "unclaimed": self._unclaimed,
-                "said": self._other_output.pieces,
-                "commands": self._commands,
-                "incomplete": self._incomplete,
-            }
-        elif (self._unclaimed or self._incomplete) and session.exitstatus == pytest.ExitCode.OK:
+            output[_WORKER_OUTPUT] = {**asdict(reports), "said": self._other_output.pieces}
+        elif (reports.unclaimed or reports.incomplete) and session.exitstatus == pytest.ExitCode.OK:
             # Fail the session: a call could not be assigned to a scenario, or a requested report is
             # missing.
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -196,12 +184,10 @@ class SessionHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Collect the notes and output of a pytest-xdist worker."""
-        worker_output = getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {})
-        self._notes += worker_output.get("notes", ())
-        self._unclaimed += worker_output.get("unclaimed", ())
-        self._other_output.pieces += worker_output.get("said", ())
-        self._commands += worker_output.get("commands", ())
-        self._incomplete |= worker_output.get("incomplete", False)
+        worker_output = dict(getattr(node, "workeroutput", {}).get(_WORKER_OUTPUT, {}))
+        self._other_output.pieces += worker_output.pop("said", ())
+        if worker_output:
+            self._reports.merge(RunReports(**worker_output))
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -221,16 +207,42 @@ class SessionHooks:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print notes that concern the whole run."""
         failed = any(terminalreporter.stats.get(kind) for kind in ("failed", "error"))
-        rows = [*dict.fromkeys(self._notes), *self._unclaimed]
+        rows = [*dict.fromkeys(self._reports.notes), *self._reports.unclaimed]
         if rows:
             terminalreporter.section("agentest")
             terminalreporter.write_line("\n".join(rows))
         if failed and (output := "".join(self._other_output.pieces)):
             terminalreporter.section("agentest: captured output of scenarios")
             terminalreporter.write(output)
-        for command in self._commands:
+        for command in self._reports.commands:
             terminalreporter.ensure_newline()
             terminalreporter.write_line(command)
+
+
+@dataclass(slots=True)
+class RunReports:
+    """What pytest prints at the end about all runs, also those of other processes."""
+
+    notes: list[str] = field(default_factory=list)
+    unclaimed: list[str] = field(default_factory=list)
+    """Tool calls that belonged to no conversation."""
+    commands: list[str] = field(default_factory=list)
+    incomplete: bool = False
+    """True if a requested report could not be written."""
+
+    def add(self, run: BackgroundRun) -> None:
+        """Add a run that has ended, with the warnings that put its verdicts in doubt."""
+        self.merge(RunReports(notes=run.notes, commands=run.commands, incomplete=run.incomplete))
+        for each in questioned_verdicts(run.result) if run.result else ():
+            self.notes += [f"warning: {each.head}", *(f"  {row}" for row in each.rows())]
+        self.unclaimed += [warning.message for warning in run.result.unclaimed] if run.result else []
+
+    def merge(self, other: RunReports) -> None:
+        """Add the reports of another process."""
+        self.notes += other.notes
+        self.unclaimed += other.unclaimed
+        self.commands += other.commands
+        self.incomplete |= other.incomplete
 
 
 def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[Any]) -> None:
@@ -245,16 +257,8 @@ def apply_result(report: pytest.TestReport, item: ScenarioItem, call: pytest.Cal
     elif report.skipped and result.verdict.status is Status.SKIPPED:
         reason = "; ".join(reason.message for reason in result.verdict.reasons)
         report.longrepr = (str(item.path), result.line, f"Skipped: {reason}")
-    report.duration = _seconds(report, result)
-
-
-def _warnings(run: RunResult) -> Iterator[str]:
-    """Yield warnings that put the verdicts of a run in doubt."""
-    from agentest.report.content import questioned_verdicts
-
-    for each in questioned_verdicts(run):
-        yield f"warning: {each.head}"
-        yield from (f"  {row}" for row in each.rows())
+    telling = "call" if result.verdict.status in (Status.PASSED, Status.FAILED) else "setup"
+    report.duration = result.duration_ms / 1000 if report.when == telling else 0.0
 
 
 class _Placeholder(pytest.Item):
@@ -264,25 +268,15 @@ class _Placeholder(pytest.Item):
         """Do nothing; the item never runs."""
 
 
-def _seconds(report: pytest.TestReport, result: ScenarioResult) -> float:
-    """Return the scenario's duration for the phase that reports its outcome, and 0 for other phases."""
-    telling = "call" if result.verdict.status in (Status.PASSED, Status.FAILED) else "setup"
-    return result.duration_ms / 1000 if report.when == telling else 0.0
-
-
 def _console_traceback(result: ScenarioResult, item: ScenarioItem, *, verbose: bool) -> Any:
     """Return the console text as a native traceback, which pytest-xdist can send and JUnit XML can show."""
     rows = block(result, verbose=verbose)
     entries = ReprTraceback([ReprEntryNative([rows + "\n"])], None, style="native")
-    location = ReprFileLocation(str(item.path), result.line, _headline(result))
-    return ReprExceptionInfo(reprtraceback=entries, reprcrash=location)
-
-
-def _headline(result: ScenarioResult) -> str:
-    """Return the first reason why the scenario did not pass, in one line."""
     messages = [reason.message.partition("\n")[0] for reason in result.verdict.reasons]
     more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-    return clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
+    headline = clean(f"{messages[0]}{more}") if messages else str(result.verdict.status)
+    location = ReprFileLocation(str(item.path), result.line, headline)
+    return ReprExceptionInfo(reprtraceback=entries, reprcrash=location)
 
 
 _STREAMS = ("stdout", "stderr")

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agentest.domain.reasons import LocatedTrajectory, located_trajectories, threshold_counted_trajectories
-from agentest.domain.results import AlignedRow, ConversationResult, Reason, RowStatus, TrajectoryResult
+from agentest.domain.results import (
+    AlignedRow,
+    ConversationResult,
+    Reason,
+    RowStatus,
+    Status,
+    TrajectoryResult,
+)
 from agentest.domain.transcript import Conversation, ToolCall, call_text
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count, shortened
@@ -16,7 +23,12 @@ _TEXT_CHARS = 160
 _WORDS_CHARS = 300
 NOTHING = "(nothing)"
 NOT_MADE = "(not made)"
-_SIGNS = {RowStatus.MATCHED: "✓", RowStatus.FREE: "-", RowStatus.UNKNOWN: "?"}
+_OUTCOMES = {
+    RowStatus.MATCHED: Status.PASSED,
+    RowStatus.FREE: Status.SKIPPED,
+    RowStatus.UNKNOWN: Status.ERRORED,
+}
+_SIGNS = {Status.PASSED: "✓", Status.SKIPPED: "-", Status.ERRORED: "?", Status.FAILED: "✗"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +42,9 @@ class TextRow:
     """The mismatch, or why the call is allowed; "" without one, or if the summary states it."""
 
     @property
-    def sign(self) -> str:
-        """One character that marks the status of the row."""
-        return _SIGNS.get(self.status, "✗")
+    def outcome(self) -> Status:
+        """The status to show the row as."""
+        return _OUTCOMES.get(self.status, Status.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +69,7 @@ class AlignmentTable:
 
 
 def alignment_table(trajectory: TrajectoryResult, calls: Sequence[ToolCall]) -> AlignmentTable | None:
-    """Return the alignment of a trajectory; None if it has none, as in results of older versions.
-
-    Args:
-        calls: the calls that the trajectory compared.
-    """
+    """Return the alignment of a trajectory; None if it has none, as in results of older versions."""
     rows = trajectory.alignment
     if not rows:
         return None
@@ -82,10 +90,12 @@ def alignment_of_reason(reason: Reason, result: ConversationResult) -> Alignment
 
     Stored reasons have no alignment of their own.
     """
-    if reason.trajectory is None:
-        return None
-    trajectory = next((each for each in located_trajectories(result) if _is_about(reason, each)), None)
-    return alignment_of_trajectory(trajectory, result.conversation) if trajectory else None
+    mine = reason.trajectory
+    for each in located_trajectories(result) if mine else ():
+        same = mine and (mine.name, mine.summary) == (each.result.name, each.result.summary)
+        if same and each.turn_index == reason.turn_index:
+            return alignment_of_trajectory(each, result.conversation)
+    return None
 
 
 def alignment_of_trajectory(
@@ -124,16 +134,9 @@ def plain_rows(table: AlignmentTable) -> Iterator[str]:
     """Yield the rows as plain text, for output in which columns cannot be aligned."""
     for row in table.rows:
         words = f" ({row.words})" if row.words else ""
-        yield f"{row.sign} {row.expected} | {row.made}{words}"
+        yield f"{_SIGNS[row.outcome]} {row.expected} | {row.made}{words}"
     if table.more:
         yield table.more
-
-
-def _is_about(reason: Reason, trajectory: LocatedTrajectory) -> bool:
-    mine = reason.trajectory
-    if mine is None or reason.turn_index != trajectory.turn_index:
-        return False
-    return (mine.name, mine.summary) == (trajectory.result.name, trajectory.result.summary)
 
 
 def _visible_row(row: AlignedRow, calls: Sequence[ToolCall]) -> TextRow:

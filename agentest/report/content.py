@@ -46,7 +46,7 @@ from agentest.domain.transcript import (
 from agentest.domain.verdict import run_status
 from agentest.support.json_text import Json, plain
 from agentest.support.lazy_dataclasses import dataclass
-from agentest.support.text import count, shortened
+from agentest.support.text import count, quoted_names, shortened
 
 NOT_PASSED = (Status.FAILED, Status.ERRORED)
 WORST_FIRST = (*NOT_PASSED, Status.PASSED, Status.SKIPPED)
@@ -97,7 +97,12 @@ class RunReport:
 
     @cached_property
     def rates(self) -> list[Rates]:
-        return run_rates(self.result)
+        """The rates of the run, or of each agent in a comparison; none for single conversations."""
+        result = self.result
+        by_agent = {name: [s for s in result.scenarios if s.agent == name] for name in result.agents}
+        parts = by_agent if result.comparison else {"": result.scenarios}
+        rates = [rates for agent, scenarios in parts.items() if (rates := _rates(agent, scenarios))]
+        return rates if sum(each.rate.n for each in rates) > 1 else []
 
     @property
     def rates_note(self) -> str:
@@ -239,7 +244,7 @@ class ComparedRun(Protocol):
         ...
 
     def pages(self) -> Sequence[Json]:
-        """Return the comparisons in the page's format: `history.comparison_data.for_page`."""
+        """Return the comparisons in the page's format: `history.comparison_report.for_page`."""
         ...
 
     def regressions(self) -> Sequence[Regression]:
@@ -310,15 +315,9 @@ def criterion_example(criterion: CriterionTotals, *, reason: bool = True) -> str
         return ""
     conversation_id, result = criterion.example
     why = f": {shortened(result.reason, _REASON_CHARS)}" if reason else ""
-    return f"{result.result} in {_example_location(criterion, conversation_id, result)}{why}"
-
-
-def _example_location(criterion: CriterionTotals, conversation_id: str, result: CriterionResult) -> str:
-    """Return the turn, preceded by the conversation if there are several."""
-    turn = "" if result.turn_index is None else f"turn {result.turn_index}"
-    if criterion.judged == 1:
-        return turn or conversation_id
-    return f"{conversation_id}, {turn}" if turn else conversation_id
+    turn = [] if result.turn_index is None else [f"turn {result.turn_index}"]
+    where = turn if turn and criterion.judged == 1 else [conversation_id, *turn]
+    return f"{result.result} in {', '.join(where)}{why}"
 
 
 def cause_badness(cause: RootCause) -> str:
@@ -342,63 +341,34 @@ def cause_facts(cause: RootCause, *, several_agents: bool) -> Iterator[str]:
 _SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionedVerdict:
-    """One message, with the warnings that share it."""
-
-    warnings: tuple[VerdictWarning, ...]
-
-    @property
-    def first(self) -> VerdictWarning:
-        return self.warnings[0]
-
-    @property
-    def text(self) -> str:
-        """The scenarios in question, and the reason."""
-        return f"{_whose(self.warnings)}: {self.first.message}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionedVerdicts:
-    """All warnings with one code."""
+    """All warnings with one code.
 
-    code: WarningCode
-    each: tuple[QuestionedVerdict, ...]
+    Attributes:
+        each: the scenarios in question and the reason, with the first of the warnings that share it.
+    """
 
-    @property
-    def head(self) -> str:
-        """The code, and the number of scenarios in question."""
-        places = {(w.scenario, w.agent) for question in self.each for w in question.warnings}
-        return f"{self.code} ({count(len(places), 'scenario')})"
+    def __init__(self, code: WarningCode, warnings: Sequence[VerdictWarning]) -> None:
+        self.code = code
+        by_message: dict[str, list[VerdictWarning]] = {}
+        for warning in warnings:
+            by_message.setdefault(warning.message, []).append(warning)
+        self.each = [
+            (f"{quoted_names(each.scenario for each in mine)}: {message}", mine[0])
+            for message, mine in by_message.items()
+        ]
+        self.head = f"{code} ({count(len({(w.scenario, w.agent) for w in warnings}), 'scenario')})"
 
     def rows(self, most: int = _SHOWN) -> list[str]:
         """Return the first messages, one row each, and the number of others."""
         left = len(self.each) - most
         more = [f"… {count(left, 'more warning')} in results.json (`summary.warnings`)"] if left > 0 else []
-        return [*(question.text for question in self.each[:most]), *more]
+        return [*(text for text, _ in self.each[:most]), *more]
 
 
 def questioned_verdicts(result: RunResult) -> list[QuestionedVerdicts]:
     """Return the warnings that question the verdicts of a run, grouped by code."""
-    return [
-        QuestionedVerdicts(code=code, each=_by_message(warnings))
-        for code, warnings in by_code(result.verdict_warnings).items()
-    ]
-
-
-def _by_message(warnings: Sequence[VerdictWarning]) -> tuple[QuestionedVerdict, ...]:
-    by_message: dict[str, list[VerdictWarning]] = {}
-    for warning in warnings:
-        by_message.setdefault(warning.message, []).append(warning)
-    return tuple(QuestionedVerdict(warnings=tuple(each)) for each in by_message.values())
-
-
-def _whose(warnings: Sequence[VerdictWarning]) -> str:
-    names = list(dict.fromkeys(warning.scenario for warning in warnings))
-    if len(names) == 1:
-        return repr(names[0])
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(map(repr, names[:_SHOWN]))}{more}"
+    return [QuestionedVerdicts(*each) for each in by_code(result.verdict_warnings).items()]
 
 
 def unfinished_text(result: RunResult) -> str:
@@ -436,7 +406,7 @@ def ended_early_text(result: RunResult) -> str:
 def decided(result: ScenarioResult) -> str:
     """Describe when `repeat` decided the verdict, if it did; "" without `repeat`."""
     repeat, finished = result.repeat, result.totals.conversations
-    if repeat is None or _ended(result):
+    if repeat is None or any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons):
         return ""
     progress = f"{finished} of at most {repeat.max}"
     if result.decided_after is not None:
@@ -448,11 +418,6 @@ def decided(result: ScenarioResult) -> str:
     return f"not decided after {progress}" + (
         ": the others could neither decide nor change it" if finished < repeat.max else ""
     )
-
-
-def _ended(result: ScenarioResult) -> bool:
-    """True if the run ended first; the reason then states the number of conversations."""
-    return any(reason.kind is ReasonKind.INTERRUPTED for reason in result.verdict.reasons)
 
 
 def server_rows(output: ServerOutput) -> Sequence[str]:
@@ -472,22 +437,16 @@ _SHOWN_KEYS = 20
 
 def state_rows(change: StateChange) -> list[str]:
     """Return a row for each key: `+` added, `~` changed, `-` removed; empty without changes."""
-    rows = list(_rows(change))
-    more = len(rows) - _SHOWN_KEYS
-    return rows if more <= 0 else [*rows[:_SHOWN_KEYS], f"… {more} more keys"]
-
-
-def _rows(change: StateChange) -> Iterator[str]:
-    for key, value in change.added.items():
-        yield f"+ {_key(key)} = {_value(value)}"
-    for key, (before, after) in change.changed.items():
-        yield f"~ {_key(key)} = {_value(after)} (was {_value(before)})"
-    for key, value in change.removed.items():
-        yield f"- {_key(key)} (was {_value(value)})"
-
-
-def _key(key: str) -> str:
-    return shortened(key, _VALUE_CHARS)
+    rows = [("+", key, f" = {_value(value)}") for key, value in change.added.items()]
+    rows += [
+        ("~", key, f" = {_value(now)} (was {_value(old)})") for key, (old, now) in change.changed.items()
+    ]
+    rows += [("-", key, f" (was {_value(value)})") for key, value in change.removed.items()]
+    more = [f"… {len(rows) - _SHOWN_KEYS} more keys"] if len(rows) > _SHOWN_KEYS else []
+    return [
+        *(f"{sign} {shortened(key, _VALUE_CHARS)}{text}" for sign, key, text in rows[:_SHOWN_KEYS]),
+        *more,
+    ]
 
 
 def _value(value: Any) -> str:
@@ -552,20 +511,13 @@ def interval_text(figure: Figure | None) -> str:
     return f" [{figure.low:.2f}, {figure.high:.2f}]"
 
 
-def run_rates(result: RunResult) -> list[Rates]:
-    """Return the rates of the run, or of each agent in a comparison; none for single conversations."""
-    by_agent = {name: [s for s in result.scenarios if s.agent == name] for name in result.agents}
-    parts = by_agent if result.comparison else {"": result.scenarios}
-    rates_of_agents = [rates for agent, scenarios in parts.items() for rates in _rates(agent, scenarios)]
-    return rates_of_agents if sum(each.rate.n for each in rates_of_agents) > 1 else []
-
-
 def detection_limits(result: RunResult) -> str | None:
     """Explain which drops this number of conversations can detect; None for at most one per scenario."""
     several = [s for s in result.scenarios if s.pass_rate and s.pass_rate.n > 1]
     if not several:
         return None
-    sizes = {_conversations_per_scenario(s) for s in several}
+    # `repeat` may need few conversations to decide.
+    sizes = {s.repeat.max if s.repeat else s.pass_rate.n if s.pass_rate else 0 for s in several}
     least, most = min(sizes), max(sizes)
     if least == most:
         up_to = "Up to " if all(s.repeat for s in several) else ""
@@ -573,21 +525,17 @@ def detection_limits(result: RunResult) -> str | None:
     return f"Of {least:,} to {most:,} conversations a scenario, {least:,} {_detectable_text(least)}."
 
 
-def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:
-    if rate := run_pass_rate(scenarios):
-        all_pass = run_pass_hat_k(scenarios)
-        yield Rates(
-            agent=agent,
-            rate=rate,
-            scenarios=len({(s.file, s.name) for s in scenarios if s.pass_rate}),
-            all_pass={k: all_pass[k] for k in _SHOWN_K if k in all_pass},
-        )
-
-
-def _conversations_per_scenario(scenario: ScenarioResult) -> int:
-    """Return the number of conversations that counts for detection; `repeat` may need few to decide."""
-    conversations = scenario.pass_rate.n if scenario.pass_rate else 0
-    return scenario.repeat.max if scenario.repeat else conversations
+def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Rates | None:
+    rate = run_pass_rate(scenarios)
+    if rate is None:
+        return None
+    all_pass = run_pass_hat_k(scenarios)
+    return Rates(
+        agent=agent,
+        rate=rate,
+        scenarios=len({(s.file, s.name) for s in scenarios if s.pass_rate}),
+        all_pass={k: all_pass[k] for k in _SHOWN_K if k in all_pass},
+    )
 
 
 def _detectable_text(size: int) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,19 @@ from agentest.domain.results import (
     CriterionTotals,
     Reason,
     RootCause,
-    RowStatus,
     RunResult,
+    RunWarning,
+    ScenarioResult,
+    Severity,
+    Status,
     UniqueError,
 )
 from agentest.domain.transcript import NO_TEXT
-from agentest.report.alignments import TextRow
+from agentest.report.alignments import AlignmentTable, TextRow, plain_rows, without_sides
 from agentest.report.content import (
     ComparedRun,
     QuestionedVerdicts,
+    Regression,
     RunReport,
     ScenarioReport,
     cause_badness,
@@ -35,18 +40,18 @@ from agentest.report.content import (
     more_conversations,
     passed_text,
 )
-from agentest.report.github_annotations import annotation_lines, reason_lines, repository_path
-from agentest.report.markdown import ICONS, code, inline, table_head, table_row
-from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size
+from agentest.report.markdown import ICONS, code, cut, inline, table_head, table_row
+from agentest.report.transcripts import TitledTable, Transcript, Transcripts, byte_size, reason_title
 from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.lazy_dataclasses import dataclass
+from agentest.support.terminal import clean_for_command
 from agentest.support.text import count
 
 SUMMARY_LIMIT = 1024 * 1024
 """The maximum bytes of a step's summary; GitHub rejects a larger one completely."""
 
-_ROW_ICONS = {RowStatus.MATCHED: "✅", RowStatus.FREE: "➖", RowStatus.UNKNOWN: "⚠️"}
+_ROW_ICONS = {**ICONS, Status.SKIPPED: "➖"}
 _CRITERION_ICONS = {
     CriterionOutcome.MET: "✅",
     CriterionOutcome.VIOLATED: "❌",
@@ -88,9 +93,8 @@ class GitHubActionsReporter:
         self.repeats = write is None
         """The end of the run can be handled again: see `report.registry.Broadcast`."""
         self._write = write
-        self._root = root
+        self._locate = partial(repository_path, root=root, workspace=workspace)
         self._summary_path = summary_path
-        self._workspace = workspace
         self._files = files
         self._next_step = next_step
         self._compared = compared
@@ -100,39 +104,56 @@ class GitHubActionsReporter:
         if isinstance(event, ScenarioFinished):
             self._transcripts.add(event.result)
         elif isinstance(event, RunFinished):
-            report = RunReport(event.result, self._next_step)
+            report, compared = RunReport(event.result, self._next_step), self._compared
             if self._write:
-                worse = self._compared.regressions() if self._compared else ()
+                worse = compared.regressions() if compared else ()
                 for line in annotation_lines(report, self._locate, worse, self._transcripts):
                     self._write(line)
             if self._summary_path:
-                compared = self._compared.markdown() if self._compared else ()
-                summary = MarkdownSummary(report, self._transcripts, self._files, compared)
-                write = _append_summary if self._write else _write_summary
-                write(summary, self._summary_path)
+                self._write_summary(report, compared.markdown() if compared else (), self._summary_path)
 
-    def _locate(self, file: str) -> str:
-        return repository_path(file, self._root, self._workspace)
-
-
-def _append_summary(summary: MarkdownSummary, path: Path) -> None:
-    """Append the summary to the file within GitHub's size limit."""
-    before = path.stat().st_size if path.exists() else 0
-    gap = "\n" if before else ""
-    if text := summary.text(SUMMARY_LIMIT - before - len(gap)):
-        with path.open("ab") as file:
-            file.write((gap + text).encode())
+    def _write_summary(self, report: RunReport, compared: Sequence[str], path: Path) -> None:
+        """Append the summary to the step's within GitHub's size limit, or write a new file."""
+        before = path.stat().st_size if self._write and path.exists() else 0
+        gap = "\n" if before else ""
+        room = SUMMARY_LIMIT - before - len(gap)
+        text = summary(report, self._transcripts, room, self._files, compared)
+        if self._write is None:
+            with report_writer(path) as file:
+                file.write(text.encode())
+        elif text:
+            with path.open("ab") as file:
+                file.write((gap + text).encode())
 
 
-def _write_summary(summary: MarkdownSummary, path: Path) -> None:
-    """Write the summary to a new file. Raises OutputError."""
-    with report_writer(path) as file:
-        file.write(summary.text().encode())
+def summary(
+    result: RunResult | RunReport,
+    transcripts: Transcripts,
+    room: int,
+    files: Sequence[str] = (),
+    compared: Sequence[str] = (),
+) -> str:
+    """Return the Markdown summary of a run, at most `room` bytes of UTF-8.
 
+    Transcripts are omitted first, then rows from the end of the lists, each time with a note. The result is
+    empty if not even the headline fits.
 
-def summary(result: RunResult, transcripts: Transcripts, room: int, files: Sequence[str] = ()) -> str:
-    """Return the Markdown summary of a run: `MarkdownSummary.text`."""
-    return MarkdownSummary(RunReport(result), transcripts, files).text(room)
+    Args:
+        transcripts: the transcripts of failed conversations.
+        files: the names of the run's other reports.
+        compared: comparisons, which follow the failures.
+    """
+    report = result if isinstance(result, RunReport) else RunReport(result)
+    sections = [section for section in _sections(report, transcripts, compared) if section.items]
+    headline = _headline(report, files)
+    left = room - byte_size(headline) - _MAX_NOTE_BYTES * len(sections)
+    if left < 0:
+        return ""
+    parts = [headline]
+    for section in sections:
+        texts, left = section.fitting(left)
+        parts += texts
+    return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,130 +185,81 @@ class _Section:
         return [*([self.head, *texts] if texts else []), note], 0
 
 
-class MarkdownSummary:
-    """The Markdown summary of a run.
+def _sections(report: RunReport, transcripts: Transcripts, compared: Sequence[str]) -> Iterator[_Section]:
+    causes = [*map(_cause_row, report.causes[:_MOST_CAUSES])]
+    if len(report.causes) > _MOST_CAUSES:
+        causes.append(f"\n… and {len(report.causes) - _MOST_CAUSES:,} more root causes\n")
+    head = table_head(["Severity", "Cause", "Scenarios", "Conversations", "First seen in"])
+    yield _Section("root causes", f"\n### Root causes\n\n{head}", causes)
+    yield _Section("failures", "\n### Failures\n\n", report.not_passed, partial(_failure, transcripts))
+    yield _Section("comparisons", "\n", compared)
+    agent = ["Agent"] if report.several_agents else []
+    head = table_head(["Status", "Scenario", *agent, "Conversations passed", "Duration"])
+    title = "\n### Scenarios\n" if compared else ""
+    yield _Section("scenarios", f"{title}\n{head}", report.finished, _scenario_row)
+    head = table_head(["Severity", "Error", "Scenario", "Times", "Explanation"])
+    yield _Section("errors", f"\n### Errors\n\n{head}", report.errors, _error_row)
+    examples = [error for error in report.errors if error[1].examples]
+    yield _Section("examples of errors", "\n### Examples of errors\n\n", examples, _example)
+    criteria = [(s, each) for s in report.finished for each in s.result.totals.criteria]
+    criteria.sort(key=lambda item: _criterion_badness(item[1]))
+    head = table_head(["Status", "Scenario", "Criterion", "Conversations", "Example"])
+    yield _Section("criteria", f"\n### Criteria\n\n{head}", criteria, _criterion_row)
+    violations = report.violations
+    yield _Section("threshold violations", "\n### Threshold violations\n\n", violations, _violation)
+    warnings = [f"- {inline(s.label)}: {inline(text)}\n" for s, text in report.warnings]
+    warnings += [f"- {inline(warning.message)}\n" for warning in report.result.warnings]
+    warnings += map(_questions, report.questions)
+    yield _Section("warnings", "\n### Warnings\n\n", warnings)
+    stories = [(s, each) for s in report.finished for each in transcripts.of(s)]
+    tables = [(s, each) for s in report.finished for each in distinct_tables(transcripts.of(s))]
+    yield _Section("tables of calls", "\n### Expected and made calls\n\n", tables, _table)
+    left_out, head = transcripts.left_out, "\n### Transcripts of failures\n\n"
+    yield _Section("transcripts", head, stories, _details, left_out)
+    averages = [row for scenario in report.finished for row in _average_rows(scenario)]
+    head = table_head(["Scenario", "Metric", "Average", "n", "Threshold"])
+    yield _Section("averages", f"\n### Averages\n\n{head}", averages)
 
-    Args:
-        transcripts: the transcripts of failed conversations.
-        files: the names of the run's other reports.
-        compared: comparisons, which follow the failures.
-    """
 
-    def __init__(
-        self,
-        report: RunReport,
-        transcripts: Transcripts,
-        files: Sequence[str] = (),
-        compared: Sequence[str] = (),
-    ) -> None:
-        self._report = report
-        self._transcripts = transcripts
-        self._files = files
-        self._compared = compared
+def _headline(report: RunReport, files: Sequence[str]) -> str:
+    result = report.result
+    outcome = ", ".join(f"{n} {word}" for n, word, _ in report.counts) or "no scenario ran"
+    next_step = f" `{report.next_step}` runs the rest." if report.next_step else ""
+    early = f"\n**{inline(report.early_end)}.**{next_step}\n" if report.early_end else ""
+    rates = [f"{each.agent and each.agent + ': '}{', '.join(each.facts)}" for each in report.rates]
+    calibrations = "; ".join(f"{name}: {agreement.shown}" for name, agreement in result.calibrations.items())
+    paragraphs = (
+        f"Pass rate: {'; '.join(map(inline, rates))}. {inline(report.rates_note)}" if rates else "",
+        f"The judge against people's labels: {inline(calibrations)}." if calibrations else "",
+        _other_reports(report, files),
+    )
+    return (
+        f"## {ICONS[report.status]} Agentest: {outcome}\n{early}\n"
+        f"In {_seconds(result.duration_ms)}.{_models(result)}\n"
+        + "".join(f"\n{text}\n" for text in paragraphs if text)
+    )
 
-    def text(self, room: int = SUMMARY_LIMIT) -> str:
-        """Return at most `room` bytes of UTF-8.
 
-        Transcripts are omitted first, then rows from the end of the lists, each time with a note. The result
-        is empty if not even the headline fits.
-        """
-        sections = [section for section in self._sections() if section.items]
-        headline = self._headline()
-        left = room - byte_size(headline) - _MAX_NOTE_BYTES * len(sections)
-        if left < 0:
-            return ""
-        parts = [headline]
-        for section in sections:
-            texts, left = section.fitting(left)
-            parts += texts
-        return "".join(parts)
+def _other_reports(report: RunReport, files: Sequence[str]) -> str:
+    """List the written reports and how to inspect a failure in them."""
+    names = ", ".join(map(code, files))
+    results = next((file for file in files if file.endswith(".json")), None)
+    if not names or not report.not_passed or results is None:
+        return f"Reports: {names}" if names else ""
+    scenario = "=" + report.not_passed[0].result.name
+    command = f"agentest show {shlex.quote(results)} --scenario {shlex.quote(scenario)} --verbose"
+    return f"Reports: {names}; to look at a failure: {code(command)}"
 
-    def _sections(self) -> Iterator[_Section]:
-        report = self._report
-        causes = [*map(_cause_row, report.causes[:_MOST_CAUSES])]
-        if len(report.causes) > _MOST_CAUSES:
-            causes.append(f"\n… and {len(report.causes) - _MOST_CAUSES:,} more root causes\n")
-        head = table_head(["Severity", "Cause", "Scenarios", "Conversations", "First seen in"])
-        yield _Section("root causes", f"\n### Root causes\n\n{head}", causes)
-        yield _Section("failures", "\n### Failures\n\n", report.not_passed, self._failure)
-        yield _Section("comparisons", "\n", self._compared)
-        agent = ["Agent"] if report.several_agents else []
-        head = table_head(["Status", "Scenario", *agent, "Conversations passed", "Duration"])
-        title = "\n### Scenarios\n" if self._compared else ""
-        yield _Section("scenarios", f"{title}\n{head}", report.finished, _scenario_row)
-        head = table_head(["Severity", "Error", "Scenario", "Times", "Explanation"])
-        yield _Section("errors", f"\n### Errors\n\n{head}", report.errors, _error_row)
-        examples = [error for error in report.errors if error[1].examples]
-        yield _Section("examples of errors", "\n### Examples of errors\n\n", examples, _example)
-        criteria = [(s, each) for s in report.finished for each in s.result.totals.criteria]
-        criteria.sort(key=lambda item: _criterion_badness(item[1]))
-        head = table_head(["Status", "Scenario", "Criterion", "Conversations", "Example"])
-        yield _Section("criteria", f"\n### Criteria\n\n{head}", criteria, _criterion_row)
-        violations = report.violations
-        yield _Section("threshold violations", "\n### Threshold violations\n\n", violations, _violation)
-        warnings = [f"- {inline(s.label)}: {inline(text)}\n" for s, text in report.warnings]
-        warnings += [f"- {inline(warning.message)}\n" for warning in report.result.warnings]
-        warnings += map(_questions, report.questions)
-        yield _Section("warnings", "\n### Warnings\n\n", warnings)
-        stories = [(s, each) for s in report.finished for each in self._transcripts.of(s)]
-        tables = [(s, each) for s in report.finished for each in distinct_tables(self._transcripts.of(s))]
-        yield _Section("tables of calls", "\n### Expected and made calls\n\n", tables, _table)
-        left_out, head = self._transcripts.left_out, "\n### Transcripts of failures\n\n"
-        yield _Section("transcripts", head, stories, _details, left_out)
-        averages = [row for scenario in report.finished for row in _average_rows(scenario)]
-        head = table_head(["Scenario", "Metric", "Average", "n", "Threshold"])
-        yield _Section("averages", f"\n### Averages\n\n{head}", averages)
 
-    def _headline(self) -> str:
-        report = self._report
-        outcome = ", ".join(f"{n} {word}" for n, word, _ in report.counts) or "no scenario ran"
-        paragraphs = (self._early_end(), self._rates(), self._calibrations(), self._other_reports())
-        early, *others = (f"\n{text}\n" if text else "" for text in paragraphs)
-        return (
-            f"## {ICONS[report.status]} Agentest: {outcome}\n{early}\n"
-            f"In {_seconds(report.result.duration_ms)}.{_models(report.result)}\n{''.join(others)}"
-        )
-
-    def _early_end(self) -> str:
-        text, next_step = self._report.early_end, self._report.next_step
-        how = f" `{next_step}` runs the rest." if next_step else ""
-        return f"**{inline(text)}.**{how}" if text else ""
-
-    def _rates(self) -> str:
-        rates = [f"{each.agent and each.agent + ': '}{', '.join(each.facts)}" for each in self._report.rates]
-        if not rates:
-            return ""
-        return f"Pass rate: {'; '.join(map(inline, rates))}. {inline(self._report.rates_note)}"
-
-    def _calibrations(self) -> str:
-        """Show the measured agreement of the judge for each metric."""
-        calibrations = self._report.result.calibrations.items()
-        text = "; ".join(f"{name}: {agreement.shown}" for name, agreement in calibrations)
-        return f"The judge against people's labels: {inline(text)}." if text else ""
-
-    def _other_reports(self) -> str:
-        """List the written reports and how to inspect a failure in them."""
-        names = ", ".join(map(code, self._files))
-        results = next((file for file in self._files if file.endswith(".json")), None)
-        if not names or not self._report.not_passed or results is None:
-            return f"Reports: {names}" if names else ""
-        scenario = "=" + self._report.not_passed[0].result.name
-        command = f"agentest show {shlex.quote(results)} --scenario {shlex.quote(scenario)} --verbose"
-        return f"Reports: {names}; to look at a failure: {code(command)}"
-
-    def _failure(self, scenario: ScenarioReport) -> str:
-        """Describe a scenario that did not pass, with its first reasons."""
-        tables = {
-            each.title: each.table
-            for transcript in self._transcripts.of(scenario)
-            for each in transcript.tables
-        }
-        reasons = reason_lines(scenario, tables)
-        listed = reasons[:_SHOWN_REASONS]
-        if more := len(reasons) - len(listed):
-            listed.append(f"… {count(more, 'more reason')}")
-        where = f" {inline(scenario.location)}" if scenario.location else ""
-        return f"- {ICONS[scenario.status]} **{inline(scenario.label)}**{where}\n{_sublist(listed)}"
+def _failure(transcripts: Transcripts, scenario: ScenarioReport) -> str:
+    """Describe a scenario that did not pass, with its first reasons."""
+    tables = {each.title: each.table for story in transcripts.of(scenario) for each in story.tables}
+    reasons = reason_lines(scenario, tables)
+    listed = reasons[:_SHOWN_REASONS]
+    if more := len(reasons) - len(listed):
+        listed.append(f"… {count(more, 'more reason')}")
+    where = f" {inline(scenario.location)}" if scenario.location else ""
+    return f"- {ICONS[scenario.status]} **{inline(scenario.label)}**{where}\n{_sublist(listed)}"
 
 
 def _sublist(rows: Sequence[str]) -> str:
@@ -299,8 +271,7 @@ def _seconds(milliseconds: float) -> str:
 
 
 def _models(result: RunResult) -> str:
-    used = result.usage
-    models = ", ".join(dict.fromkeys(model for model in result.models.values() if model))
+    used, models = result.usage, ", ".join(dict.fromkeys(filter(None, result.models.values())))
     text = f" Model: {inline(models)}." if models else ""
     if not used.calls:
         return text
@@ -334,7 +305,6 @@ def _error_row(error: tuple[ScenarioReport, UniqueError]) -> str:
 
 
 def _example(error: tuple[ScenarioReport, UniqueError]) -> str:
-    """Show the first turn in which an error occurred, as a list below the error's name."""
     scenario, group = error
     example = group.examples[0]
     times = count(len(group.occurrences), "time")
@@ -345,7 +315,6 @@ def _example(error: tuple[ScenarioReport, UniqueError]) -> str:
 
 
 def _criterion_badness(criterion: CriterionTotals) -> tuple[bool, int]:
-    """Sort key: unmet criteria first, required ones before optional ones."""
     met = criterion.worst is CriterionOutcome.MET
     return met or not criterion.required, list(CriterionOutcome).index(criterion.worst)
 
@@ -380,7 +349,6 @@ def distinct_tables(transcripts: Sequence[Transcript]) -> Iterator[TitledTable]:
 
 
 def _table(item: tuple[ScenarioReport, TitledTable]) -> str:
-    """Format a table below its scenario's name and its fault. An empty column is omitted."""
     scenario, titled = item
     table = titled.table
     why = ["Why"] if any(row.words for row in table.rows) else []
@@ -393,7 +361,7 @@ def _table(item: tuple[ScenarioReport, TitledTable]) -> str:
 
 def _cells(row: TextRow, *, expects: bool) -> list[str]:
     expected = [code(row.expected)] if expects else []
-    return [_ROW_ICONS.get(row.status, "❌"), *expected, code(row.made), inline(row.words) or "–"]
+    return [_ROW_ICONS[row.outcome], *expected, code(row.made), inline(row.words) or "–"]
 
 
 def _details(item: tuple[ScenarioReport, Transcript]) -> str:
@@ -407,9 +375,160 @@ def _details(item: tuple[ScenarioReport, Transcript]) -> str:
 
 
 def _average_rows(scenario: ScenarioReport) -> Iterator[str]:
-    """Yield a row for each average of a scenario."""
     for name, figure in scenario.result.intervals.items():
         least = scenario.result.thresholds.get(name)
         value = f"{figure.value:.2f}{interval_text(figure)}"
         number = "" if least is None else f"{least:g}"
         yield table_row([*map(inline, (scenario.label, name, value)), f"{figure.n:,}", number])
+
+
+_LEVELS = {
+    Severity.CRITICAL: "error",
+    Severity.HIGH: "error",
+    Severity.MEDIUM: "warning",
+    Severity.LOW: "notice",
+}
+_SHOWN_ANNOTATIONS = 10
+_TITLE_CHARS, _MESSAGE_CHARS = 250, 10_000
+"""GitHub shows little more, and a judge may write pages."""
+_MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_IN_MESSAGE = str.maketrans(_MESSAGE_ESCAPES)
+_IN_PROPERTY = str.maketrans({**_MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"})
+
+
+def repository_path(file: str, root: Path, workspace: Path | None) -> str:
+    """Return the file's path from the root of its repository, with forward slashes, or absolute."""
+    path = (root / file).resolve()
+    checkouts = (each for each in path.parents if (each / ".git").exists())  # a file in a worktree
+    for base in (*checkouts, *([workspace.resolve()] if workspace else []), root.resolve()):
+        if path.is_relative_to(base):
+            return path.relative_to(base).as_posix()
+    return path.as_posix()
+
+
+def annotation(level: str, file: str | None, line: int, title: str, message: str) -> str:
+    """Format one workflow command on one line. Line breaks and commands inside the texts are escaped."""
+    where = "" if file is None else f"file={_property(file)},line={max(line, 1)},"
+    text = clean_for_command(cut(message, _MESSAGE_CHARS)).translate(_IN_MESSAGE)
+    return f"::{level} {where}title={_property(cut(title, _TITLE_CHARS))}::{text}"
+
+
+def _property(text: str) -> str:
+    return clean_for_command(text).translate(_IN_PROPERTY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotation:
+    level: str
+    where: ScenarioResult | RunWarning | Regression | None
+    """None if it is about the whole run."""
+    title: str
+    message: str
+
+
+def annotation_lines(
+    result: RunResult | RunReport,
+    locate: Callable[[str], str],
+    regressions: Sequence[Regression] = (),
+    transcripts: Transcripts | None = None,
+) -> Iterator[str]:
+    """Return the annotations of a run: the most severe ones of each level, and the number of omitted ones.
+
+    GitHub shows only the first ten of each level in a step.
+    """
+    report = result if isinstance(result, RunReport) else RunReport(result)
+    annotations = [*_not_passed(report, regressions, transcripts or Transcripts(0)), *_annotations(report)]
+    for level in ("error", "warning", "notice"):
+        of_level = [each for each in annotations if each.level == level]
+        listed = of_level if len(of_level) <= _SHOWN_ANNOTATIONS else of_level[: _SHOWN_ANNOTATIONS - 1]
+        for each in listed:
+            file, line = (locate(each.where.file), each.where.line) if each.where else (None, 1)
+            yield annotation(level, file, line, each.title, each.message)
+        if more := len(of_level) - len(listed):
+            counted = count(more, f"more {level}")
+            yield annotation(
+                level, None, 1, counted, f"and {counted}: see the summary of the job, or the log"
+            )
+
+
+def _not_passed(
+    report: RunReport, regressions: Sequence[Regression], transcripts: Transcripts
+) -> Iterator[_Annotation]:
+    """Yield scenarios that did not pass or regressed, from worst to mildest; regressed ones first."""
+    left = {each.place: each for each in regressions}
+    for scenario in sorted(report.not_passed, key=lambda s: (s.status != "failed", s.key not in left)):
+        title, text = f"{scenario.label} {scenario.status}", _text(scenario, transcripts)
+        if worse := left.pop(scenario.key, None):
+            title, text = f"{title} and regressed", f"{text}\nregressed: {worse.message}"
+        yield _Annotation("error", scenario.result, title, text)
+    for worse in left.values():
+        name = f"{worse.name} ({worse.agent})" if report.several_agents else worse.name
+        yield _Annotation("error", worse, f"{name} regressed", worse.message)
+
+
+def _text(scenario: ScenarioReport, transcripts: Transcripts) -> str:
+    first = transcripts.of(scenario)[:1]
+    expected = [each for transcript in first for each in transcript.tables if each.table.expects]
+    tables = {each.title: each.table for each in expected}
+    titles = set(map(reason_title, scenario.result.verdict.reasons))
+    counted = [row for title, table in tables.items() if title not in titles for row in _rows(table)]
+    return "\n".join([*reason_lines(scenario, tables, with_rows=True), *counted])
+
+
+def reason_lines(
+    scenario: ScenarioReport, tables: Mapping[str, AlignmentTable], *, with_rows: bool = False
+) -> list[str]:
+    """Return the reasons for the status of a scenario, similar ones once.
+
+    Missed thresholds have a table of their own, so they are named here only if there is no other reason.
+
+    Args:
+        tables: by title; a reason with a table does not repeat the sides of its trajectory.
+        with_rows: include the rows of the tables.
+    """
+    lines = []
+    for reason, more in scenario.distinct_reasons:
+        where = f"{reason.conversation_id}: " if reason.conversation_id else ""
+        table = tables.get(reason_title(reason))
+        lines.append(where + (without_sides(reason) if table else reason.message) + more)
+        if table and with_rows:
+            lines += _rows(table)
+    return lines or [scenario.missed_thresholds]
+
+
+def _rows(table: AlignmentTable) -> list[str]:
+    return [f"{' | '.join(table.heads)}:", *plain_rows(table)]
+
+
+def _annotations(report: RunReport) -> Iterator[_Annotation]:
+    """Yield all other annotations; in each level the most severe first."""
+    if report.result.unfinished:
+        yield _Annotation("error", None, "Agentest did not finish", report.early_end)
+    for stray in report.result.unclaimed:
+        yield _Annotation("error", stray, "tool calls belonged to no conversation", stray.message)
+    for scenario, group in report.errors:
+        title = f"{group.severity.label} error: {group.label}"
+        message = f"{scenario.label}: {group.explanation} ({', '.join(group.occurrences)})"
+        yield _Annotation(_LEVELS[group.severity], scenario.result, title, message)
+    for scenario in report.scenarios:
+        for level, message in _violated_criteria(scenario.result):
+            yield _Annotation(level, scenario.result, f"{scenario.label}: criterion", message)
+    for scenario, reason in report.violations:
+        yield _Annotation("warning", scenario.result, f"{scenario.label}: threshold", reason.message)
+    for scenario, warning in report.warnings:
+        yield _Annotation("warning", scenario.result, f"{scenario.label}: warning", warning)
+    for questions in report.questions:
+        for text, first in questions.each:
+            where = RunWarning(text, first.agent, first.file, first.line)
+            yield _Annotation("warning", where, str(questions.code), text)
+    for null in report.result.unanswered:
+        yield _Annotation("warning", null, "tool calls were answered with null", null.message)
+
+
+def _violated_criteria(scenario: ScenarioResult) -> Iterator[tuple[str, str]]:
+    failing = {reason.criterion.text for reason in scenario.verdict.reasons if reason.criterion}
+    for each in scenario.totals.criteria:
+        if each.violated:
+            level = "error" if each.required and each.text in failing else "warning"
+            counts = f"{criterion_counts(each)}; " if each.judged > 1 else ""
+            yield level, f"{criterion_name(each)}: {counts}{criterion_example(each)}"

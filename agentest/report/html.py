@@ -28,179 +28,8 @@ from agentest.support.json_text import Json, encoded
 from agentest.support.lazy_dataclasses import dataclass
 from agentest.support.text import count
 
-Spans = Callable[[str, str, str], Sequence[Json]]
-"""Returns the spans of a conversation, given scenario name, agent name and conversation id."""
-
-
-def no_spans(scenario: str, agent: str, conversation: str) -> Sequence[Json]:
-    """Return no spans, for a run whose agents sent none."""
-    del scenario, agent, conversation
-    return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageData:
-    """The contents of the file; everything except the overview is compressed.
-
-    Attributes:
-        details: lists of scenarios, each with a row for every conversation.
-        transcripts: lists of conversations; None for a list without room.
-        left_out: the number of conversations without a transcript.
-    """
-
-    overview: Json
-    details: Sequence[str | None]
-    transcripts: Sequence[str | None]
-    left_out: int
-
-
-def run_data(
-    result: RunResult,
-    conversations: Conversations,
-    *,
-    run: Json,
-    trend: Sequence[Json],
-    spans: Spans,
-    most: int,
-) -> PageData:
-    """Build the data of a run.
-
-    Args:
-        run: the id and the properties of the run: `overview.run`.
-        most: the maximum bytes of transcripts.
-
-    Raises OSError if conversations cannot be read.
-    """
-    packer = _ScenarioPacker(
-        conversations=conversations,
-        spans=spans,
-        run_id=run["id"],
-        several=len(result.agents) > 1,
-        details=Chunks(),
-        transcripts=Chunks(most),
-    )
-    packs = {number: packer.pack(result.scenarios[number]) for number in _worst_first(result.scenarios)}
-    packer.close()
-    rows = [packs[number] for number in sorted(packs)]
-    head: Json = CODECS.write(stored_head(result))
-    run_overview = overview(
-        run=run,
-        head=head,
-        scenarios=[each.row for each in rows],
-        root_causes=head["rootCauses"],
-        trend=trend,
-        left_out=packer.transcripts.left_out,
-        packed=[each.place for each in rows],
-        chunks=len(packer.transcripts.packed),
-        absent=packer.transcripts.absent,
-        show=show_command(run["id"]),
-    )
-    return PageData(
-        overview=run_overview,
-        details=packer.details.packed,
-        transcripts=packer.transcripts.packed,
-        left_out=packer.transcripts.left_out,
-    )
-
-
-def _worst_first(scenarios: Sequence[ScenarioResult]) -> list[int]:
-    """Return the indices of the scenarios in the order in which they get room."""
-    return sorted(
-        range(len(scenarios)), key=lambda number: WORST_FIRST.index(scenarios[number].verdict.status)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A scenario whose details are compressed.
-
-    Attributes:
-        row: its row in the overview.
-        place: the location of its details.
-    """
-
-    row: Json
-    place: Place | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ScenarioPacker:
-    """Compresses one scenario after another."""
-
-    conversations: Conversations
-    spans: Spans
-    run_id: str
-    several: bool
-    details: Chunks
-    transcripts: Chunks
-
-    def pack(self, scenario: ScenarioResult) -> _Packed:
-        """Return the scenario's row, and add its details and transcripts to the others."""
-        stored: Json = CODECS.write(scenario)
-        rows = [brief(json.loads(piece)) for piece in self.conversations(scenario)]
-        places = self._places(scenario, [row["passed"] for row in rows])
-        detail = {
-            "scenario": stored,
-            "conversations": rows,
-            "places": places,
-            "command": rerun(stored, self.several),
-            "show": show_command(self.run_id, scenario.name),
-        }
-        return _Packed(scenario_row(stored, rows), self.details.add(encoded(detail)))
-
-    def close(self) -> None:
-        """End the last lists."""
-        self.details.close()
-        self.transcripts.close()
-
-    def _places(self, scenario: ScenarioResult, passed: Sequence[bool]) -> list[Place | None]:
-        """Return the locations of the transcripts, failed conversations first; None without room."""
-        places: list[Place | None] = [None] * len(passed)
-        for wanted in (False, True):
-            if self.transcripts.full:
-                self.transcripts.leave_out(passed.count(wanted))
-            elif wanted in passed:
-                for number, piece in enumerate(self.conversations(scenario)):
-                    if passed[number] is wanted:
-                        places[number] = self._add(scenario, piece)
-        return places
-
-    def _add(self, scenario: ScenarioResult, piece: bytes) -> Place | None:
-        if self.transcripts.full:  # since the last one
-            self.transcripts.leave_out(1)
-            return None
-        return self.transcripts.add(b"".join(self._opened(scenario, piece)))
-
-    def _opened(self, scenario: ScenarioResult, piece: bytes) -> Iterator[bytes]:
-        """Yield the conversation as the page shows it. Its own JSON stays unchanged."""
-        stored = json.loads(piece)
-        more = {
-            "name": scenario.name,
-            "agent": scenario.agent,
-            **copyable_scripts(scenario.name, stored, len(piece)),
-            "spans": self.spans(scenario.name, scenario.agent, stored["conversationId"]),
-        }
-        yield encoded(more).removesuffix(b"}")
-        yield b', "conversation": '
-        yield piece
-        yield b"}"
-
-
 MOST_BYTES = 25_000_000
 """The maximum bytes of transcripts in the file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """Facts about a run in addition to its results.
-
-    Attributes:
-        about: makes the description of the run from its record.
-        trend: makes the trend of earlier runs when the run ends.
-    """
-
-    about: Json = field(default_factory=dict)
-    trend: Callable[[RunResult], Sequence[Json]] = lambda _: ()
 
 
 class HtmlReporter:
@@ -210,8 +39,9 @@ class HtmlReporter:
         path: the file, whose folder is created if it does not exist.
         conversations: reads those of a scenario; `Journal.conversations` if results drop them.
         run_id: the id of a stored run.
-        known: further facts about the run.
-        spans: reads the spans of a conversation.
+        about: the description of a stored run, from its record.
+        trend: returns the trend of earlier runs when the run ends.
+        spans: returns the spans of a conversation, given scenario name, agent name and conversation id.
         compared: the comparison with another run, or between agents.
         tell: receives one line about omitted transcripts.
         most: the maximum bytes of transcripts in the file.
@@ -228,8 +58,9 @@ class HtmlReporter:
         conversations: Conversations = conversations_in_memory,
         run_id: str = "",
         *,
-        known: RunFacts | None = None,
-        spans: Spans = no_spans,
+        about: Json | None = None,
+        trend: Callable[[RunResult], Sequence[Json]] = lambda _: (),
+        spans: Callable[[str, str, str], Sequence[Json]] = lambda *_: (),
         compared: ComparedRun | None = None,
         tell: Callable[[str], object] = lambda _: None,
         most: int = MOST_BYTES,
@@ -237,67 +68,139 @@ class HtmlReporter:
         self._path = path
         self._conversations = conversations
         self._run_id = run_id
-        self._known = known or RunFacts()
+        self._about = about or {}
+        self._trend = trend
         self._spans = spans
         self._compared = compared
         self._tell = tell
         self._most = most
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, RunFinished):
-            data = self._data(event.result)
-            with report_writer(self._path) as file:
-                file.writelines(piece.encode() for piece in self._document(data, event.result))
-            self._tell(f"the page of this run: {shown_path(self._path, Path.cwd())}")
-            if data.left_out:
-                self._tell(self._left_out(data.left_out, event.result.conversations))
-
-    @property
-    def _title(self) -> str:
-        return f"Run {self._run_id} · agentest" if self._run_id else "agentest"
-
-    @property
-    def _pages(self) -> Sequence[Json]:
-        return self._compared.pages() if self._compared else ()
-
-    def _data(self, result: RunResult) -> PageData:
-        state = "interrupted" if result.interrupted else run_status(result)
-        run = {"startedAt": result.started_at, **self._known.about, "id": self._run_id, "state": state}
-        conversations = completed_by(result, self._conversations)
-        trend = self._known.trend(result)
-        return run_data(result, conversations, run=run, trend=trend, spans=self._spans, most=self._most)
-
-    def _left_out(self, number: int, of: int) -> str:
-        return (
-            f"{self._path.name}: no room for the transcripts of {number:,} of {count(of, 'conversation')}, "
-            f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
-            f"`{show_command(self._run_id)}` prints all"
+        if not isinstance(event, RunFinished):
+            return
+        result = event.result
+        packed_run = _PackedRun(
+            conversations=completed_by(result, self._conversations),
+            spans=self._spans,
+            run_id=self._run_id,
+            several=len(result.agents) > 1,
+            transcripts=Chunks(self._most),
         )
+        state = "interrupted" if result.interrupted else str(run_status(result))
+        run = {"startedAt": result.started_at, **self._about, "id": self._run_id, "state": state}
+        first = packed_run.overview(result, run, self._trend(result))
+        with report_writer(self._path) as file:
+            file.writelines(piece.encode() for piece in self._document(packed_run, first, result, state))
+        self._tell(f"the page of this run: {shown_path(self._path, Path.cwd())}")
+        if left_out := packed_run.transcripts.left_out:
+            total = count(result.conversations, "conversation")
+            self._tell(
+                f"{self._path.name}: no room for the transcripts of {left_out:,} of {total}, "
+                f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
+                f"`{show_command(self._run_id)}` prints all"
+            )
 
-    def _document(self, data: PageData, result: RunResult) -> Iterator[str]:
-        """Yield the file in pieces.
-
-        The script comes first, so that the page can show the pieces that have arrived.
-        """
-        shell = page(PageVariant.FILE, self._title, plain=self._plain(result))
+    def _document(self, run: _PackedRun, first: Json, result: RunResult, state: str) -> Iterator[str]:
+        """Yield the file in pieces, the script first, so that the page can show those that have arrived."""
+        passed = sum(each.verdict.status is Status.PASSED for each in result.scenarios)
+        total = count(len(result.scenarios), "scenario")
+        shell = page(
+            PageVariant.FILE,
+            f"Run {self._run_id} · agentest" if self._run_id else "agentest",
+            plain=f"Run {self._run_id}: {state}. {passed:,} of {total} passed. "
+            f"`{show_command(self._run_id)}` prints it.",
+        )
         yield shell.head
-        yield data_element("overview", packed(data.overview))
-        if comparisons := self._pages:
+        yield data_element("overview", packed(first))
+        if comparisons := self._compared.pages() if self._compared else ():
             yield data_element("comparison", packed(comparisons))
-        for name, texts in (("details", data.details), ("chunk", data.transcripts)):
+        for name, texts in (("details", run.details.packed), ("chunk", run.transcripts.packed)):
             for number, text in enumerate(texts):
                 if text is not None:
                     yield data_element(f"{name}-{number}", text)
         yield data_element("end", "")  # a file without it was cut
         yield shell.tail
 
-    def _plain(self, result: RunResult) -> str:
-        """Return the verdict for browsers that cannot show the page."""
-        passed = sum(each.verdict.status is Status.PASSED for each in result.scenarios)
-        state = "interrupted" if result.interrupted else run_status(result)
-        total = count(len(result.scenarios), "scenario")
-        command = show_command(self._run_id)
-        return f"Run {self._run_id}: {state}. {passed:,} of {total} passed. `{command}` prints it."
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PackedRun:
+    """The data of a run except its overview, compressed."""
+
+    conversations: Conversations
+    spans: Callable[[str, str, str], Sequence[Json]]
+    run_id: str
+    several: bool
+    transcripts: Chunks
+    details: Chunks = field(default_factory=Chunks)
+
+    def overview(self, result: RunResult, run: Json, trend: Sequence[Json]) -> Json:
+        """Pack the scenarios, which get room worst first, and return the overview of the run.
+
+        Raises OSError if conversations cannot be read.
+        """
+        by_number: dict[int, tuple[Json, Place | None]] = {}
+        in_order = enumerate(result.scenarios)
+        for number, scenario in sorted(in_order, key=lambda each: WORST_FIRST.index(each[1].verdict.status)):
+            by_number[number] = self._pack(scenario)
+        self.details.close()
+        self.transcripts.close()
+        head: Json = CODECS.write(stored_head(result))
+        rows = [by_number[number] for number in sorted(by_number)]
+        return overview(
+            run=run,
+            head=head,
+            scenarios=[row for row, _ in rows],
+            root_causes=head["rootCauses"],
+            trend=trend,
+            left_out=self.transcripts.left_out,
+            packed=[place for _, place in rows],
+            chunks=len(self.transcripts.packed),
+            absent=self.transcripts.absent,
+            show=show_command(self.run_id),
+        )
+
+    def _pack(self, scenario: ScenarioResult) -> tuple[Json, Place | None]:
+        """Pack a scenario. Returns its row in the overview, and the place of its details."""
+        stored: Json = CODECS.write(scenario)
+        rows = [brief(json.loads(piece)) for piece in self.conversations(scenario)]
+        detail = {
+            "scenario": stored,
+            "conversations": rows,
+            "places": self._places(scenario, [row["passed"] for row in rows]),
+            "command": rerun(stored, self.several),
+            "show": show_command(self.run_id, scenario.name),
+        }
+        return scenario_row(stored, rows), self.details.add(encoded(detail))
+
+    def _places(self, scenario: ScenarioResult, passed: Sequence[bool]) -> list[Place | None]:
+        """Return the locations of the transcripts, failed conversations first; None without room."""
+        places: list[Place | None] = [None] * len(passed)
+        for wanted in (False, True):
+            if self.transcripts.full:
+                self.transcripts.left_out += passed.count(wanted)
+                continue
+            for number, piece in enumerate(self.conversations(scenario) if wanted in passed else ()):
+                if passed[number] is not wanted:
+                    continue
+                if self.transcripts.full:  # since the last one
+                    self.transcripts.left_out += 1
+                else:
+                    places[number] = self.transcripts.add(b"".join(self._opened(scenario, piece)))
+        return places
+
+    def _opened(self, scenario: ScenarioResult, piece: bytes) -> Iterator[bytes]:
+        """Yield the conversation as the page shows it. Its own JSON stays unchanged."""
+        stored = json.loads(piece)
+        more = {
+            "name": scenario.name,
+            "agent": scenario.agent,
+            **copyable_scripts(scenario.name, stored, len(piece)),
+            "spans": self.spans(scenario.name, scenario.agent, stored["conversationId"]),
+        }
+        yield encoded(more).removesuffix(b"}")
+        yield b', "conversation": '
+        yield piece
+        yield b"}"
 
 
 _MOST_BYTES = 1_000_000
@@ -308,16 +211,10 @@ _TOO_LONG = ExportedSource(
 
 
 def copyable_scripts(scenario: str, conversation: Json, size: int) -> Json:
-    """Return `script` and `noScript`; one of them is "".
-
-    Args:
-        scenario: the name of the scenario.
-        conversation: as in results.json.
-        size: its bytes in results.json.
-    """
-    made = _user_script(scenario, conversation) if size <= _MOST_BYTES else _TOO_LONG
+    """Return `script` and `noScript`; one of them is ""."""
+    made = (
+        export_conversation(scenario, usable(CODECS.read(Conversation, conversation)))
+        if size <= _MOST_BYTES
+        else _TOO_LONG
+    )
     return {"script": made.source, "noScript": made.missing}
-
-
-def _user_script(scenario: str, conversation: Json) -> ExportedSource:
-    return export_conversation(scenario, usable(CODECS.read(Conversation, conversation)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -110,8 +111,8 @@ def _testcase(case: _Case, path: str | None, names: Counter[tuple[str, str]]) ->
 
 
 def _case(scenario: ScenarioReport, texts: CaseTexts) -> _Case:
-    result, several = scenario.result, scenario.several_agents
-    name = f"{result.name} [{result.agent}]" if several and result.agent else result.name
+    result = scenario.result
+    name = f"{result.name} [{result.agent}]" if scenario.several_agents and result.agent else result.name
     # An unfinished scenario is skipped, because the run has one error for all of them.
     status = Status.SKIPPED if result.unfinished else scenario.status
     seconds = result.duration_ms / 1000
@@ -134,7 +135,6 @@ def _content(scenario: ScenarioReport, status: Status, texts: CaseTexts) -> Iter
 
 
 def _run_cases(report: RunReport) -> list[_Case]:
-    """Return the problems of the whole run that no scenario shows."""
     result = report.result
     early = result.interrupted or any(s.verdict.status is Status.ERRORED for s in result.unfinished)
     problems = [report.early_end] if early else []
@@ -142,13 +142,9 @@ def _run_cases(report: RunReport) -> list[_Case]:
     not_passed = any(each.status in NOT_PASSED for each in report.scenarios)
     if not problems and not not_passed and report.status is not Status.PASSED:
         problems = [f"nothing ran{f': {result.stopped}' if result.stopped else ''}"]
-    return [_run_case(text) for text in problems]
-
-
-def _run_case(text: str) -> _Case:
-    first = text.split("\n", 1)[0]
-    error = element("error", {"type": "agentest.run", "message": first}, [in_rows(text)])
-    return _Case("the run as a whole", 0, Status.ERRORED, 0.0, lambda: [error])
+    facts = [{"type": "agentest.run", "message": text.split("\n", 1)[0]} for text in problems]
+    errors = [element("error", about, [in_rows(text)]) for about, text in zip(facts, problems, strict=True)]
+    return [_Case("the run as a whole", 0, Status.ERRORED, 0.0, partial(list, [error])) for error in errors]
 
 
 def _properties(properties: Iterable[Property]) -> str:
@@ -198,7 +194,7 @@ class CaseTexts:
         self.several_agents = False
         self._texts: dict[tuple[str, str, str], str] = {}
         self._room = text_room
-        self._transcripts = Transcripts(story_room, _CASE_ROOM, size=_xml_size)
+        self._transcripts = Transcripts(story_room, _CASE_ROOM, size=lambda text: byte_size(in_rows(text)))
 
     def add(self, scenario: ScenarioResult) -> None:
         """Format and store the texts of a scenario that has just finished."""
@@ -246,10 +242,6 @@ def _shortened(text: str) -> str:
     return text if left_out <= 0 else f"{text[:_TEXT_CHARS]}\n… {left_out:,} more characters left out"
 
 
-def _xml_size(text: str) -> int:
-    return byte_size(in_rows(text))
-
-
 Property = tuple[str, str]
 
 _SHOWN_K = 10
@@ -282,16 +274,6 @@ def case_properties(scenario: ScenarioResult) -> Iterator[Property]:
         yield "turns", str(totals.turns)
         yield "tool_calls", str(totals.tool_calls)
     yield from ((f"warning.{each.code}", each.message) for each in scenario.verdict_warnings)
-    yield from _reliability(scenario)
-    yield from _averages(scenario)
-    yield from ((f"threshold.{name}", _number(least)) for name, least in scenario.thresholds.items())
-    yield from _used(sum(scenario.usage.values(), ModelUsage()))
-    if totals.agent_tokens.total_tokens:
-        yield "agent_tokens", str(totals.agent_tokens.total_tokens)
-
-
-def _reliability(scenario: ScenarioResult) -> Iterator[Property]:
-    """Yield how often the scenario passes, and the probability that it passes several times in a row."""
     if scenario.pass_rate:
         yield from _figure("pass_rate", scenario.pass_rate)
     for k, value in islice(scenario.pass_hat_k.items(), _SHOWN_K):
@@ -300,16 +282,16 @@ def _reliability(scenario: ScenarioResult) -> Iterator[Property]:
         yield "flaky", "true"
     if scenario.decided_after is not None:
         yield "decided_after", str(scenario.decided_after)
-
-
-def _averages(scenario: ScenarioResult) -> Iterator[Property]:
-    for name, value in scenario.averages.items():
+    for name, average in scenario.averages.items():
         figure = scenario.intervals.get(name)
-        yield from _figure(f"average.{name}", figure) if figure else ((f"average.{name}", _number(value)),)
+        yield from _figure(f"average.{name}", figure) if figure else [(f"average.{name}", _number(average))]
+    yield from ((f"threshold.{name}", _number(least)) for name, least in scenario.thresholds.items())
+    yield from _used(sum(scenario.usage.values(), ModelUsage()))
+    if totals.agent_tokens.total_tokens:
+        yield "agent_tokens", str(totals.agent_tokens.total_tokens)
 
 
 def _figure(name: str, figure: Figure) -> Iterable[Property]:
-    """Return a value with its n and 95 % interval."""
     yield name, _number(figure.value)
     yield f"{name}.n", str(figure.n)
     if figure.low is not None and figure.high is not None:
@@ -342,20 +324,18 @@ def in_rows(text: str) -> str:
 
 def element(name: str, attributes: Mapping[str, object | None], content: Iterable[str] = ()) -> str:
     """Return an element. Attributes that are None are omitted; the content must be XML."""
-    attribute_text = "".join(
-        f' {key}="{_in_one_row(str(value))}"' for key, value in attributes.items() if value is not None
-    )
+    start = f"<{name}"
+    for key, value in attributes.items():
+        if value is not None:
+            text = _allowed(clean(without_colours(str(value)))).translate(_IN_ATTRIBUTE)
+            start += f' {key}="{text}"'
     inner = "".join(content)
-    return f"<{name}{attribute_text}>{inner}</{name}>" if inner else f"<{name}{attribute_text}/>"
+    return f"{start}>{inner}</{name}>" if inner else f"{start}/>"
 
 
 def open_tag(name: str, attributes: Mapping[str, object | None]) -> str:
     """Return the opening tag of an element."""
     return element(name, attributes).removesuffix("/>") + ">"
-
-
-def _in_one_row(text: str) -> str:
-    return _allowed(clean(without_colours(text))).translate(_IN_ATTRIBUTE)
 
 
 def _allowed(text: str) -> str:

@@ -26,8 +26,6 @@ _LATE_S = 5.0
 """No time is shown once the estimate is exceeded by this many seconds."""
 _QUIET_S = 30.0
 """A run stalls if nothing happens for this long, and for twice the longest earlier pause."""
-
-
 _MOVES = (ConversationStarted, TurnFinished, ConversationHeld, ConversationFinished, ScenarioFinished)
 
 
@@ -46,18 +44,16 @@ class ProgressSnapshot:
     conversations_failed: int
     failed: int
     errored: int
-    cost: float | None
-    """USD so far; None if a price is not known."""
-    asked: bool
-    """True if a model was called."""
-    left_s: float | None
-    """The estimated remaining seconds; None if unknown."""
+    cost: tuple[str, ...]
+    """The cost of models so far, if any was called."""
+    time_left: tuple[str, ...]
+    """The estimated remaining time, if it is known."""
 
 
 def format_progress(now: ProgressSnapshot) -> str:
     """Format the progress as a line for a log."""
     done = f"{now.done:,} of {count(now.planned, 'conversation')} done"
-    facts = [done, *phases(now), *(text for text, _ in troubles(now)), *cost(now), *time_left(now)]
+    facts = [done, *phases(now), *(text for text, _ in troubles(now)), *now.cost, *now.time_left]
     return f"{duration(now.elapsed_s * 1000)}: {_SEP.join(facts)}"
 
 
@@ -81,17 +77,6 @@ def troubles(now: ProgressSnapshot) -> Iterator[tuple[str, Status]]:
         yield f"{count(now.failed, 'scenario')} failed", Status.FAILED
     if now.errored:
         yield f"{count(now.errored, 'scenario')} errored", Status.ERRORED
-
-
-def cost(now: ProgressSnapshot) -> Iterator[str]:
-    """Yield the cost of models so far, if any was called."""
-    if now.asked:
-        yield "cost unknown" if now.cost is None else f"{now.cost:.4f} USD so far"
-
-
-def time_left(now: ProgressSnapshot) -> Iterator[str]:
-    if now.left_s is not None and now.done < now.planned:
-        yield f"about {about(now.left_s)} left"
 
 
 @dataclass(slots=True)
@@ -166,7 +151,13 @@ class Progress:
                 self._on_conversation_ended(self._unit(event), event.number, now)
             case ConversationFinished():
                 self._used[event.name, event.agent] = event.used
-                self._judged(event, now)
+                unit = self._unit(event)
+                if event.number in unit.judging:
+                    self._pace.judged(now - unit.judging.pop(event.number), now)
+                unit.talking.pop(event.number, None)
+                unit.done += 1
+                self.done += 1
+                self.conversations_failed += event.failed
             case ScenarioFinished():
                 self._end(event)
 
@@ -174,6 +165,8 @@ class Progress:
         """Return the progress at this moment."""
         # The terminal may be drawn by another thread, which must use a copy.
         running, used = list(self.running.values()), sum(list(self._used.values()), ModelUsage())
+        cost = "cost unknown" if used.cost is None else f"{used.cost:.4f} USD so far"
+        left_s = self._left_s(running, now) if self.done < self.planned else None
         return ProgressSnapshot(
             elapsed_s=now - self._began,
             done=self.done,
@@ -184,9 +177,8 @@ class Progress:
             conversations_failed=self.conversations_failed,
             failed=self.finished[Status.FAILED],
             errored=self.finished[Status.ERRORED],
-            cost=used.cost,
-            asked=used.calls > 0,
-            left_s=self._left_s(running, now),
+            cost=(cost,) if used.calls else (),
+            time_left=() if left_s is None else (f"about {about(left_s)} left",),
         )
 
     def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> RunningUnit:
@@ -195,15 +187,6 @@ class Progress:
     def _on_conversation_ended(self, unit: RunningUnit, number: int, now: float) -> None:
         self._pace.talked(now - unit.talking.pop(number, now), now)
         unit.judging[number] = now
-
-    def _judged(self, event: ConversationFinished, now: float) -> None:
-        unit = self._unit(event)
-        if event.number in unit.judging:
-            self._pace.judged(now - unit.judging.pop(event.number), now)
-        unit.talking.pop(event.number, None)
-        unit.done += 1
-        self.done += 1
-        self.conversations_failed += event.failed
 
     def _end(self, event: ScenarioFinished) -> None:
         key = event.result.name, event.result.agent
@@ -222,11 +205,12 @@ class Progress:
         left = self._pace.left_s(elapsed, ages, judging, unbegun, now)
         if left is None and self._expected_s is not None:
             left = max(0.0, self._expected_s - elapsed) or None
-        return None if left is None or self._stands_still(left, now) else left
-
-    def _stands_still(self, left_s: float, now: float) -> bool:
-        """True if nothing has happened for longer than the estimate or earlier pauses explain."""
-        return now - self._moved_at > min(left_s + _LATE_S, max(_QUIET_S, 2 * self._longest_s))
+        return (
+            None
+            if left is None
+            or (now - self._moved_at > min(left + _LATE_S, max(_QUIET_S, 2 * self._longest_s)))
+            else left
+        )
 
 
 _ENOUGH = 10
@@ -303,13 +287,7 @@ class ConversationDurations:
 
 
 class ProgressLogReporter:
-    """Reports progress at intervals, through `say`.
-
-    Args:
-        say: receives each line.
-        expected_s: the expected duration of the run in seconds.
-        clock: returns seconds.
-    """
+    """Reports progress at intervals, through `say`."""
 
     name = "pulse"
 

@@ -22,7 +22,6 @@ from agentest.support.terminal import Output, tell, with_reminders
 
 if TYPE_CHECKING:
     from agentest.report.content import ComparedRun
-    from agentest.report.html import RunFacts
     from agentest.store.journal import Journal
     from agentest.store.runs.folder import RunRecord
 
@@ -62,27 +61,19 @@ class ReporterContext:
     tell: Callable[[str], object] = tell
 
 
-def report_file(report: ReportRequest, setting: ReporterContext) -> Path | None:
-    """Return the output file of a report; None if it is printed."""
-    if report.path or report.name not in FILES:
-        return report.path
-    return setting.folder / FILES[report.name]
-
-
-def _file_names(reports: Iterable[ReportRequest], setting: ReporterContext) -> list[str]:
-    """Return the files of other reports, relative to the configuration's folder."""
-    files = [report_file(report, setting) for report in reports if report.name != "github-actions"]
-    return [shown_path(file, setting.root) for file in files if file]
-
-
 def make_reporters(reports: Iterable[ReportRequest], setting: ReporterContext) -> list[Reporter]:
     """Create the requested reporters. The journal comes first, because others read what it has written."""
     wanted = list(reports)
+    others = [each for each in wanted if each.name != "github-actions"]
+    paths = [
+        each.path or (setting.folder / FILES[each.name] if each.name in FILES else None) for each in others
+    ]
+    files = [shown_path(path, setting.root) for path in paths if path]
     make: dict[str, Callable[[Path | None], Reporter]] = {
         "json": partial(_json, setting),
         "junit": partial(_junit, setting),
         "html": partial(_html, setting),
-        "github-actions": partial(_github, setting, _file_names(wanted, setting)),
+        "github-actions": partial(_github, setting, files),
         "console": partial(_console, setting),
     }
     made = [make[report.name](report.path) for report in wanted]
@@ -99,7 +90,7 @@ def _json(setting: ReporterContext, path: Path | None) -> Reporter:
 
 
 def _junit(setting: ReporterContext, path: Path | None) -> Reporter:
-    from agentest.report.github_annotations import repository_path
+    from agentest.report.github import repository_path
     from agentest.report.junit import JUnitReporter
 
     workspace = _workspace(setting)
@@ -110,29 +101,27 @@ def _junit(setting: ReporterContext, path: Path | None) -> Reporter:
 def _html(setting: ReporterContext, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
     from agentest.store.run_results import conversations_in_memory
+    from agentest.store.runs.folder import with_end
+    from agentest.store.runs.verdicts import about, trend
     from agentest.store.spans import SpanIndex
 
+    record, folder = setting.record, setting.folder
+
+    def trend_of(result: RunResult) -> Sequence[Json]:
+        if record is None:
+            return ()
+        return trend(folder.parent.parent, record if record.ended else with_end(record, result))
+
     return HtmlReporter(
-        path or setting.folder / FILES["html"],
+        path or folder / FILES["html"],
         setting.journal.conversations if setting.journal else conversations_in_memory,
         setting.run_id,
-        known=_known(setting.record, setting.folder) if setting.record else None,
-        spans=SpanIndex(setting.folder).of,
+        about=about(record) if record else None,
+        trend=trend_of,
+        spans=SpanIndex(folder).of,
         compared=setting.compared,
         tell=lambda text: setting.tell(f"agentest: {text}"),
     )
-
-
-def _known(record: RunRecord, folder: Path) -> RunFacts:
-    """Collect the facts that the record of the run in this folder has in addition to its results."""
-    from agentest.report.html import RunFacts
-    from agentest.store.runs.folder import with_end
-    from agentest.store.runs.verdicts import about, trend
-
-    def ended(result: RunResult) -> Sequence[Json]:
-        return trend(folder.parent.parent, record if record.ended else with_end(record, result))
-
-    return RunFacts(about=about(record), trend=ended)
 
 
 def _github(setting: ReporterContext, files: Sequence[str], path: Path | None) -> Reporter:

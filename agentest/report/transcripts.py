@@ -87,7 +87,10 @@ class Transcripts:
     def add(self, scenario: ScenarioResult) -> None:
         """Format the transcripts of the scenario, whose conversations may be dropped afterwards."""
         report, left = ScenarioReport(scenario), self._each
-        for result in _conversations_to_show(scenario):
+        for result in scenario.conversations if report.status in NOT_PASSED else ():
+            counts = result.failures or threshold_counted_trajectories(result)
+            if conversation_passed(result) and not counts:
+                continue
             if min(left, self._room[report.status]) <= 0:
                 self._missing[report.key] = self._missing.get(report.key, 0) + 1
                 continue
@@ -131,7 +134,6 @@ def _mismatches(
 
 
 def _lines(scenario: ScenarioReport, result: ConversationResult) -> Iterator[str]:
-    """Format a conversation: first its faults, then its messages and calls."""
     conversation = result.conversation
     for _, text, table in _mismatches(scenario, result):
         yield text
@@ -189,12 +191,3 @@ def _capped(lines: Iterable[str]) -> str:
             break
         capped.append(line)
     return "\n".join(capped)
-
-
-def _conversations_to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
-    """Yield conversations that failed, contain a failure, or have calls that a threshold counts."""
-    if scenario.verdict.status in NOT_PASSED:
-        for conversation in scenario.conversations:
-            counts = conversation.failures or threshold_counted_trajectories(conversation)
-            if counts or not conversation_passed(conversation):
-                yield conversation

@@ -121,6 +121,13 @@ def nearest_part(text: str, names: Iterable[str]) -> str | None:
     return parts[close[0]] if close else None
 
 
+def quoted_names(names: Iterable[str], most: int = 3) -> str:
+    """Quote names, each once; of many, list the first ones and count the others."""
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - most} more" if len(distinct) > most else ""
+    return ", ".join(map(repr, distinct[:most])) + more
+
+
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """Return a sentence for an error message with the most similar valid name, or all of them."""
     names = sorted(valid)

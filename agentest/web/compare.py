@@ -11,7 +11,7 @@ from aiohttp import web
 
 from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario, part_of_agent
 from agentest.history.comparison import compare_measured_runs
-from agentest.history.comparison_data import ComparedSubjects, comparison_for_page
+from agentest.history.comparison_report import ComparedSubjects, comparison_for_page
 from agentest.store.reader import read_results
 from agentest.store.runs.folder import LATEST, RunRecord, StoredRunFolder, list_stored_runs, read_record
 from agentest.support.errors import UsageError

@@ -15,7 +15,6 @@ from agentest.calibration.conversations_to_label import (
     gather_conversations,
     scenarios_of,
 )
-from agentest.calibration.label_file import LabelsFile
 from agentest.calibration.labelling_session import (
     AnswerConflict,
     JudgeComparison,
@@ -33,6 +32,7 @@ from agentest.calibration.labelling_session import (
 from agentest.calibration.labels import (
     Label,
     LabelQuestion,
+    LabelsFile,
     format_label_value,
     known_metric,
     metrics_named,

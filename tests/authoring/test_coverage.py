@@ -365,13 +365,13 @@ def test_cases_of_sets_are_counted_before_they_run(tmp_path: Path, monkeypatch: 
     cases = [case("pay/happy", invocation("x", "y"), agentest={"tags": ["unit"]}), simulated("play")]
     (tmp_path / "a.test.json").write_text(json.dumps(eval_set("a", *cases)))
     request = RunRequest(tmp_path)
-    assert rows(measured(request, (), ["a.test.json"]).coverage) == {
+    assert rows(measured(request, (), ["a.test.json"])[0]) == {
         ("pay", "happy"): [["pay/happy"], [], []],
         ("a", "play"): [[], [], ["play"]],
     }
-    assert [*rows(measured(request, (), ["a.test.json:play"]).coverage)] == [("a", "play")]
+    assert [*rows(measured(request, (), ["a.test.json:play"])[0])] == [("a", "play")]
     only = replace(request, options=Options(scenarios=("PAY",)))
-    assert [*rows(measured(only, (), ["."]).coverage)] == [("pay", "happy")]
+    assert [*rows(measured(only, (), ["."])[0])] == [("pay", "happy")]
     with pytest.raises(UsageError, match="no scenario and no case fits the filters"):
         measured(replace(request, options=Options(tags=("zz",))), (), ["."])
     with pytest.raises(UsageError, match="no configuration found"):

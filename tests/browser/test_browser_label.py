@@ -13,7 +13,7 @@ import pytest
 import sample_run
 from playwright.sync_api import expect
 
-from agentest.calibration.label_file import read_labels
+from agentest.calibration.labels import read_labels
 from agentest.domain.results import Score
 
 VIEW = "#/label?metric=helpfulness&by=ann&most=20"

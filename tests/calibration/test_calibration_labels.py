@@ -16,18 +16,18 @@ from agentest.calibration.conversations_to_label import (
     ProjectScenarios,
     gather_conversations,
 )
-from agentest.calibration.label_file import LabelsFile, LabelWriter, read_labels
-from agentest.calibration.labelling_session import LabellingSession, open_questions
+from agentest.calibration.labelling_session import Dialogue, LabellingSession, open_questions, transcript
 from agentest.calibration.labels import (
     Label,
     LabelledConversation,
     LabelQuestion,
+    LabelsFile,
     choices,
     is_fault,
     parse_value,
     questions_of,
+    read_labels,
 )
-from agentest.calibration.terminal_labelling import Dialogue, transcript
 from agentest.config.config import Config
 from agentest.domain.metrics import CRITERIA, GOAL
 from agentest.domain.results import GoalOutcome
@@ -150,13 +150,13 @@ def test_what_is_wrong_is_said(tmp_path: Path, line: Line | str, problem: str) -
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """A conversation is written once, above its first label; a last line without its end is no harm."""
+    """Each value is a line; a last line without its end is no harm."""
     call = ToolCall("book", {"at": 9}, {"id": "B1"}, True, 0)
     turns = (Turn(0, "Nine?", "Done.", (call,), started_at="2026-01-01T09:00:00+00:00"),)
     background = JudgeBackground(goal="Book.", knowledge=("Open.",), started_at="2026-01-01T09:00:00+00:00")
     talk = LabelledConversation(id="c-1", background=background, turns=turns, criteria=("Kind",))
     path = tmp_path / "new" / "labels.jsonl"
-    writer = LabelWriter(path, set())
+    writer = LabelsFile(path)
     first = Label(
         question=LabelQuestion(conversation="c-1", turn=0, metric="faithfulness"),
         value=3,
@@ -166,9 +166,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     second = Label(
         question=LabelQuestion(conversation="c-1", turn=None, metric=CRITERIA, criterion="Kind"), value="met"
     )
-    writer.add(talk, first)
+    writer.append(talk, first)
     path.write_text(path.read_text().rstrip("\n"))
-    writer.add(talk, second)
+    writer.append(second)
     found = read_labels(path)
     assert found.conversations == {"c-1": talk}
     assert found.labels == [first, second]

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentest.calibration.label_file import read_labels
-from agentest.calibration.labelling_session import answer_choices
-from agentest.calibration.labels import choices, parse_value
-from agentest.calibration.terminal_labelling import keys, parse_typed_value
+from agentest.calibration.labelling_session import answer_choices, keys, parse_typed_value
+from agentest.calibration.labels import choices, parse_value, read_labels
 from agentest.domain.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.domain.results import CriterionOutcome, GoalOutcome
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -14,29 +13,10 @@ import click
 import pytest
 
 import agentest
-from agentest.authoring.export import Expecting, Form
 from agentest.cli.main import cli
-from agentest.cli.options import ParsedOptions
+from agentest.cli.options import GROUPS
 
 PACKAGE = Path(agentest.__file__).parent
-VALUES = {
-    "run": "cli.requests:RunOptions",
-    "eval": "cli.requests:EvalOptions",
-    "chat": "cli.requests:RequestOptions",
-    "doctor": "cli.requests:RequestOptions",
-    "record-tools": "cli.record_tools:RecordToolsOptions",
-    "judge": "cli.judge:JudgeOptions",
-    "coverage": "cli.coverage:CoverageOptions",
-    "runs": "cli.stored_runs:ListOptions",
-    "show": "cli.stored_runs:ShowOptions",
-    "ui": "cli.ui:UiOptions",
-    "compare": "cli.comparison:CompareOptions",
-    "merge": "cli.merge:MergeOptions",
-    "label": "cli.calibrate:LabelOptions",
-    "calibrate": "cli.calibrate:CalibrateOptions",
-    "init": "authoring.new_project:InitRequest",
-    "mcp-tools": "cli.mcp_bridge:McpToolsOptions",
-}
 PARSED = {"repeat": "Repeat", "shard": "Shard", "workers": "int | str"}
 """Options with a type of their own, which a callback parses."""
 
@@ -47,21 +27,19 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         yield from of_group
 
 
-def value_of(name: str) -> type:
-    module, _, kind = VALUES[name].partition(":")
-    found: type = getattr(import_module(f"agentest.{module}"), kind)
+def group_of(name: str) -> type:
+    module, kind = GROUPS[name]
+    found: type = getattr(import_module(module), kind)
     return found
 
 
-def hints_of(kind: type) -> dict[str, Any]:
-    """The types of all fields of a value and of its parts, the first of a name."""
+def hints_of(command: click.Command) -> dict[str, Any]:
+    """The types of all arguments of a command, and of the fields of those that group options."""
+    function = command.callback.__wrapped__  # type: ignore[union-attr]
+    groups = {group_of(name).__name__: group_of(name) for name in GROUPS}
     found: dict[str, Any] = {}
-    hints = get_type_hints(kind)
-    for each in fields(kind):
-        if isinstance(each.default_factory, type) and is_dataclass(each.default_factory):
-            found = {**hints_of(each.default_factory), **found}
-        else:
-            found.setdefault(each.name, hints[each.name])
+    for name, hint in get_type_hints(function, localns=groups).items():
+        found |= get_type_hints(hint) if name in GROUPS else {name: hint}
     return found
 
 
@@ -91,11 +69,12 @@ def own(command: click.Command) -> list[click.Parameter]:
     return [each for each in command.params if each.expose_value]
 
 
-@pytest.mark.parametrize("name", sorted(VALUES))
-def test_every_option_is_a_field_of_its_type(name: str) -> None:
-    """An option without a field, or with a field of another type, would be lost or wrong only at run time."""
-    hints = hints_of(value_of(name))
-    for param in own(cli.commands[name]):
+@pytest.mark.parametrize("name", sorted(name for name, _ in commands()))
+def test_every_option_is_an_argument_of_its_type(name: str) -> None:
+    """An option without an argument, or with one of another type, would be wrong only at run time."""
+    command = dict(commands())[name]
+    hints = hints_of(command)
+    for param in own(command):
         assert param.name in hints, param.name
         if param.name in PARSED:
             assert PARSED[param.name] in str(hints[param.name])
@@ -103,22 +82,12 @@ def test_every_option_is_a_field_of_its_type(name: str) -> None:
             assert fits(param, hints[param.name]), (param.name, hints[param.name])
 
 
-@pytest.mark.parametrize("name", sorted(name for name, _ in commands() if name not in VALUES))
-def test_every_option_is_an_argument_of_its_type(name: str) -> None:
-    """Commands of a few options take them as arguments."""
+@pytest.mark.parametrize("name", sorted(name for name, _ in commands()))
+def test_every_argument_has_an_option(name: str) -> None:
+    """An argument that no option sets would fail at run time. Fields of groups have defaults."""
     command = dict(commands())[name]
-    assert command.callback
-    hints = get_type_hints(command.callback.__wrapped__, localns={"Form": Form, "Expecting": Expecting})  # type: ignore[attr-defined]
-    params = {param.name: param for param in own(command)}
-    assert params.keys() == hints.keys() - {"return"}
-    for option, param in params.items():
-        assert fits(param, hints[option or ""]), option
-
-
-def test_an_option_without_a_field_is_refused() -> None:
-    """It would be dropped without a word."""
-    with pytest.raises(TypeError, match="ListOptions has no field for most"):
-        ParsedOptions({"every": True, "most": 3}).to(value_of("runs"))
+    wanted = command.callback.__wrapped__.__annotations__  # type: ignore[union-attr]
+    assert wanted.keys() - {"return", *GROUPS} <= {param.name for param in own(command)}
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

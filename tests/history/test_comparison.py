@@ -25,8 +25,7 @@ from agentest.history.compared_runs import (
     part_of_agent,
 )
 from agentest.history.comparison import Change, Comparison, compare_measured_runs
-from agentest.history.comparison_data import as_json
-from agentest.history.comparison_report import as_markdown, print_text
+from agentest.history.comparison_report import as_json, as_markdown, print_text
 from agentest.report.console.printer import open_console
 from agentest.support.errors import UsageError
 

@@ -27,7 +27,7 @@ from agentest.report.console.printer import Printer
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import DisplayOptions
 from agentest.report.content import ScenarioReport
-from agentest.report.github_annotations import annotation_lines
+from agentest.report.github import annotation_lines
 from agentest.report.junit import CaseTexts
 from agentest.report.transcripts import Transcripts
 from agentest.store.codec import CODECS

@@ -29,8 +29,7 @@ from agentest.domain.results import (
 )
 from agentest.domain.transcript import Conversation
 from agentest.report.console.reporter import ConsoleReporter
-from agentest.report.github import SUMMARY_LIMIT, summary
-from agentest.report.github_annotations import annotation, annotation_lines
+from agentest.report.github import SUMMARY_LIMIT, annotation, annotation_lines, summary
 from agentest.report.junit import CaseTexts, document
 from agentest.report.transcripts import Transcripts
 

@@ -42,8 +42,13 @@ from agentest.domain.results import Reason, ReasonKind, RunResult, Severity, Sta
 from agentest.domain.transcript import Blame
 from agentest.report import github
 from agentest.report.console.reporter import ConsoleReporter
-from agentest.report.github import SUMMARY_LIMIT, GitHubActionsReporter
-from agentest.report.github_annotations import annotation, annotation_lines, repository_path
+from agentest.report.github import (
+    SUMMARY_LIMIT,
+    GitHubActionsReporter,
+    annotation,
+    annotation_lines,
+    repository_path,
+)
 from agentest.report.transcripts import Transcripts
 from agentest.support.terminal import clean, clean_for_command
 

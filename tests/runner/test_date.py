@@ -15,8 +15,7 @@ from stored import to_json
 from agentest import ScenarioError, scenario
 from agentest.adk.formats.set_reader import read_eval_set
 from agentest.authoring.export import Form, export
-from agentest.calibration.label_file import read_labels
-from agentest.calibration.labels import content_id
+from agentest.calibration.labels import content_id, read_labels
 from agentest.config.file import load
 from agentest.conversation.user_prompts import user_prompt
 from agentest.judging.judge_input import AgentBackground, background_of, turn_context

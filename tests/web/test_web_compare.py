@@ -22,8 +22,7 @@ from agentest.domain.events import RunFinished
 from agentest.domain.results import RunResult
 from agentest.history.compared_runs import MeasuredRun, measure_run, measure_scenario
 from agentest.history.comparison import compare_measured_runs
-from agentest.history.comparison_data import ComparedSubjects, as_json, comparison_for_page
-from agentest.history.comparison_report import cells
+from agentest.history.comparison_report import ComparedSubjects, as_json, cells, comparison_for_page
 from agentest.report.html import HtmlReporter
 from agentest.web.compare import comparison_response
 from agentest.web.json_routes import WebProject

@@ -15,9 +15,8 @@ import page_at
 import pytest
 from project import DEADLINE_S
 
-from agentest.calibration.label_file import LabelWriter, read_labels
 from agentest.calibration.labelling_session import NOT_ASKED, judged
-from agentest.calibration.labels import Label, LabelQuestion
+from agentest.calibration.labels import Label, LabelQuestion, LabelsFile, read_labels
 from agentest.domain.results import CriterionOutcome, CriterionResult, GoalOutcome, Score, Unscored
 
 SECRET = "The judge thinks so"
@@ -185,8 +184,7 @@ def test_the_page_and_the_terminal_write_one_file(client: Client) -> None:
     path = client.root / "labels.jsonl"
     labels = read_labels(path)
     other = Label(question=labels.labels[0].question, value=3, by="bob", at="2026-01-01T00:00:00+00:00")
-    (conversation,) = labels.conversations.values()
-    LabelWriter(path, set(labels.conversations)).add(conversation, other)
+    LabelsFile(path).append(other)
     assert [each["answer"] for each in client.questions(metric="helpfulness", by="bob")] == ["3", None]
     assert [each["answer"] for each in client.questions(metric="helpfulness", by="ann")] == ["4", None]
     assert client.get("/api/labels").json()["people"] == ["ann", "bob"]

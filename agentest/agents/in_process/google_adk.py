@@ -115,7 +115,7 @@ class AdkModuleClient:
         except AgentError as error:
             calls: tuple[ToolCall, ...] = ()
             with suppress(AgentestError):
-                calls = read_run(events, ctx.turn_index).calls
+                calls = read_run(events, ctx.turn_index)[0].observed
             raise NoReply(str(error), 0, calls) from error
         reply = read_reply(events, ctx.turn_index, latency_ms=latency_ms)
         return replace(reply, state_before=states[0], state=states[1])
@@ -190,13 +190,6 @@ class AdkModuleClient:
         except Exception as error:  # noqa: BLE001 - the user's toolsets and plugins may raise anything
             problem = f"closing it raised {type(error).__name__}: {message_of_error(error)}"
             on_note(f"agent {self.name!r}: {_known_secrets()(problem)}")
-
-
-def _calls_so_far(events: Sequence[Any], ctx: TurnContext) -> tuple[Any, ...]:
-    try:
-        return read_run(events, ctx.turn_index)[0].observed
-    except AgentestError:
-        return ()
 
 
 def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:

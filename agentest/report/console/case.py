@@ -62,50 +62,37 @@ def shortfall_lines(result: ScenarioResult, display: DisplayOptions) -> Iterator
     shortfalls = Counter(_shortfalls(result))
     for short, times in list(shortfalls.items())[:_SHOWN_SHORTFALLS]:
         runs = f" in {times} of {len(result.conversations)} runs" if len(result.conversations) > 1 else ""
-        yield line(6, _shortfall_text(short) + runs, lead=(display.mark(Status.FAILED), " "))
-        yield from _evidence(short)
+        verdict = short.verdict
+        text = f"turn {short.turn}: {verdict.name} {verdict.score:.3g} (≥ {verdict.threshold:g})"
+        yield line(6, text + runs, lead=(display.mark(Status.FAILED), " "))
+        if short.reason:
+            yield line(8, (shortened(short.reason, _REASON_CHARS), "dim"))
+        if short.expected is not None:
+            yield from labelled(8, "expected  ", [shortened(short.expected)])
+            yield from labelled(8, "replied   ", [shortened(short.replied)])
     left_out = len(shortfalls) - _SHOWN_SHORTFALLS
     if left_out > 0:
         yield line(6, (f"… {left_out} more (shown by --print-detailed-results)", "dim"))
-
-
-def _shortfall_text(short: _Shortfall) -> str:
-    verdict = short.verdict
-    return f"turn {short.turn}: {verdict.name} {verdict.score:.3g} (≥ {verdict.threshold:g})"
-
-
-def _evidence(short: _Shortfall) -> Iterator[ConsoleLine]:
-    if short.reason:
-        yield line(8, (shortened(short.reason, _REASON_CHARS), "dim"))
-    if short.expected is not None:
-        yield from labelled(8, "expected  ", [shortened(short.expected)])
-        yield from labelled(8, "replied   ", [shortened(short.replied)])
 
 
 def _shortfalls(result: ScenarioResult) -> Iterator[_Shortfall]:
     for conversation in result.conversations:
         replies = {turn.turn_index: turn.agent_message or NO_TEXT for turn in conversation.conversation.turns}
         for turn in conversation.turns:
-            for verdict, metric in _below_threshold(turn, result):
+            for name in (each for each in turn.metrics if each in result.thresholds):
+                metric = turn.metrics[name]
+                verdict = turn_verdict(name, result.thresholds[name], metric)
+                if verdict.status is not Status.FAILED:
+                    continue
                 # A reason that is about calls shows them already.
-                about_calls = verdict.name in ABOUT_CALLS
+                reference = None if name in ABOUT_CALLS else turn.reference
                 yield _Shortfall(
                     turn=turn.turn_index,
                     verdict=verdict,
-                    reason=_why(metric, verdict.name),
-                    expected=None if about_calls or not turn.reference else turn.reference.text,
+                    reason=_why(metric, name),
+                    expected=reference.text if reference else None,
                     replied=replies[turn.turn_index],
                 )
-
-
-def _below_threshold(
-    turn: TurnEvaluation, result: ScenarioResult
-) -> Iterator[tuple[MetricVerdict, MetricResult]]:
-    for name, metric in turn.metrics.items():
-        if name in result.thresholds:
-            verdict = turn_verdict(name, result.thresholds[name], metric)
-            if verdict.status is Status.FAILED:
-                yield verdict, metric
 
 
 def detail_tables(
@@ -145,23 +132,19 @@ def _scores(
     printer: Printer,
 ) -> Table:
     table = _table("metric", "score", "threshold", "status", "reason", printer=printer)
-    for name, threshold in result.thresholds.items():
-        metric = evaluation.metrics.get(name) or conversation.metrics.get(name)
-        verdict = turn_verdict(name, threshold, metric)
-        score = "–" if verdict.score is None else f"{verdict.score:.4g}"
-        why = shortened(_why(metric, name), _REASON_CHARS)
-        _row(table, printer, name, score, f"{threshold:g}", _badge(verdict.status, display), why)
-    for name in result.information:
+    for name in (*result.thresholds, *result.information):
         metric = evaluation.metrics.get(name) or conversation.metrics.get(name)
         number = metric.number if isinstance(metric, Score) else None
-        score, why = "–" if number is None else f"{number:.4g}", shortened(_why(metric, name), _REASON_CHARS)
-        _row(table, printer, name, score, "–", ("for information", "dim"), why)
+        threshold, badge = "–", ("for information", "dim")
+        if name in result.thresholds:
+            verdict = turn_verdict(name, result.thresholds[name], metric)
+            word = "not evaluated" if verdict.status is Status.ERRORED else str(verdict.status)
+            badge = (f"{display.glyphs.marks[verdict.status]} {word}", STYLES[verdict.status])
+            number, threshold = verdict.score, f"{result.thresholds[name]:g}"
+        score = "–" if number is None else f"{number:.4g}"
+        why = shortened(_why(metric, name), _REASON_CHARS)
+        _row(table, printer, name, score, threshold, badge, why)
     return table
-
-
-def _badge(status: Status, display: DisplayOptions) -> Part:
-    word = "not evaluated" if status is Status.ERRORED else str(status)
-    return f"{display.glyphs.marks[status]} {word}", STYLES[status]
 
 
 def _table(*columns: str, printer: Printer) -> Table:
@@ -172,12 +155,9 @@ def _table(*columns: str, printer: Printer) -> Table:
 
 
 def _row(table: Table, printer: Printer, *cells: Part) -> None:
-    table.add_row(*(_cell(cell, printer) for cell in cells))
-
-
-def _cell(part: Part, printer: Printer) -> Text:
-    words, style = (part, "") if isinstance(part, str) else part
-    return Text("\n").join(printer.text([(row, style)]) for row in rows_of(words))
+    parts = [(cell, "") if isinstance(cell, str) else cell for cell in cells]
+    rows = ([printer.text([(row, style)]) for row in rows_of(words)] for words, style in parts)
+    table.add_row(*(Text("\n").join(each) for each in rows))
 
 
 def expected_text(call: ReferenceCall) -> str:

@@ -25,7 +25,7 @@ from agentest.report.console.text import (
     glyphs_for,
     line,
 )
-from agentest.report.progress import Progress, ProgressSnapshot, cost, phases, time_left, troubles
+from agentest.report.progress import Progress, ProgressSnapshot, phases, troubles
 from agentest.support.terminal import Output, clean, encodable
 from agentest.support.text import count, duration
 
@@ -51,18 +51,6 @@ def open_console(environ: Mapping[str, str], stream: TextIO) -> Console:
         force_interactive=terminal and not dumb and environ.get("CI", "") in ("", "0", "false"),
         force_jupyter=False,
         soft_wrap=not terminal,
-    )
-
-
-def plain_console(output: Output) -> Console:
-    """Create a console without colors that writes every line in full."""
-    return Console(
-        file=cast("IO[str]", output),
-        color_system=None,
-        force_terminal=False,
-        force_interactive=False,
-        force_jupyter=False,
-        soft_wrap=True,
     )
 
 
@@ -148,7 +136,6 @@ class Printer:
         ]
 
     def _packed(self, each: ConsoleLine, width: int) -> Iterator[Text]:
-        """Fill each row with as many whole chunks as fit."""
         row: Text | None = None
         for text in map(self.text, each.chunks):
             if row is None:
@@ -167,7 +154,6 @@ def _folded(text: Text, console: Console, width: int) -> Iterable[Text]:
 
 
 def _shared(room: int, widths: tuple[int, int]) -> tuple[int, int]:
-    """Divide the room between two columns; one column gets what the other does not need."""
     left, right = widths
     half = room // 2
     if left + right <= room or left <= half:
@@ -187,12 +173,7 @@ _REFRESHES_PER_SECOND = 8
 
 
 class LiveArea:
-    """The lines of live progress, which are redrawn below all other output.
-
-    Args:
-        expected_s: the expected duration of the run in seconds.
-        clock: returns seconds.
-    """
+    """The lines of live progress, which are redrawn below all other output."""
 
     def __init__(
         self,
@@ -238,7 +219,11 @@ def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Con
     """Yield the progress in rows that fit the terminal, followed by some running scenarios."""
     snapshot = progress.snapshot(now)
     yield _bar_line(progress, snapshot, printer)
-    yield _facts_line(snapshot)
+    elapsed: Chunk = ((duration(snapshot.elapsed_s * 1000), "bold"),)
+    facts: list[Chunk] = [(text,) for text in (*phases(snapshot), *snapshot.time_left)]
+    failures: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(snapshot)]
+    costs: list[Chunk] = [(text,) for text in snapshot.cost]
+    yield ConsoleLine((), (elapsed, *facts, *failures, *costs), gap=" · ")
     running = list(progress.running.items())  # another thread may change it meanwhile
     for (name, agent), unit in running[:_SHOWN_RUNNING]:
         suffix = f" [{agent}]" if progress.several_agents else ""
@@ -259,10 +244,3 @@ def _bar_line(progress: Progress, now: ProgressSnapshot, printer: Printer) -> Co
     full, empty = printer.glyphs.bar
     filled = min(size, size * now.done // now.planned) if now.planned else 0
     return ConsoleLine((), (((full * filled, "green"), (empty * (size - filled), "dim"), numbers),), cut=True)
-
-
-def _facts_line(now: ProgressSnapshot) -> ConsoleLine:
-    elapsed: Chunk = ((duration(now.elapsed_s * 1000), "bold"),)
-    facts: list[Chunk] = [(text,) for text in (*phases(now), *time_left(now))]
-    failures: list[Chunk] = [((text, STYLES[status]),) for text, status in troubles(now)]
-    return ConsoleLine((), (elapsed, *facts, *failures, *((text,) for text in cost(now))), gap=" · ")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from agentest.domain.events import Event, RunFinished, RunStarted, ScenarioAmended, ScenarioFinished
 from agentest.domain.forecast import Forecast
-from agentest.domain.results import RunResult, ScenarioResult
+from agentest.domain.results import ScenarioResult
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
 from agentest.report.console.text import BLANK, BlankFilter, ConsoleLine, DisplayOptions, glyphs_for, line
@@ -33,9 +33,10 @@ _PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
 class PlainPrinter:
     """Writes lines to a file or a pipe, without styles and unwrapped."""
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._encoding = output.encoding or "utf-8"
+    def __init__(self, environ: Mapping[str, str], stream: TextIO) -> None:
+        self._environ, self._stream = environ, stream
+        self._output = Output(stream, environ)
+        self._encoding = self._output.encoding or "utf-8"
         self._once_blank = BlankFilter()
         self.glyphs = glyphs_for(self._encoding)
 
@@ -49,15 +50,15 @@ class PlainPrinter:
     @cached_property
     def for_tables(self) -> Printer:
         """The printer of tables, which need the library for terminals even in a file."""
-        from agentest.report.console.printer import Printer, plain_console
+        from agentest.report.console.printer import Printer, open_console
 
-        return Printer(plain_console(self._output), self._once_blank)
+        return Printer(open_console({**self._environ, **_PLAIN}, self._stream), self._once_blank)
 
 
 def open_printer(environ: Mapping[str, str], stream: TextIO) -> Printer | PlainPrinter:
     """Return the printer for a stream: plain for a file or a pipe, unless `FORCE_COLOR` requests colors."""
     if not stream.isatty() and not environ.get("FORCE_COLOR"):
-        return PlainPrinter(Output(stream, environ))
+        return PlainPrinter(environ, stream)
     from agentest.report.console.printer import Printer, open_console
 
     return Printer(open_console(environ, stream))
@@ -153,7 +154,14 @@ class ConsoleReporter:
             case ScenarioAmended(result, was) if was is not result.verdict.status:
                 self._show_result(replace(result, conversations=()))
             case RunFinished(result):
-                self._finish(result)
+                for scenario in [] if result.unfinished else self._unfinished:
+                    self._show_result(scenario)
+                self._printer.write([BLANK])
+                if result.comparison and result.scenarios:
+                    printer = self._printer.for_tables
+                    printer.write_table(comparison_table(result, self._look, printer))
+                    self._printer.write([BLANK])
+                self._printer.write(closing_lines(result, self._look))
 
     def _print_text(self, text: str) -> None:
         self._printer.write([line(0, (text, "dim"))])
@@ -161,27 +169,14 @@ class ConsoleReporter:
     def _show_result(self, result: ScenarioResult) -> None:
         self._printer.write(scenario_lines(result, self._look))
         if self._detailed:
-            self._show_details(result)
+            from agentest.report.console.case import detail_tables
 
-    def _show_details(self, result: ScenarioResult) -> None:
-        from agentest.report.console.case import detail_tables
-
-        printer = self._printer.for_tables
-        for part in detail_tables(result, self._look, printer):
-            if isinstance(part, ConsoleLine):
-                printer.write([part])
-            else:
-                printer.write_table(part)
-
-    def _finish(self, result: RunResult) -> None:
-        for scenario in [] if result.unfinished else self._unfinished:
-            self._show_result(scenario)
-        self._printer.write([BLANK])
-        if result.comparison and result.scenarios:
             printer = self._printer.for_tables
-            printer.write_table(comparison_table(result, self._look, printer))
-            self._printer.write([BLANK])
-        self._printer.write(closing_lines(result, self._look))
+            for part in detail_tables(result, self._look, printer):
+                if isinstance(part, ConsoleLine):
+                    printer.write([part])
+                else:
+                    printer.write_table(part)
 
 
 class FileConsole:

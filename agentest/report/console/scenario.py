@@ -53,17 +53,26 @@ def scenario_lines(result: ScenarioResult, display: DisplayOptions) -> list[Cons
         from agentest.report.console.transcript import reason_line
 
         return [headline(result, display), *(reason_line(r, display, 4) for r in result.verdict.reasons)]
-    findings = [
-        *_warnings(result),
-        *(row for group in result.errors for row in _error_group(group, result, display)),
-        *_criteria(result, display),
-        *_averages(result, display),
-    ]
+    findings: list[ConsoleLine] = []
+    for warning in result.warnings:
+        findings += labelled(4, "warning: ", rows_of(warning), "yellow")
+    for group in result.errors:
+        findings += _error_group(group, result, display)
+    if result.totals.criteria or any(each.criteria for each in result.conversations):
+        from agentest.report.console.transcript import criteria_lines
+
+        findings += criteria_lines(result, display)
+    if chunks := averages_text(result, display.calibrations):
+        findings.append(ConsoleLine(("    ",), tuple(chunks)))
     if status is Status.PASSED and not display.verbose:
         return [headline(result, display), *findings]
     from agentest.report.console.transcript import conversations_lines, general_reasons
 
-    general = [*general_reasons(result, display), *_shortfalls(result, display)]
+    general = [*general_reasons(result, display)]
+    if result.case:
+        from agentest.report.console.case import shortfall_lines
+
+        general += shortfall_lines(result, display)
     return [headline(result, display), *general, *conversations_lines(result, display), *findings, BLANK]
 
 
@@ -85,11 +94,7 @@ def headline(result: ScenarioResult, display: DisplayOptions) -> ConsoleLine:
 def averages_text(
     result: ScenarioResult, calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({})
 ) -> list[Chunk]:
-    """Return each average with its threshold, colored by the verdict on it.
-
-    Args:
-        calibrations: the measured agreement of judges, shown after the averages.
-    """
+    """Return each average with its threshold, colored by the verdict on it."""
     names = dict.fromkeys([*result.averages, *result.thresholds])
     return [_average(name, result, calibrations.get(name)) for name in names if name != PASS_RATE]
 
@@ -118,43 +123,17 @@ def _facts(result: ScenarioResult) -> Iterator[str]:
         yield duration(result.duration_ms)
 
 
-def _warnings(result: ScenarioResult) -> Iterator[ConsoleLine]:
-    for warning in result.warnings:
-        yield from labelled(4, "warning: ", rows_of(warning), "yellow")
-
-
-def _criteria(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
-    if result.totals.criteria or any(each.criteria for each in result.conversations):
-        from agentest.report.console.transcript import criteria_lines
-
-        yield from criteria_lines(result, display)
-
-
-def _shortfalls(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
-    if result.case:
-        from agentest.report.console.case import shortfall_lines
-
-        yield from shortfall_lines(result, display)
-
-
-def _averages(result: ScenarioResult, display: DisplayOptions) -> Iterator[ConsoleLine]:
-    if chunks := averages_text(result, display.calibrations):
-        yield ConsoleLine(("    ",), tuple(chunks))
-
-
 def _average(name: str, result: ScenarioResult, judge: JudgeCalibration | None) -> Chunk:
     value = f"{result.averages[name]:.2f}" if name in result.averages else "not scored"
-    least = result.thresholds.get(name)
-    against = result.totals.evidence.get(name, {})
-    evidence = "".join(f", {each} in {count(times, 'turn')}" for each, times in against.items())
-    figure, right = result.intervals.get(name), ""
-    if judge and name in result.averages:
-        right = f", {judge.shown}"
+    least, figure = result.thresholds.get(name), result.intervals.get(name)
     about = _in_parentheses(
         f"≥ {least:g}" if least is not None else "",
         f"n {figure.n:,}" if figure else "",
         "for information" if least is None and name in result.information else "",
     )
+    right = f", {judge.shown}" if judge and name in result.averages else ""
+    against = result.totals.evidence.get(name, {})
+    evidence = "".join(f", {each} in {count(times, 'turn')}" for each, times in against.items())
     more = f"{interval_text(figure)}{about}{right}{evidence}"
     if least is None:
         return ((f"{name} {value}{more}", "dim"),)

@@ -163,7 +163,6 @@ def _slowest(result: RunResult, display: DisplayOptions) -> Iterator[ConsoleLine
 
 
 def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
-    """Show the waits of conversations as shares of their time."""
     time = result.time
     if time.total_ms <= 0:
         return
@@ -181,10 +180,13 @@ def _waiting(result: RunResult) -> Iterator[ConsoleLine]:
 
 
 def _calls(result: RunResult) -> Iterator[ConsoleLine]:
-    """Show calls and tokens of the agent, and of the models in each role."""
     if not result.agent_calls:
         return
-    yield _fact("agent", ", ".join(_agent_calls(result)))
+    totals = [scenario.totals for scenario in result.scenarios]
+    retries = sum(each.agent_retries for each in totals)
+    retried = f" ({count(retries, 'retry', 'retries')})" if retries else ""
+    tokens = _tokens(sum((each.agent_tokens for each in totals), Usage()))
+    yield _fact("agent", ", ".join([count(result.agent_calls, "call") + retried, *tokens]))
     for role, usage in result.usage_by_role.items():
         if usage.calls:
             again = f" ({usage.retries:,} asked again)" if usage.retries else ""
@@ -194,20 +196,12 @@ def _calls(result: RunResult) -> Iterator[ConsoleLine]:
     yield BLANK
 
 
-def _agent_calls(result: RunResult) -> Iterator[str]:
-    totals = [scenario.totals for scenario in result.scenarios]
-    retries = sum(each.agent_retries for each in totals)
-    yield count(result.agent_calls, "call") + (f" ({count(retries, 'retry', 'retries')})" if retries else "")
-    yield from _tokens(sum((each.agent_tokens for each in totals), Usage()))
-
-
 def _tokens(usage: Usage) -> Iterator[str]:
     if usage.total_tokens:
         yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
 
 
 def _rates(report: RunReport) -> Iterator[ConsoleLine]:
-    """Show how many conversations passed, with an interval and the limits of the sample size."""
     for i, rates in enumerate(report.rates):
         agent: tuple[Chunk, ...] = (((rates.agent, "magenta"),),) if rates.agent else ()
         lead = ("Pass rate  " if i == 0 else " " * 11, "bold")
@@ -218,7 +212,6 @@ def _rates(report: RunReport) -> Iterator[ConsoleLine]:
 
 
 def _warnings(report: RunReport) -> Iterator[ConsoleLine]:
-    """Show the warnings of the run, and those that question verdicts, a few lines for each code."""
     result, lead = report.result, (("Warning: ", "bold yellow"),)
     for error in result.unclaimed:
         yield line(0, (error.message, "red"), lead=(("Error: ", "bold red"),))
@@ -250,7 +243,6 @@ def _not_passed(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleL
 
 
 def _causes(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]:
-    """List the root causes of all scenarios that did not pass."""
     causes = report.causes
     if not causes:
         return
@@ -267,7 +259,6 @@ def _causes(report: RunReport, display: DisplayOptions) -> Iterator[ConsoleLine]
 
 
 def _early_end(report: RunReport) -> Iterator[ConsoleLine]:
-    """Show the number of unfinished scenarios and the command that continues the run."""
     if report.early_end:
         yield line(0, (f"{report.early_end}.", "bold yellow"))
     if report.next_step:

@@ -15,18 +15,10 @@ from agentest.support.terminal import clean, encodable
 
 Part = str | tuple[str, str]
 """Text, or text and its rich style. It is never parsed: markup, emoji codes and escapes stay unchanged."""
-
-
 Chunk = tuple[Part, ...]
-
-
 _SHOWN_IDS = 6
 _GAP = "  "
-
-
 _WHOLE_CHARS = 10_000
-
-
 _WIDEST_COLUMN = 60
 """The maximum cells of the first column if lines are unlimited; a longer text moves the second one."""
 
@@ -45,17 +37,9 @@ class Glyphs:
 
 
 _SYMBOLS = {Status.PASSED: "✓", Status.FAILED: "✗", Status.ERRORED: "!", Status.SKIPPED: "-"}
-
-
 _WORDS = {Status.PASSED: "ok", Status.FAILED: "FAIL", Status.ERRORED: "ERROR", Status.SKIPPED: "skip"}
-
-
 UNICODE = Glyphs({s: f"{symbol} {s}" for s, symbol in _SYMBOLS.items()}, _SYMBOLS, ("━", "─"))
-
-
 ASCII = Glyphs(_WORDS, _WORDS, ("#", "-"))
-
-
 STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.ERRORED: "yellow", Status.SKIPPED: "dim"}
 
 
@@ -71,7 +55,7 @@ class DisplayOptions:
     next_step: str = ""
     """The command that continues an interrupted run; "" if there is none."""
 
-    def mark(self, status: Status) -> Part:
+    def mark(self, status: Status) -> tuple[str, str]:
         return self.glyphs.marks[status], STYLES[status]
 
 

@@ -26,7 +26,6 @@ from agentest.domain.results import (
     MetricResult,
     Reason,
     ReasonKind,
-    RowStatus,
     ScenarioResult,
     Score,
     Skipped,
@@ -36,7 +35,6 @@ from agentest.domain.tool_visibility import SeenBy
 from agentest.domain.transcript import (
     NO_TEXT,
     SECRETS_HIDDEN,
-    Conversation,
     ToolCall,
     Turn,
     UnfinishedTurn,
@@ -122,18 +120,15 @@ def conversations_lines(result: ScenarioResult, look: DisplayOptions) -> Iterato
             text = f"and {count(len(ids), 'more conversation')} like it: "
             yield line(8, (text, "yellow"), named_ids(ids))
     if hidden:
-        more = count(hidden, "more conversation")
-        text = f"… {more} in which criteria did not hold (shown by --verbose)"
-        yield line(4, (text, "yellow"))
+        more = f"… {count(hidden, 'more conversation')} in which criteria did not hold (shown by --verbose)"
+        yield line(4, (more, "yellow"))
     if result.case is not None and not look.verbose:
         return  # the scores below their thresholds are shown already, for all runs
     shown = others if look.verbose else others[:_SHOWN_PASSED]
     for other in shown:
         yield from _conversation(other, [], look)
-    if others[len(shown) :]:
-        yield line(
-            4, (f"… {count(len(others) - len(shown), 'more conversation')} (shown by --verbose)", "dim")
-        )
+    if left := len(others) - len(shown):
+        yield line(4, (f"… {count(left, 'more conversation')} (shown by --verbose)", "dim"))
 
 
 def _signature(reason: Reason) -> tuple[object, ...]:
@@ -154,17 +149,17 @@ def _conversation(
     result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
 ) -> Iterator[ConsoleLine]:
     conversation = result.conversation
-    facts = " · ".join(
-        (
-            count(conversation.started_turns, "turn"),
-            count(len(conversation.tool_calls), "tool call"),
-            _ending(conversation),
-        )
-    )
+    turns, calls = count(conversation.started_turns, "turn"), count(len(conversation.tool_calls), "tool call")
+    failed = conversation.failure
+    end = f"ended by an error ({failed.blame})" if failed else IN_WORDS[conversation.ending]
+    facts = f"{turns} · {calls} · {end}"
     mark = look.mark(conversation_status(result))
     yield ConsoleLine(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(result, reasons, look)
-    yield from _threshold_trajectories(result, look)
+    for trajectory, text in () if look.verbose else threshold_counted_lines(result):
+        yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
+        if table := alignment_of_trajectory(trajectory, result.conversation):
+            yield from alignment_lines(table, look, 10)
     has_goal = any(reason.kind is ReasonKind.GOAL for reason in reasons)
     if not (look.verbose or has_goal) and (goal := unreached_goal(result)):
         yield line(8, goal, lead=(("goal: ", "dim"),))
@@ -175,24 +170,9 @@ def _conversation(
         yield from call_lines(conversation.tool_calls, 10)
 
 
-def _ending(conversation: Conversation) -> str:
-    if conversation.failure:
-        return f"ended by an error ({conversation.failure.blame})"
-    return IN_WORDS[conversation.ending]
-
-
-def _threshold_trajectories(result: ConversationResult, look: DisplayOptions) -> Iterator[ConsoleLine]:
-    """Show mismatched trajectories that are not reasons; a transcript includes them already."""
-    for trajectory, text in () if look.verbose else threshold_counted_lines(result):
-        yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
-        if table := alignment_of_trajectory(trajectory, result.conversation):
-            yield from alignment_lines(table, look, 10)
-
-
 def _reasons(
     result: ConversationResult, reasons: Sequence[Reason], look: DisplayOptions
 ) -> Iterator[ConsoleLine]:
-    """Show the reasons turn by turn, each turn with its messages."""
     conversation = result.conversation
     by_turn: dict[int | None, list[Reason]] = {}
     for reason in reasons:
@@ -226,29 +206,18 @@ def reason_line(reason: Reason, look: DisplayOptions, indent: int) -> ConsoleLin
 
 
 def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[ConsoleLine]:
-    """Show the further rows of a message; the sides of a trajectory are aligned.
-
-    Args:
-        sides: show the sides.
-    """
-    rows = list(_labelled_rows(reason, sides))
+    """Show the further rows of a message; the sides of a trajectory are labelled and aligned."""
+    trajectory = reason.trajectory
+    rows = [("", row) for row in rows_of(trajectory.summary if trajectory else reason.message)[1:]]
+    for label, text in trajectory.sides if trajectory and sides else ():
+        first, *more = rows_of(text)
+        rows += [(label, first), *(("", row) for row in more)]
     if len(rows) > _SHOWN_ROWS:
         yield line(indent, (f"… {count(len(rows) - _SHOWN_ROWS, 'row')} left out", "dim"))
     widest = max(len(label) for label, _ in rows) if rows else 0
     for label, row in rows[-_SHOWN_ROWS:]:
         lead = (((label + ":").ljust(widest + 2), "dim"),) if label else ()
         yield line(indent, row, lead=lead)
-
-
-def _labelled_rows(reason: Reason, sides: bool) -> Iterator[tuple[str, str]]:
-    """Yield the further rows, each with the label of the side that begins with it, if there is one."""
-    trajectory = reason.trajectory
-    for row in rows_of(trajectory.summary if trajectory else reason.message)[1:]:
-        yield "", row
-    for label, text in trajectory.sides if trajectory and sides else ():
-        first, *more = rows_of(text)
-        yield label, first
-        yield from (("", row) for row in more)
 
 
 def quoted_turn(exchange: Exchange, indent: int, *, reply: bool = True) -> Iterator[ConsoleLine]:
@@ -372,7 +341,6 @@ def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> 
 
 
 def _remarks(call: ToolCall) -> list[Part]:
-    """Describe the unusual properties of a call."""
     invalid = "" if are_arguments_unknown(call) else call.invalid_arguments
     remarks = [f"invalid arguments: {invalid}"] if invalid else []
     if call.error:
@@ -482,41 +450,21 @@ def _mark(criterion: CriterionResult, display: DisplayOptions) -> Part:
     return display.mark(Status.SKIPPED if pale else status)
 
 
-_STATUS = {
-    RowStatus.MATCHED: Status.PASSED,
-    RowStatus.FREE: Status.SKIPPED,
-    RowStatus.UNKNOWN: Status.ERRORED,
-}
-
-
 def alignment_lines(table: AlignmentTable, display: DisplayOptions, indent: int) -> Iterator[ConsoleLine]:
     """Show the rows below their headings; below a row its mismatch, or the reason why the call is allowed."""
     width = max(map(len, display.glyphs.marks.values()))
-    blank = " " * (width + 1)
-    heads, *lines = columns((" " * indent,), [((blank,), *_heads(table)), *_rows(table, display, width)])
-    yield heads
+    expected, made = ((head, "dim") for head in table.heads)
+    heads: tuple[Part, Part] = (expected, made) if table.expects else (made, "")
+    rows: list[tuple[Chunk, Part, Part]] = [((" " * (width + 1),), *heads)]
+    for row in table.rows:
+        mark, style = display.mark(row.outcome)
+        cells = (row.expected, row.made) if table.expects else (row.made, "")
+        rows.append((((mark.ljust(width), style), " "), *cells))
+    first, *lines = columns((" " * indent,), rows)
+    yield first
     for row, each in zip(table.rows, lines, strict=True):
         yield each
         if row.words:
-            yield line(indent + width + 3, (row.words, STYLES[_status(row.status)]))
+            yield line(indent + width + 3, (row.words, STYLES[row.outcome]))
     if table.more:
         yield line(indent + width + 1, (table.more, "dim"))
-
-
-def _heads(table: AlignmentTable) -> tuple[Part, Part]:
-    expected, made = table.heads
-    return ((expected, "dim"), (made, "dim")) if table.expects else ((made, "dim"), "")
-
-
-def _rows(table: AlignmentTable, display: DisplayOptions, width: int) -> Iterator[tuple[Chunk, Part, Part]]:
-    for row in table.rows:
-        cells = (row.expected, row.made) if table.expects else (row.made, "")
-        yield (_alignment_mark(row.status, display, width), " "), *cells
-
-
-def _alignment_mark(status: RowStatus, display: DisplayOptions, width: int) -> Part:
-    return display.glyphs.marks[_status(status)].ljust(width), STYLES[_status(status)]
-
-
-def _status(status: RowStatus) -> Status:
-    return _STATUS.get(status, Status.FAILED)

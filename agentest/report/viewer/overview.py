@@ -31,11 +31,7 @@ _HOLDING = ("matched", "free")
 
 
 def brief(conversation: Json) -> Json:
-    """Summarize a conversation in one row.
-
-    Args:
-        conversation: as in results.json.
-    """
+    """Summarize a conversation in one row."""
     turns = conversation["turns"]
     every = [*turns, *filter(None, [conversation["unfinishedTurn"]])]
     time = conversation.get("time") or {}
@@ -79,7 +75,6 @@ def broken_turn(conversation: Json) -> int | None:
 
 
 def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
-    """Yield turn and trajectory for each mismatch: first of turns, then (None) of the whole conversation."""
     per_turn = [(each["turnIndex"], each) for each in conversation["perTurnTrajectory"]]
     for index, trajectory in (*per_turn, (None, conversation["trajectory"])):
         for part in (trajectory.get("parts") or (trajectory,)) if trajectory else ():
@@ -104,29 +99,22 @@ def _wrong_calls(conversation: Json) -> Iterator[int]:
             yield made[position]
 
 
-def _mismatch_text(trajectory: Json) -> str:
-    """Return the mismatches of a trajectory without the sides, which other elements show."""
-    rows = trajectory.get("alignment", ())
-    differences = [
-        f"{row['expected'].partition('(')[0]}: {row['difference']}"
-        for row in rows
-        if row["status"] == "different" and row.get("difference")
-    ]
-    return "; ".join([without_sides(trajectory["reason"]), *differences])
-
-
 def without_sides(reason: str) -> str:
     """Return a trajectory's reason up to the sides."""
     return _SIDES.split(reason, maxsplit=1)[0]
 
 
 def _first_reason(conversation: Json) -> str:
-    """Return the first reason against a conversation; "" if there is none."""
     if conversation["error"]:
         return str(conversation["error"])
     for _, trajectory in _mismatches(conversation):
         name = f"{trajectory['name']}: " if trajectory.get("name") else ""
-        return name + _mismatch_text(trajectory)
+        differences = [
+            f"{row['expected'].partition('(')[0]}: {row['difference']}"
+            for row in trajectory.get("alignment", ())
+            if row["status"] == "different" and row.get("difference")
+        ]
+        return name + "; ".join([without_sides(trajectory["reason"]), *differences])
     for scores in conversation["evaluation"]["turnEvaluations"]:
         for check in scores["checks"]:
             if not check["passed"]:
@@ -153,6 +141,12 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
     """
     usage = scenario["usage"].values()
     costs = [role["cost"] for role in usage]
+    kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
+    no_verdict = scenario["status"] in ("errored", "skipped")
+    smallest = margin(scenario["averages"], scenario["thresholds"])
+    # The first failure has the words of its conversation if those are more specific.
+    kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
+    longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
     return {
         **{key: scenario[key] for key in ("name", "agent", "file", "line", "tags", "status", "averages")},
         "passed": sum(row["passed"] for row in rows),
@@ -163,52 +157,17 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "agentMs": round(sum(row["agentMs"] for row in rows), 3),
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
-        "failure": _short(_first_failure(scenario, rows)),
+        "failure": _short(f"{kind}{colon}{next(longer, reason)}"),
         "failures": len(scenario["failures"]),
-        "metrics": failed_metrics(scenario),
+        "metrics": list(dict.fromkeys(r["metric"] for r in scenario.get("reasons", ()) if "metric" in r)),
         "warnings": sum(len(scenario.get(key, ())) for key in ("warnings", "verdictWarnings")),
-        **_if_set(scenario, ("thresholds", *_COUNTED_IN)),
-        **_margin(scenario),
-        **{
-            name: True
-            for name, holds in (("unfinished", _unfinished), ("broken", _broken))
-            if holds(scenario)
-        },
+        **{key: scenario[key] for key in ("thresholds", *_COUNTED_IN) if scenario.get(key)},
+        **({} if smallest is None else {"margin": round(smallest, 4)}),
+        # Only the early end of the run keeps the scenario from a verdict.
+        **({"unfinished": True} if no_verdict and kinds == {"interrupted"} else {}),
+        # It stands for a file that did not load.
+        **({"broken": True} if "file" in kinds else {}),
     }
-
-
-def _first_failure(scenario: Json, rows: Sequence[Json]) -> str:
-    """Return the scenario's first failure, from its conversation if that is more specific."""
-    kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
-    longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
-    return f"{kind}{colon}{next(longer, reason)}"
-
-
-def _if_set(scenario: Json, keys: Iterable[str]) -> Json:
-    return {key: scenario[key] for key in keys if scenario.get(key)}
-
-
-def _margin(scenario: Json) -> Json:
-    smallest = margin(scenario["averages"], scenario["thresholds"])
-    return {} if smallest is None else {"margin": round(smallest, 4)}
-
-
-def _unfinished(scenario: Json) -> bool:
-    """True if only the early end of the run keeps the scenario from a verdict."""
-    kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
-    return scenario["status"] in ("errored", "skipped") and kinds == {"interrupted"}
-
-
-def _broken(scenario: Json) -> bool:
-    """True if it stands for a file that did not load."""
-    return any(reason["kind"] == "file" for reason in scenario.get("reasons", ()))
-
-
-def failed_metrics(scenario: Json) -> list[str]:
-    """Return the metrics that missed their thresholds."""
-    return list(
-        dict.fromkeys(reason["metric"] for reason in scenario.get("reasons", ()) if "metric" in reason)
-    )
 
 
 def overview(
@@ -257,9 +216,6 @@ def figures(rows: Sequence[Json]) -> Json:
     """Return `rates` and `averages` with intervals, and `skipped`: metrics that were not scored, and why.
 
     Each agent of a comparison has its own figures.
-
-    Args:
-        rows: the results of `overview.scenario_row`.
     """
     agents = list(dict.fromkeys(row["agent"] for row in rows if row["agent"]))
     parts: dict[str, Sequence[Json]] = {
@@ -279,19 +235,12 @@ def margin(averages: Mapping[str, Any], thresholds: Mapping[str, Any]) -> float 
 
     A negative value means that the threshold was missed. None if no numeric metric has a threshold.
     """
-    return min(
-        (
-            (averages[name] - least) / _width(name, least)
-            for name, least in thresholds.items()
-            if _number(averages.get(name)) and _number(least)
-        ),
-        default=None,
-    )
-
-
-def _width(metric: str, threshold: float) -> float:
-    low, high = scale_of(metric) or (0.0, max(abs(threshold), 1.0))
-    return high - low
+    margins = []
+    for name, least in thresholds.items():
+        if _number(averages.get(name)) and _number(least):
+            low, high = scale_of(name) or (0.0, max(abs(least), 1.0))
+            margins.append((averages[name] - least) / (high - low))
+    return min(margins, default=None)
 
 
 def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
@@ -300,19 +249,14 @@ def _rates(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
     n, passed = sum(total for _, total in counts), sum(times for times, _ in counts)
     if not n:
         return
+    several = [pass_hat_k(of, times) for times, of in counts if of > 1]
+    most = min(map(len, several), default=0)
     yield {
         "agent": agent,
         "passRate": {"value": passed / n, "n": n, **_interval_bounds(clustered_share(counts))},
         "scenarios": len(counts),
-        "passHatK": _all_pass(counts),
+        "passHatK": {str(k): round(mean(e[k] for e in several), 6) for k in _SHOWN_K if k <= most},
     }
-
-
-def _all_pass(counts: Iterable[tuple[int, int]]) -> dict[str, float]:
-    """Return the mean of pass^k over scenarios with several conversations, by k."""
-    several = [pass_hat_k(n, passed) for passed, n in counts if n > 1]
-    most = min(map(len, several), default=0)
-    return {str(k): round(mean(each[k] for each in several), 6) for k in _SHOWN_K if k <= most}
 
 
 def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
@@ -326,34 +270,27 @@ def _averages(agent: str, rows: Iterable[Json]) -> Iterator[Json]:
 
 
 def _average(agent: str, name: str, rows: Sequence[Json]) -> Json:
-    """Return a metric's average: that of one scenario unchanged, that of several as their mean."""
     values = [row["averages"][name] for row in rows]
     limits = [row["thresholds"][name] for row in rows if _number(row.get("thresholds", {}).get(name))]
     lowest = min(rows, key=lambda row: row["averages"][name])
+    low, high = scale_of(name) or _YES_OR_NO
+    scale = (low, high) if all(low <= value <= high for value in values) else None
+    if len(rows) == 1:
+        figure = rows[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
+        pooled = {**figure, "value": values[0]}
+    else:
+        bounds = _interval_bounds(clustered_mean([[value] for value in values], scale))
+        pooled = {"value": mean(values), "n": len(values), **bounds}
     return {
         "metric": name,
         "agent": agent,
-        **_pooled(name, rows, values),
-        "scale": list(scale_of(name) or _YES_OR_NO) if _share_of_scale(name, values) else None,
+        **pooled,
+        "scale": list(scale) if scale else None,
         "scenarios": len(rows),
         "lowest": {"name": lowest["name"], "agent": lowest["agent"], "value": lowest["averages"][name]},
         "thresholds": sorted({min(limits), max(limits)}) if limits else [],
         "missed": sum(name in row["metrics"] for row in rows),
     }
-
-
-def _pooled(name: str, rows: Sequence[Json], values: Sequence[float]) -> Json:
-    if len(rows) == 1:
-        figure = rows[0].get("intervals", {}).get(name) or {"n": None, "low": None, "high": None}
-        return {**figure, "value": values[0]}
-    scale = (scale_of(name) or _YES_OR_NO) if _share_of_scale(name, values) else None
-    interval = clustered_mean([[value] for value in values], scale)
-    return {"value": mean(values), "n": len(values), **_interval_bounds(interval)}
-
-
-def _share_of_scale(name: str, values: Iterable[float]) -> bool:
-    low, high = scale_of(name) or _YES_OR_NO
-    return all(low <= value <= high for value in values)
 
 
 def _skipped(rows: Iterable[Json]) -> list[Json]:
@@ -377,12 +314,7 @@ def _number(value: object) -> bool:
 
 
 def rerun(scenario: Json, several: bool) -> str:
-    """Return the command that runs a scenario again in its configuration's folder; "" if there is none.
-
-    Args:
-        scenario: as in results.json.
-        several: True if the run had several agents.
-    """
+    """Return the command that runs a scenario again in its configuration's folder; "" if there is none."""
     file, agent = scenario["file"], scenario["agent"]
     if not file or not agent:  # not a scenario, but a file that did not load
         return shlex.join(["agentest", "run", _path(file)]) if file else ""
@@ -393,11 +325,7 @@ def rerun(scenario: Json, several: bool) -> str:
 
 
 def show_command(run: str, scenario: str = "") -> str:
-    """Return the command that prints transcripts of a stored run: of all its scenarios, or of one.
-
-    Args:
-        run: the id of the run; "" for the latest.
-    """
+    """Return the command that prints transcripts of a stored run: of all its scenarios, or of one."""
     only = ("--scenario", f"={scenario}") if scenario else ()
     return shlex.join(["agentest", "show", run or "latest", *only, "--verbose"])
 

@@ -11,13 +11,11 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import NamedTuple
 
 from agentest.support.json_text import encoded
 from agentest.support.lazy_dataclasses import dataclass
@@ -27,6 +25,7 @@ _IMPORT = re.compile(r'^import \{ (?P<names>[\w, ]+) \} from "\./(?P<module>\w+\
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<name>\w+))", re.MULTILINE)
 _TEXT = re.compile(r'("[^"]*")')
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_LOOSE = re.compile(r" ?([{}]) ?|([;,:]) ")
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
 
@@ -46,29 +45,17 @@ class PageVariant(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page in two halves, so that data can be written between them.
-
-    Attributes:
-        head: the part before the data.
-        tail: the part after the data.
-        policy: the content security policy in `head`.
-    """
+    """A page in two halves, so that data can be written between them."""
 
     head: str
     tail: str
     policy: str
 
 
-def page(coat: PageVariant, title: str, data: Mapping[str, str] | None = None, *, plain: str = "") -> Page:
-    """Build one variant of the page.
-
-    Args:
-        data: id → text of elements before the script; base64, or other text without `<`.
-        plain: the text for browsers without scripts.
-    """
+def page(coat: PageVariant, title: str, *, plain: str = "") -> Page:
+    """Build one variant of the page."""
     script, style = joined(coat), _style()
     policy = _policy(script, style, connect="'none'" if coat is PageVariant.FILE else "'self'")
-    elements = "".join(data_element(id, text) for id, text in (data or {}).items())
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
@@ -77,7 +64,7 @@ def page(coat: PageVariant, title: str, data: Mapping[str, str] | None = None, *
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
         f"<body>\n<noscript><p>{escape(plain)}</p>"
         "This page needs JavaScript; it asks nobody for anything.</noscript>\n"
-        f"{elements}<script>{script}</script>\n"
+        f"<script>{script}</script>\n"
     )
     return Page(head=head, tail="</body>\n</html>\n", policy=policy)
 
@@ -94,7 +81,7 @@ def joined(coat: PageVariant) -> str:
     _collect(coat.value, order, ())
     functions = "".join(_as_function(name, text) for name, text in order.items())
     body = f'const modules = {{}};\n{functions}modules["{coat.value}"].start();'
-    return minify(f'"use strict";\n(() => {{\n{body}\n}})();\n')
+    return without_layout(f'"use strict";\n(() => {{\n{body}\n}})();\n')
 
 
 def _collect(name: str, order: dict[str, str], importers: tuple[str, ...]) -> None:
@@ -131,13 +118,7 @@ def _as_function(name: str, text: str) -> str:
 def _style() -> str:
     """Return the style sheet without comments and unnecessary spaces."""
     pieces = _TEXT.split(" ".join(_COMMENT.sub("", _asset("style.css")).split()))
-    return "".join(piece if at % 2 else _minified_rules(piece) for at, piece in enumerate(pieces))
-
-
-def _minified_rules(rules: str) -> str:
-    for loose in ("{ ", " {", "; ", " }", "} ", ", ", ": "):
-        rules = rules.replace(loose, loose.strip())
-    return rules
+    return "".join(piece if at % 2 else _LOOSE.sub(r"\1\2", piece) for at, piece in enumerate(pieces))
 
 
 def _policy(script: str, style: str, *, connect: str) -> str:
@@ -164,108 +145,15 @@ def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def asset_names() -> Iterator[str]:
-    """Yield the names of the page's files."""
-    return (each.name for each in ASSETS.iterdir() if each.name.endswith((".js", ".css")))
+def page_text(parts: Page) -> str:
+    """Return the page without data as one text."""
+    return parts.head + parts.tail
 
 
-def page_text(parts: Page, data: Iterable[str] = ()) -> str:
-    """Return the page as one text."""
-    return f"{parts.head}{''.join(data)}{parts.tail}"
-
-
-_STRING_PATTERN = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
-_REGEX = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/[a-z]*")
-_PLAIN = re.compile(rf"//[^\n]*|\s+|{_STRING_PATTERN}|[\w$]+|[^\w\s]")
-_QUOTED = re.compile(_STRING_PATTERN)
-_BEFORE_REGEX = frozenset("(,=:[!&|?{};>+-*%~^<") | {"return", "typeof", "case", "in", "of", "void", "delete"}
-_CONTINUES_LINE = frozenset("{([,;=?:&|+")
-"""A line that ends with one of these continues, so its line break has no meaning."""
-
-
-class Token(NamedTuple):
-    """A token of a script, and the white space before it: "", a space or a line break."""
-
-    text: str
-    gap: str
-
-
-def minify(script: str) -> str:
-    """Minify the script by removing spaces. Raises ValueError if a string is not closed."""
-    pieces: list[str] = []
-    before = "\n"
-    for text, gap in tokens(script):
-        if gap == "\n" and before[-1] not in _CONTINUES_LINE:
-            pieces.append("\n")
-        elif gap and _would_join(before[-1], text[0]):
-            pieces.append(" ")
-        pieces.append(text)
-        before = text
-    return "".join(pieces).lstrip("\n") + "\n"
-
-
-def tokens(script: str) -> Iterator[Token]:
-    """Yield the tokens of a script. Raises ValueError."""
-    at, before, gap = 0, ";", ""
-    while at < len(script):
-        end = _end(script, at, before)
-        text = script[at:end]
-        if text.startswith("//"):
-            gap = gap or " "
-        elif text.isspace():
-            gap = "\n" if "\n" in (gap + text) else " "
-        else:
-            yield Token(text, gap)
-            before, gap = text, ""
-        at = end
-
-
-def _end(script: str, at: int, before: str) -> int:
-    if script[at] == "`":
-        return _end_of_template(script, at + 1)
-    if script[at] == "/" and script[at + 1 : at + 2] != "/" and before in _BEFORE_REGEX:
-        match = _REGEX.match(script, at)
-    else:
-        match = _PLAIN.match(script, at)
-    if match is None:
-        raise ValueError(f"this cannot be read: {script[at : at + 40]!r}")
-    return match.end()
-
-
-def _end_of_template(script: str, at: int) -> int:
-    """Return the end of a template literal, which may contain further ones."""
-    while at < len(script):
-        if script[at] == "\\":
-            at += 2
-        elif script[at] == "`":
-            return at + 1
-        elif script.startswith("${", at):
-            at = _end_of_placeholder(script, at + 2)
-        else:
-            at += 1
-    raise ValueError("a text in backticks has no end")
-
-
-def _end_of_placeholder(script: str, at: int) -> int:
-    depth = 1
-    while at < len(script) and depth:
-        if script[at] == "`":
-            at = _end_of_template(script, at + 1)
-        elif quoted := _QUOTED.match(script, at):
-            at = quoted.end()
-        else:
-            depth += (script[at] == "{") - (script[at] == "}")
-            at += 1
-    return at
-
-
-def _would_join(before: str, after: str) -> bool:
-    """True if two tokens without a space between them would be read as other tokens."""
-    return (_in_word(before) and _in_word(after)) or (before == after and before in "+-")
-
-
-def _in_word(letter: str) -> bool:
-    return letter.isalnum() or letter in "_$"
+def without_layout(script: str) -> str:
+    """Remove indentation, blank lines and lines of comments. No text in backticks may span lines."""
+    rows = (row.strip() for row in script.split("\n"))
+    return "\n".join(row for row in rows if row and not row.startswith("//")) + "\n"
 
 
 CHUNK_BYTES = 256 * 1024
@@ -299,10 +187,11 @@ class Chunks:
     """The compressed lists in order; None for a list without room."""
     left_out: int = 0
     """The number of pieces without room."""
+    full: bool = False
+    """True if there is no more room."""
     _pieces: list[bytes] = field(default_factory=list)
     _size: int = 0
     _used: int = 0
-    _full: bool = False
 
     def add(self, piece: bytes) -> Place | None:
         """Append a piece. Returns None if there is no more room.
@@ -311,21 +200,12 @@ class Chunks:
         """
         if self._pieces and self._size + len(piece) > CHUNK_BYTES:
             self.close()
-        if self._full:
-            self.leave_out(1)
+        if self.full:
+            self.left_out += 1
             return None
         self._pieces.append(piece)
         self._size += len(piece)
         return len(self.packed), len(self._pieces) - 1
-
-    def leave_out(self, number: int) -> None:
-        """Count pieces that were not created because there is no room for them."""
-        self.left_out += number
-
-    @property
-    def full(self) -> bool:
-        """True if there is no more room."""
-        return self._full
 
     @property
     def absent(self) -> list[int]:
@@ -344,5 +224,5 @@ class Chunks:
             self.packed.append(None)
             self.left_out += len(self._pieces)
             # A giant piece gets a list of its own; if that has no room, later pieces may still fit.
-            self._full = len(self._pieces) > 1 or self.most - self._used < _LEAST_ROOM
+            self.full = len(self._pieces) > 1 or self.most - self._used < _LEAST_ROOM
         self._pieces, self._size = [], 0
