@@ -34,7 +34,7 @@ from agentest.agents.a2a.task import INPUT_REQUIRED, AgentWork, OnUnknown
 from agentest.agents.http_sender import HttpSender, cancelled_on_server
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.config.agents.a2a import A2aAgent
+from agentest.config.agents.agent_servers import A2aAgent
 from agentest.domain.messages import Message, UserText
 from agentest.domain.transcript import ToolCall
 from agentest.support.deadlines import TimeLimit

@@ -13,7 +13,7 @@ from agentest.agents.http_sender import HttpSender, read_body
 from agentest.agents.json_reader import excerpt, read_json
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
-from agentest.config.agents.adk import AdkAgent
+from agentest.config.agents.agent_servers import AdkAgent
 from agentest.domain.messages import Message, Session, UserText, last_user_message
 from agentest.support.errors import CannotSend, ProgramDelayed, SessionMismatch
 from agentest.support.http.client import DirectResponse, Sender

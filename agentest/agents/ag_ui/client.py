@@ -33,7 +33,7 @@ from agentest.agents.http_sender import EventStream, HttpAnswer, HttpSender, rea
 from agentest.agents.json_reader import excerpt, read_event, read_json, truncated_stream_error
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.config.agents.ag_ui import AgUiAgent
+from agentest.config.agents.frontends import AgUiAgent
 from agentest.config.agents.tools import AgentTool
 from agentest.domain.messages import AgentMessage, Message, ToolRequest, ToolSpec, UserText
 from agentest.domain.tool_visibility import Approval

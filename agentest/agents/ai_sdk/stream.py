@@ -23,7 +23,7 @@ from agentest.agents.json_reader import (
     truncated_stream_error,
 )
 from agentest.agents.port import IgnoredCounter, Resources
-from agentest.config.agents.ai_sdk import AiSdkAgent
+from agentest.config.agents.frontends import AiSdkAgent
 from agentest.domain.transcript import Usage
 from agentest.support.errors import AgentError
 from agentest.support.http.client import DirectResponse

@@ -35,7 +35,7 @@ from agentest.agents.json_reader import (
 )
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, IgnoredCounter, NoReply, Resources, TurnContext
-from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
+from agentest.config.agents.model_apis import AnthropicMessagesAgent
 from agentest.domain.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.domain.transcript import Remark, Usage
 from agentest.support.errors import AgentError

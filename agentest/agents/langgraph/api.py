@@ -25,7 +25,7 @@ from agentest.agents.http_sender import (
 from agentest.agents.json_reader import excerpt, read_json
 from agentest.agents.langgraph.messages import PLACE, GraphRun, SentMessage, StreamReader, read_answer
 from agentest.agents.port import IgnoredCounter, NoReply, Resources
-from agentest.config.agents.langgraph import LangGraphAgent
+from agentest.config.agents.agent_servers import LangGraphAgent
 from agentest.domain.messages import UserText
 from agentest.support.errors import CannotSend, ProgramDelayed
 from agentest.support.http.client import DirectResponse
